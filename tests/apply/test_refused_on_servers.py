@@ -31,7 +31,7 @@ ROWS = 40
 
 
 @dataclass
-class World:
+class MergedTable:
     """A merged table with three shards, and a committer."""
 
     target: Target
@@ -81,9 +81,9 @@ class World:
 
 
 @pytest.fixture(params=["mariadb", "mysql97", "postgres"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> Iterator[MergedTable]:
     target = target_on(request.getfixturevalue(request.param))
-    made = World(target, request.param)
+    made = MergedTable(target, request.param)
     with closing(made.session):
         yield made
         with suppress(Halted):
@@ -108,7 +108,7 @@ UNIQUE = {None: "CREATE UNIQUE INDEX by_n ON {0} (part, n)"}
     ],
     ids=["check", "text", "number", "null", "unique"],
 )
-def test_one_row_of_one_shard(world: World, made: dict[str | None, str], bad: Row, says: str) -> None:
+def test_one_row_of_one_shard(world: MergedTable, made: dict[str | None, str], bad: Row, says: str) -> None:
     world.sql(made.get(world.kind, made[None]))
     error = world.refused(world.changes("a"), world.changes("b", bad), world.changes("c"))
     assert error.code == "target-refused"
@@ -124,7 +124,7 @@ def test_one_row_of_one_shard(world: World, made: dict[str | None, str], bad: Ro
     assert world.count() == 3 * ROWS
 
 
-def test_the_advice_removes_the_constraint(world: World) -> None:
+def test_the_advice_removes_the_constraint(world: MergedTable) -> None:
     world.sql(CHECKED[None])
     bad = world.changes("b", {"n": 666})
     error = world.refused(bad)
@@ -135,7 +135,7 @@ def test_the_advice_removes_the_constraint(world: World) -> None:
     assert world.count() == ROWS
 
 
-def test_the_advice_after_a_load_names_the_constraint(world: World) -> None:
+def test_the_advice_after_a_load_names_the_constraint(world: MergedTable) -> None:
     world.sql(CHECKED[None])
     (rows,) = [change.upserts for change in net_changes([world.changes("a", {"n": 666})])]
     world.session.begin()
@@ -149,7 +149,7 @@ REFUSING = {"postgres": "RAISE EXCEPTION 'not today'", None: "SIGNAL SQLSTATE '4
 WRITING = {None: "INSERT INTO {1}.nowhere VALUES (1)"}
 
 
-def make_trigger(world: World, action: dict[str | None, str]) -> None:
+def make_trigger(world: MergedTable, action: dict[str | None, str]) -> None:
     """Makes a trigger `odd` that does this before a row with the value 666 is inserted."""
     body = f"IF NEW.n = 666 THEN {action.get(world.kind, action[None])}; END IF"
     statements = [f"CREATE TRIGGER {{1}}.odd BEFORE INSERT ON {{0}} FOR EACH ROW {body}"]
@@ -166,7 +166,9 @@ def make_trigger(world: World, action: dict[str | None, str]) -> None:
 
 @pytest.mark.parametrize("action", [REFUSING, WRITING], ids=["signal", "absent table"])
 @pytest.mark.parametrize("is_load", [False, True], ids=["changes", "load"])
-def test_the_advice_says_how_to_find_the_trigger(world: World, action: dict[str | None, str], *, is_load: bool) -> None:
+def test_the_advice_says_how_to_find_the_trigger(
+    world: MergedTable, action: dict[str | None, str], *, is_load: bool
+) -> None:
     make_trigger(world, action)
     bad = world.changes("a", {"n": 666})
     if is_load:
@@ -187,14 +189,14 @@ def test_the_advice_says_how_to_find_the_trigger(world: World, action: dict[str 
         assert [row[0] for row in world.session.shown(listing[0])] == ["odd"]
 
 
-def test_a_structure_that_does_not_fit_is_no_rows_fault(world: World) -> None:
+def test_a_structure_that_does_not_fit_is_no_rows_fault(world: MergedTable) -> None:
     world.sql("ALTER TABLE {0} DROP COLUMN n")
     error = world.refused(world.changes("a"), world.changes("b"))
     assert (error.where.table, error.where.key) == (str(world.name), "")
 
 
 @pytest.mark.parametrize("world", ["mariadb"], indirect=True)
-def test_a_check_of_a_column_on_mariadb(world: World) -> None:
+def test_a_check_of_a_column_on_mariadb(world: MergedTable) -> None:
     world.sql("ALTER TABLE {0} MODIFY n BIGINT CHECK (n <> 666)")
     error = world.refused(world.changes("a", {"n": 666}))
     place = f"`{world.name.schema}`.`t`"
@@ -249,14 +251,14 @@ ENFORCED = (
     ],
     ids=["domain", "exclusion", "foreign key", "deferred"],
 )
-def test_other_constraints_of_postgresql(world: World, made: list[str], bad: Row, says: str) -> None:
+def test_other_constraints_of_postgresql(world: MergedTable, made: list[str], bad: Row, says: str) -> None:
     for statement in made:
         world.session.execute(statement.format(f"{world.name.schema}.t", world.name.schema))
     error = world.refused(world.changes("a", bad))
     assert says.format("", world.name.schema) in error.todo, error
 
 
-def test_a_table_that_is_alone_is_reported_with_its_row(world: World) -> None:
+def test_a_table_that_is_alone_is_reported_with_its_row(world: MergedTable) -> None:
     world.sql(CHECKED[None])
     batch = world.changes("a", {"n": 666})
     error = world.refused(replace(batch, upstream=None))

@@ -34,7 +34,7 @@ AT, LATER = Lsn(0, 1, 500), Lsn(0, 1, 900)
 _numbers = itertools.count()
 
 
-class World:
+class TaskOfTwoSources:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.path, self._capsys = folder / "t.yaml", capsys
         self.path.write_text(TASK)
@@ -65,8 +65,10 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(tmp_path, capsys)
+def task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TaskOfTwoSources]:
+    made = TaskOfTwoSources(tmp_path, capsys)
 
     @contextmanager
     def connected(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
@@ -78,82 +80,84 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     made.target.forget()
 
 
-def test_no_ddl_command_is_recorded_without_a_confirmation(world: World) -> None:
-    world.waits("s2", "a")
-    shown = world.pidts("ddl", "replace", "one; 'two;'", "three")
+def test_no_ddl_command_is_recorded_without_a_confirmation(task: TaskOfTwoSources) -> None:
+    task.waits("s2", "a")
+    shown = task.pidts("ddl", "replace", "one; 'two;'", "three")
     assert (shown["source"], shown["statements"], shown["given"]) == ("s2", ["one", "'two;'", "three"], False)
-    assert world.given("s2") == []
-    assert world.pidts("binlog", "skip", code=2)["given"] is False, "dmctl's words are no preview"
-    assert run_command(["binlog", "skip", str(world.path)]) == 2
-    assert "Nothing has been done yet. To do it, add --yes" in world.said()
-    assert world.given("s2") == []
-    assert world.pidts("binlog", "inject", "one /* ; */", "-b", "bin.000001:500", "-s", "s2", "-y")["given"]
-    assert world.given("s2") == [(AT, "inject", ("one /* ; */",))]
-    (order,) = world.pidts("ddl", "list")["orders"]
+    assert task.given("s2") == []
+    assert task.pidts("binlog", "skip", code=2)["given"] is False, "dmctl's words are no preview"
+    assert run_command(["binlog", "skip", str(task.path)]) == 2
+    assert "Nothing has been done yet. To do it, add --yes" in task.said()
+    assert task.given("s2") == []
+    assert task.pidts("binlog", "inject", "one /* ; */", "-b", "bin.000001:500", "-s", "s2", "-y")["given"]
+    assert task.given("s2") == [(AT, "inject", ("one /* ; */",))]
+    (order,) = task.pidts("ddl", "list")["orders"]
     assert (order["source"], order["order"]) == ("s2", "inject")
 
 
-def test_a_list_of_halted_tables_ends_with_0_and_the_pages_say_so(world: World) -> None:
-    world.waits("s2", "a")
+def test_a_list_of_halted_tables_ends_with_0_and_the_pages_say_so(task: TaskOfTwoSources) -> None:
+    task.waits("s2", "a")
     for more in ([], ["--json"], ["--table", "shop.a"]):
-        assert run_command(["ddl", "list", str(world.path), *more]) == 0
-        assert "target-refused" in world.said()
+        assert run_command(["ddl", "list", str(task.path), *more]) == 0
+        assert "target-refused" in task.said()
     for page in ("reference/cli.md", "operate/table-halted.md"):
         text = " ".join((ROOT / "docs" / page).read_text("utf-8").split())
         assert re.search(r"exit code( of `pidts ddl list`)? is 0 even if tables are halted", text), page
 
 
-def test_a_lock_is_opened_for_its_first_shard_or_the_one_that_is_named(world: World) -> None:
-    world.waits("s2", "t_1", code="shard-awaits", awaits=("s1: shop.t_9",), since=5.0)
-    world.waits("s1", "t_1", code="shard-awaits", awaits=("s1: shop.t_9",), since=7.0)
-    world.waits("s1", "b", at=LATER)
-    shown = world.pidts("ddl", "unlock")
+def test_a_lock_is_opened_for_its_first_shard_or_the_one_that_is_named(task: TaskOfTwoSources) -> None:
+    task.waits("s2", "t_1", code="shard-awaits", awaits=("s1: shop.t_9",), since=5.0)
+    task.waits("s1", "t_1", code="shard-awaits", awaits=("s1: shop.t_9",), since=7.0)
+    task.waits("s1", "b", at=LATER)
+    shown = task.pidts("ddl", "unlock")
     assert (shown["source"], shown["given"]) == ("s2", False)
     assert [one["source"] for one in shown["lock"]["arrived"]] == ["s2", "s1"]
-    assert world.pidts("ddl", "unlock", "--source", "s1")["source"] == "s1"
+    assert task.pidts("ddl", "unlock", "--source", "s1")["source"] == "s1"
     for words in (["unlock-ddl-lock"], ["shard-ddl-lock", "unlock"]):
-        assert run_command([*words, str(world.path), "t-`shop`.`orders`"]) == 2
-        assert world.given("s2") == []
-    assert run_command(["unlock-ddl-lock", str(world.path), "t-`shop`.`orders`", "--yes"]) == 0
-    assert (world.given("s1"), world.given("s2")) == ([], [(AT, "unlock", ())])
-    assert world.pidts("ddl", "unlock", "--source", "s3", code=2)["error"]["code"] == "unknown-name"
-    assert world.pidts("ddl", "unlock", "shop.b", code=2)["error"]["code"] == "no-such-lock"
-    assert world.pidts("ddl", "skip", "--source", "s1", "--at", str(AT), "--yes")["lock"]["target"] == "shop.orders"
-    assert world.given("s1") == [(AT, "skip", ())]
+        assert run_command([*words, str(task.path), "t-`shop`.`orders`"]) == 2
+        assert task.given("s2") == []
+    assert run_command(["unlock-ddl-lock", str(task.path), "t-`shop`.`orders`", "--yes"]) == 0
+    assert (task.given("s1"), task.given("s2")) == ([], [(AT, "unlock", ())])
+    assert task.pidts("ddl", "unlock", "--source", "s3", code=2)["error"]["code"] == "unknown-name"
+    assert task.pidts("ddl", "unlock", "shop.b", code=2)["error"]["code"] == "no-such-lock"
+    assert task.pidts("ddl", "skip", "--source", "s1", "--at", str(AT), "--yes")["lock"]["target"] == "shop.orders"
+    assert task.given("s1") == [(AT, "skip", ())]
 
 
-def test_rows_and_changes_are_tried_again_with_one_word(world: World) -> None:
-    world.waits("s1", "b", statement="")
-    world.waits("s2", "c", statement="")
-    assert world.pidts("ddl", "retry")["tables"] == ["shop.b", "shop.c"]
-    assert world.pidts("ddl", "retry", "--table", "shop.b", "--yes")["given"]
-    assert (world.waiting("s1"), world.waiting("s2")) == ([], ["shop.c"])
-    world.waits("s2", "a", at=LATER)
-    shown = world.pidts("ddl", "retry", "--table", "shop.a", "--yes")
-    assert (shown["order"], shown["lsn"], world.given("s2")) == ("revert", str(LATER), [(LATER, "revert", ())])
-    assert world.waiting("s2") == ["shop.a", "shop.c"], "a run takes it off when the change is made"
-    assert world.pidts("ddl", "retry", "--at", str(LATER))["order"] == "revert"
-    assert world.pidts("ddl", "retry", "--table", "shop.z", code=2)["error"]["code"] == "no-such-ddl"
+def test_rows_and_changes_are_tried_again_with_one_word(task: TaskOfTwoSources) -> None:
+    task.waits("s1", "b", statement="")
+    task.waits("s2", "c", statement="")
+    assert task.pidts("ddl", "retry")["tables"] == ["shop.b", "shop.c"]
+    assert task.pidts("ddl", "retry", "--table", "shop.b", "--yes")["given"]
+    assert (task.waiting("s1"), task.waiting("s2")) == ([], ["shop.c"])
+    task.waits("s2", "a", at=LATER)
+    shown = task.pidts("ddl", "retry", "--table", "shop.a", "--yes")
+    assert (shown["order"], shown["lsn"], task.given("s2")) == ("revert", str(LATER), [(LATER, "revert", ())])
+    assert task.waiting("s2") == ["shop.a", "shop.c"], "a run takes it off when the change is made"
+    assert task.pidts("ddl", "retry", "--at", str(LATER))["order"] == "revert"
+    assert task.pidts("ddl", "retry", "--table", "shop.z", code=2)["error"]["code"] == "no-such-ddl"
 
 
-def test_a_preview_says_whose_rows_will_not_fit(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_says_whose_rows_will_not_fit(task: TaskOfTwoSources, capsys: pytest.CaptureFixture[str]) -> None:
     more = {"awaits": ("s2: shop2.t_1",), "unfit": ("s2: shop2.t_1",), "lacks": ("column x is missing",)}
-    world.waits("s1", "t_1", code="shard-awaits", **more)
-    assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
+    task.waits("s1", "t_1", code="shard-awaits", **more)
+    assert run_command(["ddl", "unlock", str(task.path), "--table", "shop.orders"]) == 0
     assert "rows of these shards do not fit, and the shards halt until then: s2: shop2.t_1" in capsys.readouterr().out
-    assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
+    assert run_command(["ddl", "skip", str(task.path), "--source", "s1"]) == 0
     assert "do not fit, so the shard will halt: column x is missing" in capsys.readouterr().out
 
 
-def test_a_preview_says_if_unlocking_does_not_end_the_wait(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_says_if_unlocking_does_not_end_the_wait(
+    task: TaskOfTwoSources, capsys: pytest.CaptureFixture[str]
+) -> None:
     stays = ("column x is on the target already, with other values in the shard's rows than on the source",)
-    world.waits("s1", "t_1", code="shards-disagree", awaits=("s2: shop2.t_1",), stays=stays)
-    assert run_command(["ddl", "unlock", str(world.path), "--table", "shop.orders"]) == 0
+    task.waits("s1", "t_1", code="shards-disagree", awaits=("s2: shop2.t_1",), stays=stays)
+    assert run_command(["ddl", "unlock", str(task.path), "--table", "shop.orders"]) == 0
     shown = capsys.readouterr().out
     assert f"unlocking does not end the wait: {stays[0]}\n" in shown
-    assert f"  instead: pidts ddl skip {world.path} --source s1 --at " in shown
-    assert f", then pidts run {world.path} --resync s1:shop.t_1\n" in shown
+    assert f"  instead: pidts ddl skip {task.path} --source s1 --at " in shown
+    assert f", then pidts run {task.path} --resync s1:shop.t_1\n" in shown
     assert "the target runs it now" not in shown
-    assert world.pidts("ddl", "unlock", "--table", "shop.orders")["stays"] == [*stays]
-    assert run_command(["ddl", "skip", str(world.path), "--source", "s1"]) == 0
+    assert task.pidts("ddl", "unlock", "--table", "shop.orders")["stays"] == [*stays]
+    assert run_command(["ddl", "skip", str(task.path), "--source", "s1"]) == 0
     assert "does not end the wait" not in capsys.readouterr().out

@@ -65,7 +65,7 @@ def waits(table: TableName, lsn: Lsn, code: str = "shard-awaits", *awaits: str, 
     return Halt(tables=(table,), lsn=lsn, code=code, what="so", todo="Do", awaits=awaits, since=since, **values)
 
 
-class World:
+class RecordedTask:
     """A task of two sources whose target has the records that a run would have made."""
 
     def __init__(self, folder: Path, target: Target, about: str, capsys: Output) -> None:
@@ -124,66 +124,66 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def recorded(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedTask]:
     target = ValuesTarget(f"status {next(_numbers)}")
     monkeypatch.setattr(TargetSpec, "server", target)
-    yield World(tmp_path, target, "{host: 127.0.0.1, port: 9, user: root}", capsys)
+    yield RecordedTask(tmp_path, target, "{host: 127.0.0.1, port: 9, user: root}", capsys)
     target.forget()
 
 
-def test_a_task_that_has_not_begun_gets_a_message_about_it(world: World) -> None:
-    said = world.status()
+def test_a_task_that_has_not_begun_gets_a_message_about_it(recorded: RecordedTask) -> None:
+    said = recorded.status()
     keys = ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "cutover", "ended"]
     assert list(said) == keys
     assert (said["begun"], said["locks"], said["held_bytes"]) == (False, [], 0)
     assert [(one["source"], one["applied"]["lsn"]) for one in said["sources"]] == [("s1", None), ("s2", None)]
-    assert world.text() == "t: has not begun on this target\n"
+    assert recorded.text() == "t: has not begun on this target\n"
 
 
-def test_a_task_that_does_not_run_gets_a_message_about_it(world: World) -> None:
+def test_a_task_that_does_not_run_gets_a_message_about_it(recorded: RecordedTask) -> None:
     def heard(source: str, ago: float) -> None:
-        folder = world.path.parent / "relay" / source
+        folder = recorded.path.parent / "relay" / source
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "status.json").write_text(json.dumps({"time": time.time() - ago}))
 
-    world.is_at("s1", PlanState(at(9)))
-    world.is_at("s2", PlanState(at(9)))
-    assert [one["silent_since"] for one in world.status()["sources"]] == [None, None], "its relay is elsewhere"
+    recorded.is_at("s1", PlanState(at(9)))
+    recorded.is_at("s2", PlanState(at(9)))
+    assert [one["silent_since"] for one in recorded.status()["sources"]] == [None, None], "its relay is elsewhere"
     heard("s1", 3720)
     heard("s2", 5)
-    assert "its log has not been received here since" in world.text()
-    assert "is not running" not in world.text()
+    assert "its log has not been received here since" in recorded.text()
+    assert "is not running" not in recorded.text()
     heard("s2", 60)
-    silent = [one["silent_since"] for one in world.status()["sources"]]
+    silent = [one["silent_since"] for one in recorded.status()["sources"]]
     assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
-    assert "(1 h 2 min ago)" in world.text()
-    assert "t: it is not running, as far as this machine can tell; nothing is halted\n" in world.text()
+    assert "(1 h 2 min ago)" in recorded.text()
+    assert "t: it is not running, as far as this machine can tell; nothing is halted\n" in recorded.text()
 
 
-def test_a_relay_on_a_full_disk_waits_for_an_operator(world: World) -> None:
-    world.is_at("s1", PlanState(at(9)))
-    world.is_at("s2", PlanState(at(9)))
-    folder = world.path.parent / "relay" / "s1"
+def test_a_relay_on_a_full_disk_waits_for_an_operator(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+    recorded.is_at("s2", PlanState(at(9)))
+    folder = recorded.path.parent / "relay" / "s1"
     folder.mkdir(parents=True)
     status_of = StatusFile(folder / "status.json", "s1")
     status_of.update(connected=True)
-    assert world.status()["sources"][0]["not_receiving"] is None
+    assert recorded.status()["sources"][0]["not_receiving"] is None
     status_of.update(connected=False, error=Transient("source-lost", "no answer"))
-    assert world.status()["sources"][0]["not_receiving"]["code"] == "source-lost", "it is only waited for"
+    assert recorded.status()["sources"][0]["not_receiving"]["code"] == "source-lost", "it is only waited for"
     status_of.update(error=Transient("relay-full", "no room for the relay", todo="Make room."))
-    said = world.status(5)
+    said = recorded.status(5)
     assert said["needs_operator"]
     assert said["sources"][0]["not_receiving"]["since"] == pytest.approx(time.time(), abs=20)
-    text = world.text(5)
+    text = recorded.text(5)
     assert "  receives   nothing since" in text
     assert "[relay-full] no room for the relay. Make room." in text
     assert "t: action needed, see above\n" in text
 
 
-def test_rows_that_are_set_aside_need_an_operator(world: World) -> None:
+def test_rows_that_are_set_aside_need_an_operator(recorded: RecordedTask) -> None:
     for source in ("s1", "s2"):
-        world.is_at(source, PlanState(at(9)))
-    assert not world.status()["needs_operator"]
+        recorded.is_at(source, PlanState(at(9)))
+    assert not recorded.status()["needs_operator"]
     table = Table(A, (Column("id", ColumnType(Kind.INT)),))
     locks = [
         RowLock(table=table, id=f"{key}", key="", shown=f"id={key}", origin=A, lsn=at(5), why="so", since=1.0)
@@ -195,25 +195,25 @@ def test_rows_that_are_set_aside_need_an_operator(world: World) -> None:
         session.meta.row_locks.add("t", "s2", locks)
         session.commit()
 
-    world.record(lock)
-    said = world.status(5)
+    recorded.record(lock)
+    said = recorded.status(5)
     assert said["needs_operator"]
     assert [source["locked_rows"] for source in said["sources"]] == [[], [{"table": "shop.a", "rows": 2}]]
-    text = world.text(5)
+    text = recorded.text(5)
     assert "  locked     shop.a: 2 rows differ from the source\n" in text
-    assert f"             see them: pidts locks list {world.path}\n" in text
+    assert f"             see them: pidts locks list {recorded.path}\n" in text
     assert "t: action needed, see above\n" in text
 
 
-def test_shards_that_lack_a_column_of_others_are_reported(world: World) -> None:
-    world.is_at("s1", PlanState(at(9)))
-    world.is_at("s2", PlanState(at(9)))
-    world.has("s1", T_1, A)
-    world.has("s2", T_1, T_2)
-    world.has("s2", A, columns=("id",))
-    assert world.status()["uneven"] == []
-    world.has("s1", T_1, columns=("ID", "note"))
-    assert world.status()["uneven"] == [
+def test_shards_that_lack_a_column_of_others_are_reported(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+    recorded.is_at("s2", PlanState(at(9)))
+    recorded.has("s1", T_1, A)
+    recorded.has("s2", T_1, T_2)
+    recorded.has("s2", A, columns=("id",))
+    assert recorded.status()["uneven"] == []
+    recorded.has("s1", T_1, columns=("ID", "note"))
+    assert recorded.status()["uneven"] == [
         {
             "target": "shop.orders",
             "column": "note",
@@ -221,19 +221,19 @@ def test_shards_that_lack_a_column_of_others_are_reported(world: World) -> None:
             "lacking": ["s2: shop.t_1", "s2: shop.t_2"],
         }
     ]
-    shown = world.text()
+    shown = recorded.text()
     assert "shop.orders: not all of its shards have the same columns\n" in shown
     assert "  column     note: 1 of 3 shards have it, only s1: shop.t_1\n" in shown
-    world.has("s2", T_1, columns=("note", "id"))
-    assert "note: 2 of 3 shards have it, all but s2: shop.t_2\n" in world.text()
+    recorded.has("s2", T_1, columns=("note", "id"))
+    assert "note: 2 of 3 shards have it, all but s2: shop.t_2\n" in recorded.text()
 
 
-def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
+def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> None:
     copy = {A: CopyState(rows=500, estimate=2000), B: CopyState(phase=Phase.FINISH, rows=7)}
-    world.is_at("s1", PlanState(at(9), copy), PlanState(at(5), copy))
-    world.has("s1", A, B, T_1)
-    world.has("s2", T_1)
-    said = world.status(command="query-status")
+    recorded.is_at("s1", PlanState(at(9), copy), PlanState(at(5), copy))
+    recorded.has("s1", A, B, T_1)
+    recorded.has("s2", T_1)
+    said = recorded.status(command="query-status")
     (one, other) = said["sources"]
     assert list(one) == [
         "source",
@@ -256,7 +256,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
     ]
     assert (one["held"], one["halted"]) == ({"tables": {}, "log_bytes": 0}, [])
     assert other["applied"] == {"lsn": None, "gtid": "", "file": None, "position": None}
-    text = world.text()
+    text = recorded.text()
     for words in (
         f"s1: applied up to bin.000001:1005, Lsn {at(5)}, GTID 0-1-7",
         "copied     1 of 3 tables",
@@ -268,12 +268,12 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
         assert words in text
 
 
-def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(world: World) -> None:
-    world.is_at("s1", PlanState(at(9), held=(HeldTables(frozenset({T_1}), at(4)),)))
-    world.is_at("s2", PlanState(at(9)))
+def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9), held=(HeldTables(frozenset({T_1}), at(4)),)))
+    recorded.is_at("s2", PlanState(at(9)))
     halt = waits(T_1, at(4), "shard-awaits", "s2: shop.t_1", "s2: shop.t_2")
-    world.halts("s1", halt)
-    said = world.status()
+    recorded.halts("s1", halt)
+    said = recorded.status()
     assert not said["needs_operator"]
     (lock,) = said["locks"]
     assert (lock["target"], lock["awaited"]) == ("shop.orders", ["s2: shop.t_1", "s2: shop.t_2"])
@@ -285,7 +285,7 @@ def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(world: World
     assert one["held"] == {"tables": {"shop.t_1": str(at(4))}, "log_bytes": None}, "the relay is not on this machine"
     assert said["held_bytes"] is None
     assert [(found["code"], found["needs_operator"]) for found in one["halted"]] == [("shard-awaits", False)]
-    text = world.text()
+    text = recorded.text()
     for words in (
         f"waiting    shop.t_1: applied only up to bin.000001:1004, Lsn {at(4)}",
         "the relay is on another machine",
@@ -298,57 +298,57 @@ def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(world: World
         assert words in text
 
 
-def test_shards_that_disagree_are_something_for_an_operator(world: World) -> None:
-    world.is_at("s1", PlanState(at(9)))
-    world.is_at("s2", PlanState(at(9)))
-    world.halts("s1", waits(T_1, at(4), "shards-disagree", "s2: shop.t_2"))
-    world.halts("s2", waits(T_2, at(4), "shards-disagree", "s1: shop.t_1"))
-    said = world.status(code=5)
+def test_shards_that_disagree_are_something_for_an_operator(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+    recorded.is_at("s2", PlanState(at(9)))
+    recorded.halts("s1", waits(T_1, at(4), "shards-disagree", "s2: shop.t_2"))
+    recorded.halts("s2", waits(T_2, at(4), "shards-disagree", "s1: shop.t_1"))
+    said = recorded.status(code=5)
     assert said["needs_operator"]
     (lock,) = said["locks"]
     assert (lock["disagrees"], lock["awaited"], lock["awaited_since"]) == (True, [], {})
-    assert "t: action needed, see above" in world.text(code=5)
+    assert "t: action needed, see above" in recorded.text(code=5)
 
 
-def test_a_halt_that_no_other_shard_can_end_needs_an_operator(world: World) -> None:
-    world.is_at("s1", PlanState(at(9)))
-    world.halts("s1", waits(T_1, at(4), "shard-no-place"))
-    said = world.status(code=5)
+def test_a_halt_that_no_other_shard_can_end_needs_an_operator(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+    recorded.halts("s1", waits(T_1, at(4), "shard-no-place"))
+    said = recorded.status(code=5)
     assert said["needs_operator"]
     assert [found["needs_operator"] for found in said["sources"][0]["halted"]] == [True]
-    text = world.text(code=5)
+    text = recorded.text(code=5)
     assert "t: action needed, see above" in text
     assert "of 1 have reached it" not in text
     assert "unlock" not in text
 
 
-def test_a_refused_row_needs_an_operator(world: World) -> None:
-    world.is_at("s1", PlanState(at(9)))
-    world.halts("s1", waits(B, at(4), "ddl-awaits-tables", "s1: shop.a"))
-    world.status()
-    world.halts("s1", waits(A, at(3), "target-refused"))
-    found = {one["code"]: one for one in world.status(code=5)["sources"][0]["halted"]}
+def test_a_refused_row_needs_an_operator(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+    recorded.halts("s1", waits(B, at(4), "ddl-awaits-tables", "s1: shop.a"))
+    recorded.status()
+    recorded.halts("s1", waits(A, at(3), "target-refused"))
+    found = {one["code"]: one for one in recorded.status(code=5)["sources"][0]["halted"]}
     refused = found["target-refused"]
     assert (refused["tables"], refused["needs_operator"]) == (["shop.a"], True)
-    assert f"pidts ddl retry {world.path} --source s1 --at {at(3)}" in refused["advice"]
+    assert f"pidts ddl retry {recorded.path} --source s1 --at {at(3)}" in refused["advice"]
     assert not found["ddl-awaits-tables"]["needs_operator"]
-    assert "s1: shop.a: halted at bin.000001:1003" in world.text(code=5)
+    assert "s1: shop.a: halted at bin.000001:1003" in recorded.text(code=5)
 
 
-def test_of_thousands_of_tables_people_see_the_first(world: World) -> None:
+def test_of_thousands_of_tables_people_see_the_first(recorded: RecordedTask) -> None:
     copy = {TableName("shop", f"c{number:04}"): CopyState(estimate=9) for number in range(3000)}
-    world.is_at("s1", PlanState(at(9), copy))
-    text = world.text()
+    recorded.is_at("s1", PlanState(at(9), copy))
+    text = recorded.text()
     assert text.count("copying    ") == 12
     assert "and 2,988 more" in text
     assert "copied     0 of 3,000 tables" in text
-    assert len(world.status()["sources"][0]["copy"]["tables"]) == 3000
+    assert len(recorded.status()["sources"][0]["copy"]["tables"]) == 3000
 
 
 @pytest.fixture(params=["mariadb", "postgres"])
 def served(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: Output, run_sql: RunSql
-) -> Iterator[tuple[World, Callable[[], bool]]]:
+) -> Iterator[tuple[RecordedTask, Callable[[], bool]]]:
     """Yields a task whose target has no meta schema, and a function that says whether the target has one by now."""
     server: Server = request.getfixturevalue(request.param)
     meta = f"status_{next(_numbers)}_{tmp_path.name[-20:]}".lower()
@@ -358,23 +358,23 @@ def served(
     if server.kind == "postgres":
         about |= {"type": "postgresql", "database": "postgres"}
         target = PostgresTarget(server.host, server.port, server.user, server.password, "postgres", meta_schema=meta)
-    world = World(tmp_path, target, json.dumps(about), capsys)
-    world.path.write_text(f"{world.path.read_text()}\nmeta-schema: {meta}\n")
+    recorded = RecordedTask(tmp_path, target, json.dumps(about), capsys)
+    recorded.path.write_text(f"{recorded.path.read_text()}\nmeta-schema: {meta}\n")
     schemas = f"SELECT 1 FROM information_schema.schemata WHERE schema_name = '{meta}'"
-    yield world, lambda: bool(run_sql(server, schemas))
+    yield recorded, lambda: bool(run_sql(server, schemas))
     run_sql(server, f"DROP SCHEMA IF EXISTS {meta}{' CASCADE' if server.kind == 'postgres' else ''}")
 
 
-def test_a_server_is_asked_and_not_changed(served: tuple[World, Callable[[], bool]]) -> None:
-    world, is_touched = served
-    assert not world.status()["begun"]
+def test_a_server_is_asked_and_not_changed(served: tuple[RecordedTask, Callable[[], bool]]) -> None:
+    recorded, is_touched = served
+    assert not recorded.status()["begun"]
     assert not is_touched(), "nothing is made there by a look"
-    world.is_at(
+    recorded.is_at(
         "s1", PlanState(at(9), {A: CopyState(rows=5)}, (HeldTables(frozenset({T_1}), at(4)),)), PlanState(at(9))
     )
-    world.has("s1", A, B, T_1)
-    world.halts("s1", waits(T_1, at(4), "shard-awaits", "s2: shop.t_1"))
-    said = world.status()
+    recorded.has("s1", A, B, T_1)
+    recorded.halts("s1", waits(T_1, at(4), "shard-awaits", "s2: shop.t_1"))
+    said = recorded.status()
     (one, other) = said["sources"]
     assert one["applied"]["lsn"] == str(at(9))
     assert abs(one["moved_at"] - time.time()) < 60, "by the target's clock, whatever its time zone is"
@@ -382,4 +382,4 @@ def test_a_server_is_asked_and_not_changed(served: tuple[World, Callable[[], boo
     assert one["copy"]["of"] == 3
     assert list(one["held"]["tables"]) == ["shop.t_1"]
     assert [lock["target"] for lock in said["locks"]] == ["shop.orders"]
-    assert "moved      " in world.text()
+    assert "moved      " in recorded.text()

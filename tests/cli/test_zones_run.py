@@ -47,7 +47,7 @@ while True:
 """
 
 
-class World:
+class StandInRuns:
     """Runs programs in place of `pidts run`. Each notes its starts in the file of its direction (`path`)."""
 
     def __init__(self, folder: Path) -> None:
@@ -93,74 +93,76 @@ def wait_until(claim: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInRuns:
     monkeypatch.setattr(run, "_AGAIN_SECONDS", 0.1)
-    return World(tmp_path)
+    return StandInRuns(tmp_path)
 
 
 @pytest.mark.slow
-def test_directions_that_copy_start_when_their_source_has_the_rows_and_others_last(world: World) -> None:
-    world.begin()
-    wait_until(lambda: world.started() == ["a-b"])
+def test_directions_that_copy_start_when_their_source_has_the_rows_and_others_last(runs: StandInRuns) -> None:
+    runs.begin()
+    wait_until(lambda: runs.started() == ["a-b"])
     time.sleep(1.5)
-    assert world.started() == ["a-b"]
-    world.copied.add("z.yaml@a-b")
-    wait_until(lambda: world.started() == ["a-b", "b-c"])
+    assert runs.started() == ["a-b"]
+    runs.copied.add("z.yaml@a-b")
+    wait_until(lambda: runs.started() == ["a-b", "b-c"])
     time.sleep(1.5)
-    assert world.started() == ["a-b", "b-c"]
-    world.copied.add("z.yaml@b-c")
-    wait_until(lambda: world.started() == ["a-b", "b-c", "c-a"])
-    world.stop.set()
-    found = world.ended()
+    assert runs.started() == ["a-b", "b-c"]
+    runs.copied.add("z.yaml@b-c")
+    wait_until(lambda: runs.started() == ["a-b", "b-c", "c-a"])
+    runs.stop.set()
+    found = runs.ended()
     assert exit_code_of(found) == 0
     assert summary_of("shop", found)["directions"]["c-a"] == {"stage": "stopped"}
-    assert all(len(world.starts(one)) == 1 for one in (A_B, B_C, C_A))
+    assert all(len(runs.starts(one)) == 1 for one in (A_B, B_C, C_A))
 
 
 @pytest.mark.parametrize(("code", "starts"), [(1, 2), (2, 1), (3, 1), (5, 1)])
-def test_a_direction_that_fails_starts_again_unless_it_needs_an_operator(world: World, code: int, starts: int) -> None:
-    world.copied |= {"z.yaml@a-b", "z.yaml@b-c"}
-    world.path(C_A).with_name("z.yaml@c-a.code").write_text(str(code))
-    world.begin()
-    wait_until(lambda: len(world.starts(C_A)) == starts)
+def test_a_direction_that_fails_starts_again_unless_it_needs_an_operator(
+    runs: StandInRuns, code: int, starts: int
+) -> None:
+    runs.copied |= {"z.yaml@a-b", "z.yaml@b-c"}
+    runs.path(C_A).with_name("z.yaml@c-a.code").write_text(str(code))
+    runs.begin()
+    wait_until(lambda: len(runs.starts(C_A)) == starts)
     time.sleep(1.5)
-    assert len(world.starts(C_A)) == starts
-    assert len(world.starts(A_B)) == 1, "the others do not stop for it"
-    world.stop.set()
-    assert exit_code_of(world.ended()) == (code if starts == 1 else 0)
+    assert len(runs.starts(C_A)) == starts
+    assert len(runs.starts(A_B)) == 1, "the others do not stop for it"
+    runs.stop.set()
+    assert exit_code_of(runs.ended()) == (code if starts == 1 else 0)
 
 
-def test_a_direction_that_had_only_just_started_has_not_failed(world: World) -> None:
-    world.path(A_B).with_name("z.yaml@a-b.new").touch()
-    world.begin()
-    wait_until(lambda: len(world.starts(A_B)) == 1)
-    world.stop.set()
-    assert exit_code_of(world.ended()) == 0
+def test_a_direction_that_had_only_just_started_has_not_failed(runs: StandInRuns) -> None:
+    runs.path(A_B).with_name("z.yaml@a-b.new").touch()
+    runs.begin()
+    wait_until(lambda: len(runs.starts(A_B)) == 1)
+    runs.stop.set()
+    assert exit_code_of(runs.ended()) == 0
 
 
-def test_a_direction_that_does_not_end_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_direction_that_does_not_end_is_killed(runs: StandInRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "_END_SECONDS", 0.5)
-    world.path(A_B).with_name("z.yaml@a-b.deaf").touch()
-    world.begin()
-    wait_until(lambda: len(world.starts(A_B)) == 1)
-    world.stop.set()
-    assert exit_code_of(world.ended()) == 1
+    runs.path(A_B).with_name("z.yaml@a-b.deaf").touch()
+    runs.begin()
+    wait_until(lambda: len(runs.starts(A_B)) == 1)
+    runs.stop.set()
+    assert exit_code_of(runs.ended()) == 1
 
 
-def test_a_direction_that_is_killed_starts_again(world: World) -> None:
-    world.begin()
-    wait_until(lambda: len(world.starts(A_B)) == 1)
-    os.kill(world.starts(A_B)[0], signal.SIGKILL)
-    wait_until(lambda: len(world.starts(A_B)) == 2)
-    world.stop.set()
-    assert exit_code_of(world.ended()) == 0
+def test_a_direction_that_is_killed_starts_again(runs: StandInRuns) -> None:
+    runs.begin()
+    wait_until(lambda: len(runs.starts(A_B)) == 1)
+    os.kill(runs.starts(A_B)[0], signal.SIGKILL)
+    wait_until(lambda: len(runs.starts(A_B)) == 2)
+    runs.stop.set()
+    assert exit_code_of(runs.ended()) == 0
 
 
-def test_no_direction_waits_for_rows_that_will_not_arrive(world: World) -> None:
-    world.path(A_B).with_name("z.yaml@a-b.code").write_text("5")
-    world.begin()
-    assert exit_code_of(world.ended()) == 5
-    assert world.started() == ["a-b"]
+def test_no_direction_waits_for_rows_that_will_not_arrive(runs: StandInRuns) -> None:
+    runs.path(A_B).with_name("z.yaml@a-b.code").write_text("5")
+    runs.begin()
+    assert exit_code_of(runs.ended()) == 5
+    assert runs.started() == ["a-b"]
 
 
 def test_the_directions_end_with_the_program_that_has_started_them(tmp_path: Path) -> None:

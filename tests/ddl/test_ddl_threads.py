@@ -72,7 +72,7 @@ class Log:
         pass
 
 
-class World:
+class RunOfOneChange:
     def __init__(self, script: Script, staging: Path, tables: frozenset[TableName] | None) -> None:
         self.target = ValuesTarget(f"ddl threads {next(_numbers)}")
         source = SimpleNamespace(source_id="s")
@@ -106,15 +106,15 @@ class _Classifier:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
-    made: list[World] = []
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., RunOfOneChange]]:
+    made: list[RunOfOneChange] = []
     monkeypatch.setattr(ddl_threads, "RelayReader", Log)
     monkeypatch.setattr(ddl_threads, "_ORDER_SECONDS", 0.02)
 
-    def make(*ends: Any, tables: frozenset[TableName] | None = frozenset({T})) -> World:
+    def make(*ends: Any, tables: frozenset[TableName] | None = frozenset({T})) -> RunOfOneChange:
         script = Script(list(ends))
         monkeypatch.setattr(ddl_threads, "run_ddl", script)
-        made.append(World(script, tmp_path, tables))
+        made.append(RunOfOneChange(script, tmp_path, tables))
         return made[-1]
 
     yield make
@@ -134,8 +134,8 @@ def refused(code: str = "target-refused", where: Where = NAMED) -> Halted:
     return Halted(code, "no", where=where, todo="mend it")
 
 
-def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(world: Callable[..., World]) -> None:
-    one = world(refused(), refused(), Changed(structures={T: None}))
+def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(run: Callable[..., RunOfOneChange]) -> None:
+    one = run(refused(), refused(), Changed(structures={T: None}))
     one.threads.wait([AT], 10, lambda: False)
     assert one.threads.failure is None
     (halt,) = one.threads.halts.values()
@@ -154,15 +154,15 @@ def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(world: Calla
     assert (one.threads.halts, one.saved_halts()) == ({}, [])
 
 
-def test_a_ddl_command_that_was_given_before_is_known_at_once(world: Callable[..., World]) -> None:
-    one = world(Superseded(), Changed())
+def test_a_ddl_command_that_was_given_before_is_known_at_once(run: Callable[..., RunOfOneChange]) -> None:
+    one = run(Superseded(), Changed())
     one.threads.wait([AT], 10, lambda: False)
     assert one.script.ordered == [None, None]
     assert one.marks() == (False, True)
 
 
-def test_a_ddl_command_counts_although_an_older_one_fails_again_and_again(world: Callable[..., World]) -> None:
-    one = world(BUSY, BUSY, Changed())
+def test_a_ddl_command_counts_although_an_older_one_fails_again_and_again(run: Callable[..., RunOfOneChange]) -> None:
+    one = run(BUSY, BUSY, Changed())
     until(lambda: one.script.ordered == [None])
     one.give(OrderKind.REPLACE)
     until(lambda: one.script.ordered == [None, OrderKind.REPLACE])
@@ -184,9 +184,9 @@ def test_a_ddl_command_counts_although_an_older_one_fails_again_and_again(world:
     ],
 )
 def test_an_error_that_concerns_all_tables_ends_the_run(
-    world: Callable[..., World], error: Exception, tables: frozenset[TableName] | None, expected: int
+    run: Callable[..., RunOfOneChange], error: Exception, tables: frozenset[TableName] | None, expected: int
 ) -> None:
-    one = world(error, tables=tables)
+    one = run(error, tables=tables)
     with pytest.raises(type(error)):
         one.threads.wait([AT], 10, lambda: False)
     assert one.threads.failure is error
@@ -195,8 +195,8 @@ def test_an_error_that_concerns_all_tables_ends_the_run(
     assert [halt.tables for halt in one.saved_halts()] == [()] * expected
 
 
-def test_a_run_that_ends_does_not_wait_for_an_operator(world: Callable[..., World]) -> None:
-    one = world(refused())
+def test_a_run_that_ends_does_not_wait_for_an_operator(run: Callable[..., RunOfOneChange]) -> None:
+    one = run(refused())
     one.threads.wait([AT], 10, lambda: False)
     began = time.monotonic()
     one.threads.close(10)

@@ -16,7 +16,7 @@ from pidts.model import DdlOrder, Lsn, OrderKind
 ONE, OTHER = Lsn(0, 1, 500), Lsn(0, 1, 900)
 
 
-class World:
+class CountingTarget:
     def __init__(self) -> None:
         self.target, self.connects = ValuesTarget("operator orders"), 0
         self.context: Any = SimpleNamespace(task="t", source=SimpleNamespace(source_id="a"), target=self)
@@ -31,28 +31,28 @@ class World:
 
 
 @pytest.fixture
-def world():
-    made = World()
+def counting():
+    made = CountingTarget()
     yield made
     made.target.forget()
 
 
-def test_one_reading_serves_all_changes_that_looked_before_it(world: World) -> None:
+def test_one_reading_serves_all_changes_that_looked_before_it(counting: CountingTarget) -> None:
     shared = SharedOrders()
-    changes = [Orders(world.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in range(100, 200)]
+    changes = [Orders(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in range(100, 200)]
     looked = time.monotonic()
     assert not any(change.is_newer(None, looked) for change in changes)
-    assert world.connects == 1
+    assert counting.connects == 1
 
 
-def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(world: World) -> None:
+def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(counting: CountingTarget) -> None:
     shared = SharedOrders()
-    one, other = (Orders(world.context, lsn, lambda _: None, 1.0, shared) for lsn in (ONE, OTHER))
+    one, other = (Orders(counting.context, lsn, lambda _: None, 1.0, shared) for lsn in (ONE, OTHER))
     begun = time.monotonic()
     assert not one.is_newer(None, begun)
-    world.give(OTHER)
+    counting.give(OTHER)
     first = time.monotonic()
     assert not other.is_newer(None, begun)  # the shared reading was made before the command
     assert other.is_newer(None, first)
     assert not one.is_newer(None, first)
-    assert world.connects == 2
+    assert counting.connects == 2

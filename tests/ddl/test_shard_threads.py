@@ -78,21 +78,21 @@ class Log:
 class Part:
     """The schema changes of one source."""
 
-    def __init__(self, world: World, source: str) -> None:
-        self.world, self.source = world, source
-        self.staging = world.folder / f"{source} {next(_numbers)}"
+    def __init__(self, process: ShardProcess, source: str) -> None:
+        self.process, self.source = process, source
+        self.staging = process.folder / f"{source} {next(_numbers)}"
         self.context: Any = SimpleNamespace(
             task="t",
             source=SimpleNamespace(source_id=source),
-            target=world.target,
+            target=process.target,
             relay=None,
             staging=self.staging,
             rules=Rules(),
             epoch=1,
         )
         classifier: Any = _Classifier()
-        world.groups.register(source, {OWN: V0})
-        self.threads = DdlThreads(classifier, lambda _: True, world.groups)
+        process.groups.register(source, {OWN: V0})
+        self.threads = DdlThreads(classifier, lambda _: True, process.groups)
         context: Any = self.context
         self.threads.start(context, PlanState(AT, due=AT))
 
@@ -101,11 +101,11 @@ class Part:
         return bool(halted_of(self.staging, [AT])), bool(done_of(self.staging, [AT]))
 
     def halts(self) -> list[Halt]:
-        with closing(self.world.target.connect()) as session:
+        with closing(self.process.target.connect()) as session:
             return session.meta.halts.read("t", self.source)
 
     def give(self, kind: OrderKind) -> None:
-        with closing(self.world.target.connect()) as session:
+        with closing(self.process.target.connect()) as session:
             session.meta.orders.give("t", self.source, DdlOrder(lsn=AT, kind=kind))
 
 
@@ -116,7 +116,7 @@ class _Classifier:
         return Relevance(RelevanceKind.DDL, frozenset({OWN}))
 
 
-class World:
+class ShardProcess:
     """The parts of one process. Their changes arrive and are not run; `fails` has the leader's next errors."""
 
     def __init__(self, folder: Path, *sources: str) -> None:
@@ -154,14 +154,14 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
-    made: list[World] = []
+def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., ShardProcess]]:
+    made: list[ShardProcess] = []
     monkeypatch.setattr(ddl_threads, "RelayReader", Log)
     monkeypatch.setattr(ddl_threads, "_ORDER_SECONDS", 0.05)
     monkeypatch.setattr(ddl_threads, "_LOOK_SECONDS", 0.01)
 
-    def make(*sources: str) -> World:
-        made.append(World(tmp_path, *sources))
+    def make(*sources: str) -> ShardProcess:
+        made.append(ShardProcess(tmp_path, *sources))
         monkeypatch.setattr(ddl_threads, "run_ddl", made[-1].run_ddl)
         return made[-1]
 
@@ -179,8 +179,10 @@ def until(claim: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_a_waiting_table_is_held_at_once_and_continues_when_the_others_arrive(world: Callable[..., World]) -> None:
-    one = world("a", "b")
+def test_a_waiting_table_is_held_at_once_and_continues_when_the_others_arrive(
+    process: Callable[..., ShardProcess],
+) -> None:
+    one = process("a", "b")
     one.groups.register("b", {OWN: V0})
     first = one.begin("a")
     began = time.monotonic()
@@ -200,8 +202,8 @@ def test_a_waiting_table_is_held_at_once_and_continues_when_the_others_arrive(wo
     assert (first.threads.halts, first.threads.waiting_for_others) == ({}, frozenset())
 
 
-def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World]) -> None:
-    one = world("a", "b")
+def test_every_line_of_the_log_says_of_which_source(process: Callable[..., ShardProcess]) -> None:
+    one = process("a", "b")
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     with capture_logs([merge_contextvars]) as lines:
         parts = [one.begin(source) for source in "ab"]
@@ -215,8 +217,8 @@ def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World])
     assert all(line["source"] in "ab" for line in lines)
 
 
-def test_an_unlock_lets_a_shard_continue_without_the_others(world: Callable[..., World]) -> None:
-    one = world("a", "b")
+def test_an_unlock_lets_a_shard_continue_without_the_others(process: Callable[..., ShardProcess]) -> None:
+    one = process("a", "b")
     one.groups.register("b", {OWN: V0})
     first = one.begin("a")
     until(lambda: first.marks == (True, False))
@@ -225,8 +227,8 @@ def test_an_unlock_lets_a_shard_continue_without_the_others(world: Callable[...,
     assert [run.leader.order for run in one.runs] == [OrderKind.UNLOCK]
 
 
-def test_a_run_that_ends_does_not_wait_for_the_others(world: Callable[..., World]) -> None:
-    one = world("a", "b")
+def test_a_run_that_ends_does_not_wait_for_the_others(process: Callable[..., ShardProcess]) -> None:
+    one = process("a", "b")
     one.groups.register("b", {OWN: V0})
     first = one.begin("a")
     until(lambda: first.marks == (True, False))
@@ -242,10 +244,10 @@ def test_a_run_that_ends_does_not_wait_for_the_others(world: Callable[..., World
 
 
 def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for_it(
-    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    process: Callable[..., ShardProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ddl_threads, "_LEADER_SECONDS", 0.1)
-    one = world("a", "b")
+    one = process("a", "b")
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     parts = [one.begin(source) for source in "ab"]
     until(lambda: [halt.code for part in parts for halt in part.halts()] == ["target-refused", "shard-awaits"])
@@ -257,8 +259,8 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
     assert [len(run.arrivals) for run in one.runs] == [2, 1, 1]
 
 
-def test_members_of_a_source_with_a_new_run_arrive_again(world: Callable[..., World]) -> None:
-    one = world("a", "b")
+def test_members_of_a_source_with_a_new_run_arrive_again(process: Callable[..., ShardProcess]) -> None:
+    one = process("a", "b")
     one.fails = [Superseded("b")]
     parts = [one.begin(source) for source in "ab"]
     until(lambda: all(part.marks == (False, True) for part in parts))

@@ -50,7 +50,7 @@ class Reader:
         return list(self.ask("all", sql))
 
 
-class World:
+class HiveTask:
     """A database of the source, a task, its warehouse and a metastore."""
 
     def __init__(

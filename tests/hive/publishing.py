@@ -62,7 +62,7 @@ def store_at(address: str, folders: pytest.TempPathFactory) -> Iterator[Metastor
         yield found
 
 
-class World:
+class PublishedWarehouse:
     """A warehouse with one table, and the published states of this table."""
 
     def __init__(self, folder: Path, store: Metastore, files: str = "") -> None:
@@ -124,13 +124,15 @@ class World:
 
 
 @pytest.fixture(name="world")
-def world_of_a_test(tmp_path: Path, store: Metastore, files: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world_of_a_test(
+    tmp_path: Path, store: Metastore, files: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PublishedWarehouse]:
     @contextmanager
     def shared(_address: str, _folder: Path, _lock: int) -> Iterator[Metastore]:
         yield store
 
     monkeypatch.setattr(publication, "metastore", shared)
-    made = World(tmp_path, store, files)
+    made = PublishedWarehouse(tmp_path, store, files)
     yield made
     made.session.close()
     for name in ("orders", "orders_changes"):

@@ -17,7 +17,7 @@ from tests.target.conformance.samples import INT, lsn, table, text
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.publishing import ORDERS, World, break_at, remove, store_of_a_file, world_of_a_test
+from tests.hive.publishing import ORDERS, PublishedWarehouse, break_at, remove, store_of_a_file, world_of_a_test
 
 from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Op, SourceTransaction, Table, TableName
 from pidts.spark.metastore import Metastore
@@ -55,11 +55,11 @@ def logged(structure: Table, at: int, *changes: Logged, time: int = NOON) -> Log
     return LoggedChanges("to-hive", "shop", batch, [SourceTransaction("0-1-7", time)] * len(ops))
 
 
-def inserted(world: World, at: int, *ids: int, time: int = NOON) -> LoggedChanges:
+def inserted(world: PublishedWarehouse, at: int, *ids: int, time: int = NOON) -> LoggedChanges:
     return logged(world.table, at, *((Op.INSERT, None, {"id": each, "v": each * 10}) for each in ids), time=time)
 
 
-def seen(world: World, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list[tuple[Any, ...]]:
+def seen(world: PublishedWarehouse, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list[tuple[Any, ...]]:
     """Returns what a reader finds through the metastore, in log order."""
     found = world.store.table("shop", "orders_changes")
     if found is None:
@@ -73,16 +73,16 @@ def seen(world: World, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list
     return [tuple(row.get(name) for name in columns) for row in rows]
 
 
-def partitions(world: World) -> list[str]:
+def partitions(world: PublishedWarehouse) -> list[str]:
     return world.store.partitions("shop", "orders_changes")
 
 
-def columns_of(world: World, day: str) -> list[str]:
+def columns_of(world: PublishedWarehouse, day: str) -> list[str]:
     found = world.store._client.getPartition("shop", "orders_changes", world.store._list([day])).getSd().getCols()
     return [str(found.get(place).getName()) for place in range(found.size())]
 
 
-def waiting(world: World) -> int:
+def waiting(world: PublishedWarehouse) -> int:
     folder = Path(world.session.warehouse) / "hive-changes" / "pidts_meta" / ".waiting"
     return len(list(folder.iterdir())) if folder.exists() else 0
 
@@ -117,7 +117,7 @@ def test_a_batch_without_changes_has_no_rows() -> None:
     assert change_rows(empty).num_rows == 0
 
 
-def test_changes_are_published_by_day_and_once(world: World) -> None:
+def test_changes_are_published_by_day_and_once(world: PublishedWarehouse) -> None:
     world.write((1, 10), logged=[inserted(world, 10, 1), inserted(world, 20, 2, time=NEXT_DAY)])
     world.publish()
     world.publish()
@@ -139,7 +139,7 @@ def test_changes_are_published_by_day_and_once(world: World) -> None:
     ],
 )
 def test_a_transaction_that_is_interrupted_leaves_no_change(
-    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     with monkeypatch.context() as patch:
@@ -158,7 +158,7 @@ def test_a_transaction_that_is_interrupted_leaves_no_change(
     assert waiting(world) == 0, "files that no record names are removed"
 
 
-def test_a_transaction_that_is_undone_removes_its_files(world: World) -> None:
+def test_a_transaction_that_is_undone_removes_its_files(world: PublishedWarehouse) -> None:
     world.session.begin()
     world.session.waiting.add(inserted(world, 10, 1))
     world.session.waiting.write()
@@ -167,7 +167,9 @@ def test_a_transaction_that_is_undone_removes_its_files(world: World) -> None:
     assert waiting(world) == 0
 
 
-def test_a_commit_without_an_answer_keeps_what_it_has_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_without_an_answer_keeps_what_it_has_recorded(
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         break_at(patch, CatalogConnection, "commit", 1, after=True)
         with pytest.raises(Died):
@@ -193,7 +195,7 @@ def test_a_commit_without_an_answer_keeps_what_it_has_recorded(world: World, mon
     ],
 )
 def test_a_broken_publication_is_repaired_by_the_next_one(
-    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     if owner is places and world.session.files.startswith("s3:"):
         pytest.skip("an object has no other name before readers see it")
@@ -220,7 +222,7 @@ def test_a_broken_publication_is_repaired_by_the_next_one(
     assert waiting(world) == 0
 
 
-def test_columns_come_and_stay_and_another_type_has_a_column_of_its_own(world: World) -> None:
+def test_columns_come_and_stay_and_another_type_has_a_column_of_its_own(world: PublishedWarehouse) -> None:
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     world.publish()
     wide = table(ORDERS, {"id": INT, "v": ColumnType(Kind.BIGINT), "note": text()})
@@ -241,7 +243,9 @@ def test_columns_come_and_stay_and_another_type_has_a_column_of_its_own(world: W
     ]
 
 
-def test_a_new_column_comes_into_all_partitions_with_the_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_column_comes_into_all_partitions_with_the_table(
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A call that adds the column to one partition alone could come late, and remove another column."""
     world.write((1, 10), logged=[inserted(world, 10, 1), inserted(world, 20, 2, time=NEXT_DAY)])
     world.publish()
@@ -258,7 +262,7 @@ def test_a_new_column_comes_into_all_partitions_with_the_table(world: World, mon
 
 
 def test_a_change_table_without_the_property_of_its_table_continues(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An earlier version, which did not write the property, created the table."""
     with monkeypatch.context() as patch:
@@ -273,7 +277,7 @@ def test_a_change_table_without_the_property_of_its_table_continues(
     assert found.properties["pidts.table"] == "shop.orders"
 
 
-def test_days_of_another_task_stay(world: World) -> None:
+def test_days_of_another_task_stay(world: PublishedWarehouse) -> None:
     """A task whose change table was refused also has a record of the table, and removes no days of it."""
     now = int(datetime.now(UTC).timestamp())
     times = [now - 86_400 * days for days in (9, 0)]
@@ -288,7 +292,7 @@ def test_days_of_another_task_stay(world: World) -> None:
 
 
 def test_a_change_table_belongs_to_the_first_of_two_names_also_after_a_break(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     with monkeypatch.context() as patch:
@@ -304,7 +308,7 @@ def test_a_change_table_belongs_to_the_first_of_two_names_also_after_a_break(
     assert "has this change table" in ChangeRecord(world.session).of("to-hive")[upper.name].problem
 
 
-def test_a_day_that_comes_back_after_its_end_leaves_again(world: World) -> None:
+def test_a_day_that_comes_back_after_its_end_leaves_again(world: PublishedWarehouse) -> None:
     """The metastore has executed late what a killed publisher had requested."""
     world.keep_changes(86_400 * 3)
     now = int(datetime.now(UTC).timestamp())
@@ -320,7 +324,7 @@ def test_a_day_that_comes_back_after_its_end_leaves_again(world: World) -> None:
     assert partitions(world) == [datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")]
 
 
-def test_days_end_after_the_time_that_they_are_kept(world: World) -> None:
+def test_days_end_after_the_time_that_they_are_kept(world: PublishedWarehouse) -> None:
     world.keep_changes(86_400 * 3)
     now = int(datetime.now(UTC).timestamp())
     times = [now - 86_400 * days for days in (9, 4, 3, 0)]
@@ -335,7 +339,7 @@ def test_days_end_after_the_time_that_they_are_kept(world: World) -> None:
     assert there == [f"pidts_day={day}" for day in (late, *kept)], "readers that have begun keep a day's files"
 
 
-def test_a_change_table_of_another_program_stays_and_the_changes_wait(world: World) -> None:
+def test_a_change_table_of_another_program_stays_and_the_changes_wait(world: PublishedWarehouse) -> None:
     other = change_publication.MetastoreTable(
         database="shop", name="orders_changes", location="file:///nowhere/x", columns=[("id", "int")], properties={}
     )
@@ -349,7 +353,7 @@ def test_a_change_table_of_another_program_stays_and_the_changes_wait(world: Wor
     assert not world.changes().problem
 
 
-def test_files_of_another_task_stay(world: World) -> None:
+def test_files_of_another_task_stay(world: PublishedWarehouse) -> None:
     changes = replace(inserted(world, 10, 1), task="other")
     world.write((1, 10), logged=[changes])
     world.publish()
@@ -360,7 +364,7 @@ def test_files_of_another_task_stay(world: World) -> None:
     assert seen(world) == [("insert", 2, 20)]
 
 
-def test_changes_of_a_table_whose_name_differs_in_case_alone_wait(world: World) -> None:
+def test_changes_of_a_table_whose_name_differs_in_case_alone_wait(world: PublishedWarehouse) -> None:
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     world.publish()
     upper = table(TableName("shop", "Orders"), {"id": INT, "v": INT})
@@ -376,7 +380,7 @@ def test_changes_of_a_table_whose_name_differs_in_case_alone_wait(world: World) 
     assert seen(world) == [("insert", 1, 10), ("insert", 2, 20)], "a table that was refused stops the other one"
 
 
-def test_a_column_never_gets_the_name_of_another_one(world: World) -> None:
+def test_a_column_never_gets_the_name_of_another_one(world: PublishedWarehouse) -> None:
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     world.publish()
     wide = table(ORDERS, {"id": INT, "v": ColumnType(Kind.BIGINT), "v__bigint": ColumnType(Kind.BIGINT)})
@@ -386,7 +390,7 @@ def test_a_column_never_gets_the_name_of_another_one(world: World) -> None:
     assert "two columns would have the name v__bigint" in world.changes().problem
 
 
-def test_changes_alone_are_published_as_seldom_as_tables(world: World) -> None:
+def test_changes_alone_are_published_as_seldom_as_tables(world: PublishedWarehouse) -> None:
     """No table is complete yet. A publication every two seconds would write a file each time."""
     turns = PublishingTurns()
     assert turns.is_due(world.parts[0], world.session)

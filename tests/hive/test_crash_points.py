@@ -13,7 +13,7 @@ from tests.target.conformance.samples import checkpoint, lsn
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.publishing import ORDERS, TASK, World, break_at, store_of_a_file, world_of_a_test
+from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, break_at, store_of_a_file, world_of_a_test
 
 from pidts.model import SourceTablesKey
 from pidts.spark.metastore import Metastore, MetastoreTable
@@ -43,7 +43,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
     ],
 )
 def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
-    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool, shows_new: bool
+    world: PublishedWarehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    call: int,
+    after: bool,
+    shows_new: bool,
 ) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
@@ -71,7 +77,7 @@ def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
 
 
 def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The warehouse's database comes from a backup, so its record names an earlier folder."""
     now = [1_900_000_000.0]
@@ -100,7 +106,7 @@ def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
     ],
 )
 def test_a_dropped_table_leaves_the_metastore_whatever_is_interrupted(
-    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     world.write((1, 1))
     world.publish()
@@ -118,7 +124,7 @@ def test_a_dropped_table_leaves_the_metastore_whatever_is_interrupted(
     assert world.session.published.of("to-hive") == {}
 
 
-def test_a_table_of_another_program_stays(world: World) -> None:
+def test_a_table_of_another_program_stays(world: PublishedWarehouse) -> None:
     other = MetastoreTable(
         database="shop", name="orders", location="file:///nowhere/orders", columns=[("id", "int")], properties={}
     )
@@ -131,7 +137,7 @@ def test_a_table_of_another_program_stays(world: World) -> None:
     assert "does not publish" in world.session.published.of("to-hive")[ORDERS].problem
 
 
-def test_another_meta_schema_has_folders_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_meta_schema_has_folders_of_its_own(world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
     first = world.write((1, 1))
@@ -149,7 +155,9 @@ def test_another_meta_schema_has_folders_of_its_own(world: World, monkeypatch: p
     assert world.published() == (first, [(1, 1)])
 
 
-def test_a_table_that_leaves_the_task_stays_as_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_leaves_the_task_stays_as_it_is(
+    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
     first = world.write((1, 1))
@@ -164,7 +172,7 @@ def test_a_table_that_leaves_the_task_stays_as_it_is(world: World, monkeypatch: 
     assert world.published() == (first, [(1, 1)])
 
 
-def test_unchanged_files_are_written_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_written_once(world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     write = state.write_published
     monkeypatch.setattr(state, "write_published", lambda rows, file: (written.append(rows.num_rows), write(rows, file)))
@@ -176,7 +184,7 @@ def test_unchanged_files_are_written_once(world: World, monkeypatch: pytest.Monk
     assert world.published() == (last, [(1, 1), (2, 1), (3, 1), (4, 2)])
 
 
-def test_workers_at_different_places_publish_nothing(world: World) -> None:
+def test_workers_at_different_places_publish_nothing(world: PublishedWarehouse) -> None:
     world.write((1, 1))
     world.publish()
     (row,) = world.session.meta.checkpoints.read("to-hive", "shop")

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from tests.hive.metastore_server import BUCKET
-from tests.hive.publishing import World, store_at, world_of_a_test
+from tests.hive.publishing import PublishedWarehouse, store_at, world_of_a_test
 from tests.hive.test_change_tables import inserted, seen
 from tests.object_store import ObjectStore
 
@@ -30,7 +30,7 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_states_move_changes_continue_and_former_states_are_removed(
-    world: World, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    world: PublishedWarehouse, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])

@@ -20,7 +20,7 @@ pytest.importorskip("thrift")
 from pyiceberg.catalog.hive import HiveCatalog as Reader
 from pyiceberg.exceptions import NoSuchTableError
 from tests.hive.publishing import break_at
-from tests.lake.test_warehouse import World as Task
+from tests.lake.test_warehouse import WarehouseTask
 
 from pidts.model import Column, TableName, Transient
 from pidts.sandbox import Server
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 A, B = TableName("shop", "a"), TableName("shop", "b")
 
 
-class World:
+class WarehouseInMetastore:
     """A warehouse with a table, and a metastore."""
 
     def __init__(self, folder: Path, address: str) -> None:
@@ -80,42 +80,45 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, metastore: str) -> Iterator[World]:
-    made = World(tmp_path, metastore)
+def warehouse(tmp_path: Path, metastore: str) -> Iterator[WarehouseInMetastore]:
+    made = WarehouseInMetastore(tmp_path, metastore)
     yield made
     made.session.close()
     for each in made.reader.list_tables("shop"):
         made.reader.drop_table(each)
 
 
-def test_rows_and_schema_changes_arrive(world: World) -> None:
-    world.write((1, 1), (2, 2))
-    assert world.publish()
-    assert world.there() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+def test_rows_and_schema_changes_arrive(warehouse: WarehouseInMetastore) -> None:
+    warehouse.write((1, 1), (2, 2))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
     wider = table(A, {"id": INT, "v": INT})
     wider = replace(wider, columns=(Column("id", INT, nullable=False), Column("name", text()), Column("w", INT)))
     kept = {"id": "id", "w": "v"}
-    world.run(alter=wider.to_json(), known=["id", "v"], kept=kept, unfillable=[], executed_at=0)
-    assert world.publish()
-    assert world.there() == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
-    world.run(rename=["shop", "a"], to=["shop", "b"])
-    world.create(A)
-    world.write((7, 7))
-    assert world.publish()
-    assert world.there() == [{"id": 7, "v": 7}]
-    assert world.there(B) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
-    world.run(drop=["shop", "a"])
-    assert world.publish()
-    assert world.there() is None
-    assert world.reader.list_tables("shop") == [("shop", "b")]
-    world.run(rename=["shop", "b"], to=["other", "c"])
-    assert world.publish()
-    assert world.publish(whole=True)
-    assert world.there(TableName("other", "c")) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
-    assert world.there(B) is None
-    world.run(drop=["other", "c"])
-    assert world.publish()
-    assert world.record.entries(world.catalog.place) == {}
+    warehouse.run(alter=wider.to_json(), known=["id", "v"], kept=kept, unfillable=[], executed_at=0)
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
+    warehouse.run(rename=["shop", "a"], to=["shop", "b"])
+    warehouse.create(A)
+    warehouse.write((7, 7))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 7, "v": 7}]
+    assert warehouse.there(B) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
+    warehouse.run(drop=["shop", "a"])
+    assert warehouse.publish()
+    assert warehouse.there() is None
+    assert warehouse.reader.list_tables("shop") == [("shop", "b")]
+    warehouse.run(rename=["shop", "b"], to=["other", "c"])
+    assert warehouse.publish()
+    assert warehouse.publish(whole=True)
+    assert warehouse.there(TableName("other", "c")) == [
+        {"id": 1, "name": None, "w": 1},
+        {"id": 2, "name": None, "w": 2},
+    ]
+    assert warehouse.there(B) is None
+    warehouse.run(drop=["other", "c"])
+    assert warehouse.publish()
+    assert warehouse.record.entries(warehouse.catalog.place) == {}
 
 
 @pytest.mark.parametrize(
@@ -131,98 +134,100 @@ def test_rows_and_schema_changes_arrive(world: World) -> None:
     ],
 )
 def test_a_broken_publication_is_completed_by_the_next_one(
-    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+    warehouse: WarehouseInMetastore, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     """One table has new rows, one table is new, and one is dropped."""
     c = TableName("shop", "c")
-    world.create(B)
-    world.write((1, 1))
-    assert world.publish()
-    world.write((1, 2))
-    world.run(drop=["shop", "b"])
-    world.create(c)
+    warehouse.create(B)
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    warehouse.write((1, 2))
+    warehouse.run(drop=["shop", "b"])
+    warehouse.create(c)
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
         with pytest.raises(Died):
-            world.publish()
-    assert world.there() in ([{"id": 1, "v": 1}], [{"id": 1, "v": 2}])
-    world.write((1, 3))
-    assert world.publish()
-    assert (world.there(), world.there(B), world.there(c)) == ([{"id": 1, "v": 3}], None, [])
-    assert sorted(world.reader.list_tables("shop")) == [("shop", "a"), ("shop", "c")], "no other name is left"
-    assert not any(one.next for one in world.record.entries(world.catalog.place).values())
+            warehouse.publish()
+    assert warehouse.there() in ([{"id": 1, "v": 1}], [{"id": 1, "v": 2}])
+    warehouse.write((1, 3))
+    assert warehouse.publish()
+    assert (warehouse.there(), warehouse.there(B), warehouse.there(c)) == ([{"id": 1, "v": 3}], None, [])
+    assert sorted(warehouse.reader.list_tables("shop")) == [("shop", "a"), ("shop", "c")], "no other name is left"
+    assert not any(one.next for one in warehouse.record.entries(warehouse.catalog.place).values())
 
 
-def test_a_late_call_of_a_killed_publisher_changes_nothing(world: World) -> None:
-    first = world.write((1, 1))
-    assert world.publish()
-    second = world.write((1, 2))
-    assert world.publish()
-    world.write((1, 3))
-    assert world.publish()
-    with world.catalog._client() as client:
+def test_a_late_call_of_a_killed_publisher_changes_nothing(warehouse: WarehouseInMetastore) -> None:
+    first = warehouse.write((1, 1))
+    assert warehouse.publish()
+    second = warehouse.write((1, 2))
+    assert warehouse.publish()
+    warehouse.write((1, 3))
+    assert warehouse.publish()
+    with warehouse.catalog._client() as client:
         old = hive_catalog._table(client, "shop", "a")
         with pytest.raises(hive_catalog.MetaException):
             hive_catalog._alter(client, CatalogUpdate(A, second, first), old, first)
         old.parameters["metadata_location"] = first
         with pytest.raises(hive_catalog.MetaException):
             hive_catalog._remove(client, old, CatalogUpdate(A, None, first))
-    assert world.there() == [{"id": 1, "v": 3}]
+    assert warehouse.there() == [{"id": 1, "v": 3}]
 
 
-def test_a_table_that_another_program_has_changed_stays(world: World) -> None:
-    world.write((1, 1))
-    assert world.publish()
-    with world.catalog._client() as client:
+def test_a_table_that_another_program_has_changed_stays(warehouse: WarehouseInMetastore) -> None:
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    with warehouse.catalog._client() as client:
         found = hive_catalog._table(client, "shop", "a")
-        rival = str(world.session.tables.location(A)).replace("metadata.json", "x.metadata.json")
+        rival = str(warehouse.session.tables.location(A)).replace("metadata.json", "x.metadata.json")
         Path(rival.removeprefix("file://")).write_bytes(
-            Path(str(world.session.tables.location(A)).removeprefix("file://")).read_bytes()
+            Path(str(warehouse.session.tables.location(A)).removeprefix("file://")).read_bytes()
         )
         found.parameters["metadata_location"] = rival
         client.alter_table("shop", "a", found)
-    world.write((1, 2))
-    assert not world.publish()
-    assert "another program has changed the table" in world.problem()
-    assert world.there() == [{"id": 1, "v": 1}]
-    world.reader.drop_table(("shop", "a"))
-    assert world.publish()
-    assert world.there() == [{"id": 1, "v": 2}]
+    warehouse.write((1, 2))
+    assert not warehouse.publish()
+    assert "another program has changed the table" in warehouse.problem()
+    assert warehouse.there() == [{"id": 1, "v": 1}]
+    warehouse.reader.drop_table(("shop", "a"))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "v": 2}]
 
 
-def test_tables_of_others_and_names_that_a_metastore_does_not_know_are_refused_alone(world: World) -> None:
+def test_tables_of_others_and_names_that_a_metastore_does_not_know_are_refused_alone(
+    warehouse: WarehouseInMetastore,
+) -> None:
     big = TableName("shop", "Big")
-    world.create(big)
-    world.create(B)
-    world.reader.create_namespace_if_not_exists("shop")
-    world.reader.create_table(
-        ("shop", "b"), pa.schema([("x", pa.int32())]), location=f"file://{world.target.warehouse}/x"
+    warehouse.create(big)
+    warehouse.create(B)
+    warehouse.reader.create_namespace_if_not_exists("shop")
+    warehouse.reader.create_table(
+        ("shop", "b"), pa.schema([("x", pa.int32())]), location=f"file://{warehouse.target.warehouse}/x"
     )
-    world.write((1, 1))
-    assert not world.publish()
-    assert "use a route" in world.problem(big)
-    assert "does not publish" in world.problem(B)
-    assert world.there() == [{"id": 1, "v": 1}]
-    assert world.reader.load_table(("shop", "b")).schema().column_names == ["x"]
-    world.run(drop=["shop", "Big"])
-    world.run(drop=["shop", "b"])
-    assert world.publish()
-    assert world.record.entries(world.catalog.place).keys() == {A}
+    warehouse.write((1, 1))
+    assert not warehouse.publish()
+    assert "use a route" in warehouse.problem(big)
+    assert "does not publish" in warehouse.problem(B)
+    assert warehouse.there() == [{"id": 1, "v": 1}]
+    assert warehouse.reader.load_table(("shop", "b")).schema().column_names == ["x"]
+    warehouse.run(drop=["shop", "Big"])
+    warehouse.run(drop=["shop", "b"])
+    assert warehouse.publish()
+    assert warehouse.record.entries(warehouse.catalog.place).keys() == {A}
 
 
-def test_a_metastore_that_does_not_answer_leaves_the_record(world: World) -> None:
-    world.write((1, 1))
+def test_a_metastore_that_does_not_answer_leaves_the_record(warehouse: WarehouseInMetastore) -> None:
+    warehouse.write((1, 1))
     unknown_transactions = HiveCatalog("thrift://127.0.0.1:1")
-    with closing(world.target.connect()) as session, pytest.raises(Transient, match="no metastore answers"):
+    with closing(warehouse.target.connect()) as session, pytest.raises(Transient, match="no metastore answers"):
         publish(session, unknown_transactions)
-    assert len(world.record.entries(unknown_transactions.place)) == 1
-    world.catalog.check()
+    assert len(warehouse.record.entries(unknown_transactions.place)) == 1
+    warehouse.catalog.check()
 
 
 def test_a_task_publishes_to_a_metastore(
     mariadb: Server, metastore: str, tmp_path: Path, run_sql: Callable[..., Any]
 ) -> None:
-    task = Task(mariadb, tmp_path, run_sql)
+    task = WarehouseTask(mariadb, tmp_path, run_sql)
     to = f"warehouse: warehouse, publish-to: {{type: hive, metastore: '{metastore}'}}"
     task.file.write_text(task.file.read_text().replace("warehouse: warehouse", to))
     task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.hive.conftest import RunSql, World
+from tests.hive.conftest import HiveTask, RunSql
 
 from pidts.sandbox import Server
 
@@ -31,8 +31,8 @@ syncers: {{all: {{worker-count: 3}}}}
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
-    made = World(mariadb, tmp_path, run_sql)
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[HiveTask]:
+    made = HiveTask(mariadb, tmp_path, run_sql)
     text = made.file.read_text()
     of_source = "    block-allow-list: ours\n"
     text = text.replace(of_source, f"{of_source}    route-rules: [merged]\n    syncer-config-name: all\n")
@@ -41,14 +41,14 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def changes(world: World) -> list[dict[str, Any]]:
+def changes(world: HiveTask) -> list[dict[str, Any]]:
     """Returns what a reader of the published files finds, in log order."""
     folder = world.warehouse / "hive-changes" / "pidts_meta" / world.database / "orders_changes"
     rows = [row for path in folder.rglob("[!.]*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()]
     return sorted(rows, key=lambda row: (row["pidts_lsn"], row["pidts_op"]))
 
 
-def test_each_change_of_the_shards_is_there_once(world: World, in_one_session: Callable[..., None]) -> None:
+def test_each_change_of_the_shards_is_there_once(world: HiveTask, in_one_session: Callable[..., None]) -> None:
     for shard, offset in ((1, 0), (2, 100_000)):
         world.sql(f"CREATE TABLE orders_{shard} (id INT PRIMARY KEY, v INT, note VARCHAR(20) NOT NULL DEFAULT '')")
         world.sql(f"INSERT INTO orders_{shard} SELECT seq + {offset}, 0, 'old' FROM seq_1_to_{ROWS}")

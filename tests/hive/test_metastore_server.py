@@ -17,7 +17,7 @@ from tests.target.conformance.samples import INT, table, text
 pytest.importorskip("pyiceberg")
 
 from tests.hive import conftest as of_a_run
-from tests.hive.publishing import ORDERS, TASK, World, store_at, world_of_a_test
+from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, store_at, world_of_a_test
 from tests.hive.test_change_tables import NEXT_DAY, columns_of, inserted, logged, seen, waiting
 
 from pidts.model import Op, Transient
@@ -42,7 +42,7 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
         yield found
 
 
-def killed(world: World, address: str, place: str, call: int, when: str) -> int:
+def killed(world: PublishedWarehouse, address: str, place: str, call: int, when: str) -> int:
     """Runs a process that publishes and is killed; returns the process id of its JVM, if the JVM is frozen."""
     file = world.parts[0].path
     file.write_text(TASK.replace("warehouse: warehouse}", f"warehouse: warehouse, metastore: '{address}'}}"))
@@ -56,7 +56,7 @@ def killed(world: World, address: str, place: str, call: int, when: str) -> int:
     return int(found[1]) if found else 0
 
 
-def change(world: World) -> None:
+def change(world: PublishedWarehouse) -> None:
     """Publishes a row. Then commits rows of two days, one of them with a new column, which wait for a publication."""
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     world.publish()
@@ -67,7 +67,7 @@ def change(world: World) -> None:
     world.write((2, 20), logged=both)
 
 
-def look(world: World) -> None:
+def look(world: PublishedWarehouse) -> None:
     """Checks that every change exists once, and that each partition has all columns."""
     last = world.write((4, 40), logged=[inserted(world, 50, 4)])
     world.publish()
@@ -98,7 +98,7 @@ def look(world: World) -> None:
     ],
 )
 def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
-    world: World, metastore: str, place: str, call: int, when: str
+    world: PublishedWarehouse, metastore: str, place: str, call: int, when: str
 ) -> None:
     """In `test_change_tables.py`, one process is interrupted at all of these points."""
     change(world)
@@ -115,7 +115,7 @@ def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
     ],
 )
 def test_no_process_publishes_before_the_last_call_of_a_killed_publisher_has_ended(
-    world: World, metastore: str, monkeypatch: pytest.MonkeyPatch, place: str, call: int
+    world: PublishedWarehouse, metastore: str, monkeypatch: pytest.MonkeyPatch, place: str, call: int
 ) -> None:
     change(world)
     jvm = killed(world, metastore, place, call, "sent")
@@ -129,7 +129,7 @@ def test_no_process_publishes_before_the_last_call_of_a_killed_publisher_has_end
     look(world)
 
 
-def test_a_late_switch_is_refused(world: World) -> None:
+def test_a_late_switch_is_refused(world: PublishedWarehouse) -> None:
     """After another publisher has published, the metastore executes what the killed publisher had requested."""
     world.write((1, 10))
     world.publish()
@@ -145,13 +145,17 @@ def test_a_late_switch_is_refused(world: World) -> None:
 
 
 @pytest.fixture
-def task(mariadb: Server, tmp_path: Path, run_sql: of_a_run.RunSql, metastore: str) -> Iterator[of_a_run.World]:
-    made = of_a_run.World(mariadb, tmp_path, run_sql, metastore=metastore)
+def task(
+    mariadb: Server, tmp_path: Path, run_sql: of_a_run.RunSql, metastore: str
+) -> Iterator[of_a_run.PublishedWarehouse]:
+    made = of_a_run.PublishedWarehouse(mariadb, tmp_path, run_sql, metastore=metastore)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_check_finds_a_name_that_another_program_has_given(task: of_a_run.World, store: Metastore) -> None:
+def test_a_check_finds_a_name_that_another_program_has_given(
+    task: of_a_run.PublishedWarehouse, store: Metastore
+) -> None:
     task.sql("CREATE TABLE orders (id INT PRIMARY KEY)")
     task.sql("CREATE TABLE other (id INT PRIMARY KEY)")
     for name in ("orders_changes", "other"):
@@ -167,7 +171,7 @@ def test_a_check_finds_a_name_that_another_program_has_given(task: of_a_run.Worl
     assert f"{task.database}.orders already" not in checked.stdout
 
 
-def test_a_check_says_that_rows_before_a_change_may_lack_values(task: of_a_run.World) -> None:
+def test_a_check_says_that_rows_before_a_change_may_lack_values(task: of_a_run.PublishedWarehouse) -> None:
     config = load_task(task.file)
     assert [one.is_note for one in image_findings(config, "MINIMAL")] == [True]
     assert not list(image_findings(config, "FULL"))

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.hive.conftest import SECONDS, RunSql, World
+from tests.hive.conftest import SECONDS, HiveTask, RunSql
 from tests.hive.metastore_server import BUCKET
 from tests.object_store import ObjectStore
 from tests.running import PIDTS
@@ -29,7 +29,7 @@ from pidts.target.iceberg.files import IO, files_in
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 
-class StoreWorld(World):
+class StoreTask(HiveTask):
     """A warehouse whose tables are in an object store. New processes find the store by their environment."""
 
     files: str
@@ -68,8 +68,8 @@ class StoreWorld(World):
 @pytest.fixture
 def world(
     mariadb: Server, tmp_path: Path, run_sql: RunSql, metastore: str, object_store: ObjectStore
-) -> Iterator[StoreWorld]:
-    made = StoreWorld(mariadb, tmp_path, run_sql, metastore=metastore, refresh="1s")
+) -> Iterator[StoreTask]:
+    made = StoreTask(mariadb, tmp_path, run_sql, metastore=metastore, refresh="1s")
     made.files = f"{object_store.bucket(BUCKET)}/{made.database}"
     text = made.file.read_text().replace("warehouse: warehouse", f"warehouse: warehouse, files: '{made.files}'")
     made.file.write_text(text)
@@ -77,7 +77,7 @@ def world(
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_copy_changes_and_schema_changes_are_published_in_the_store(world: StoreWorld) -> None:
+def test_a_copy_changes_and_schema_changes_are_published_in_the_store(world: StoreTask) -> None:
     world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), price DECIMAL(12,2))")
     world.sql("INSERT INTO orders SELECT seq, CONCAT('v', seq), seq / 4 FROM seq_1_to_3000")
     checked = world.pidts("check")
@@ -100,7 +100,7 @@ def test_a_copy_changes_and_schema_changes_are_published_in_the_store(world: Sto
     assert not list((world.folder / "warehouse").rglob("*.parquet")), "files of tables are in the directory"
 
 
-def test_a_run_that_is_killed_again_and_again_publishes_whole_states(world: StoreWorld) -> None:
+def test_a_run_that_is_killed_again_and_again_publishes_whole_states(world: StoreTask) -> None:
     world.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b INT)")
     world.sql("INSERT INTO t (a, b) SELECT 0, 0 FROM seq_1_to_500")
     world.run()

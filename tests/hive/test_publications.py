@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.hive.conftest import Reader, RunSql, World
+from tests.hive.conftest import HiveTask, Reader, RunSql
 
 from pidts.sandbox import Server
 
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
-    made = World(mariadb, tmp_path, run_sql)
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[HiveTask]:
+    made = HiveTask(mariadb, tmp_path, run_sql)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
@@ -39,7 +39,7 @@ SALES_CHANGES = [
 """The changes of `change_sales`, as the change table has them."""
 
 
-def change_sales(world: World) -> None:
+def change_sales(world: HiveTask) -> None:
     world.sql("UPDATE sales SET price = 3 WHERE id = 1")
     world.sql("UPDATE sales SET price = 4 WHERE id = 1")
     world.sql("UPDATE sales SET id = 7 WHERE id = 2")
@@ -52,7 +52,7 @@ def change_sales(world: World) -> None:
     world.sql("INSERT INTO sales VALUES (10, 7.5, 'last')")
 
 
-def look_at_changes(world: World, reader: Reader) -> None:
+def look_at_changes(world: HiveTask, reader: Reader) -> None:
     """Checks that the change table has every change once, in log order."""
     name = f"{world.database}.sales_changes"
     rows = reader.rows(
@@ -70,7 +70,7 @@ def look_at_changes(world: World, reader: Reader) -> None:
     assert not changes["problem"]
 
 
-def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> None:
+def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: HiveTask) -> None:
     world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, Buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
     world.sql("INSERT INTO orders (Buyer, price, n) VALUES ('Ann', 1.25, 1), ('Bob', 2.5, 2), ('Cy', NULL, 3)")
     world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hive.conftest import SECONDS, RunSql, World, metastore_server
+from tests.hive.conftest import SECONDS, HiveTask, RunSql, metastore_server
 from tests.java_packages import packages
 from tests.object_store import ObjectStore, store_server
 from tests.running import PIDTS
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 
 
-class StoreWorld(World):
+class StoreTask(HiveTask):
     """A task whose files are in an object store, which new processes find by their environment."""
 
     def start(self, *more: str) -> Any:
@@ -49,17 +49,17 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, store: ObjectStore, jars: Path) -> Iterator[StoreWorld]:
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, store: ObjectStore, jars: Path) -> Iterator[StoreTask]:
     (tmp_path / "metastore").mkdir()
     with metastore_server(tmp_path / "metastore", str(jars)) as address:
-        made = StoreWorld(mariadb, tmp_path, run_sql, metastore=address)
+        made = StoreTask(mariadb, tmp_path, run_sql, metastore=address)
         place = f"warehouse: warehouse, files: {store.bucket()}/w"
         made.file.write_text(made.file.read_text().replace("warehouse: warehouse", place))
         yield made
         made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_spark_reads_states_and_changes_in_an_object_store(world: StoreWorld, store: ObjectStore, jars: Path) -> None:
+def test_spark_reads_states_and_changes_in_an_object_store(world: StoreTask, store: ObjectStore, jars: Path) -> None:
     world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2))")
     world.sql("INSERT INTO orders (buyer, price) VALUES ('Ann', 1.25), ('Bob', 2.5), ('Cy', NULL)")
     checked = world.pidts("check")

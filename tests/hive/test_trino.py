@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from tests.forked_programs import loaded_programs
-from tests.hive.conftest import SECONDS, RunSql, World
+from tests.hive.conftest import SECONDS, HiveTask, RunSql
 from tests.hive.test_publications import SALES_CHANGES, change_sales
 from tests.hive.trino_server import Trino, trino_server
 from tests.lake.test_published_task import Published
@@ -45,13 +45,13 @@ PLAIN = ("id", "m", "j", "e", "s", "yr", "c", "txt", "f", "g")
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, metastore: str) -> Iterator[World]:
-    made = World(mariadb, tmp_path, run_sql, metastore=metastore)
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, metastore: str) -> Iterator[HiveTask]:
+    made = HiveTask(mariadb, tmp_path, run_sql, metastore=metastore)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def catalogs(world: World) -> dict[str, dict[str, str]]:
+def catalogs(world: HiveTask) -> dict[str, dict[str, str]]:
     """Returns the catalogs of `docs/start/`, and one catalog with Trino's defaults."""
     files = {"fs.hadoop.enabled": "true"}
     plain = {"connector.name": "hive", "hive.metastore.uri": world.metastore, **files}
@@ -74,7 +74,7 @@ def of_kinds(where: str, **forms: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {where} ORDER BY id"
 
 
-def of_source(world: World) -> list[list[Any]]:
+def of_source(world: HiveTask) -> list[list[Any]]:
     """Returns the rows of `kinds` as Trino shows them: zero and partial dates are NULL, and times have six fractional
     digits.
     """
@@ -82,7 +82,7 @@ def of_source(world: World) -> list[list[Any]]:
     return [[None if str(value).startswith(("0000-00", "2026-00")) else value for value in row] for row in found]
 
 
-def look_at_kinds(world: World, trino: Trino) -> None:
+def look_at_kinds(world: HiveTask, trino: Trino) -> None:
     for catalog in ("hive", "lake"):
         where = f"{catalog}.{world.database}.kinds"
         assert trino.rows(of_kinds(where, text="VARCHAR", moment="TIMESTAMP(6)", hex="to_hex", number="")) == of_source(
@@ -90,7 +90,7 @@ def look_at_kinds(world: World, trino: Trino) -> None:
         )
 
 
-def test_trino_reads_what_the_source_has(world: World) -> None:
+def test_trino_reads_what_the_source_has(world: HiveTask) -> None:
     world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, Buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
     world.sql("INSERT INTO orders (Buyer, price, n) VALUES ('Ann', 1.25, 1), ('Bob', 2.5, 2), ('Cy', NULL, 3)")
     world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")

@@ -67,7 +67,7 @@ publish(IcebergTarget(warehouse).connect(), catalog(host, int(port), user, datab
 Rows = list[tuple[int, int]]
 
 
-class World:
+class WarehouseInCatalog:
     """A warehouse with two tables, and the catalog of a server."""
 
     def __init__(self, folder: Path, server: Server, database: str) -> None:
@@ -135,41 +135,43 @@ class World:
 
 
 @pytest.fixture(params=["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
-def world(request: pytest.FixtureRequest, memory_path: Path, run_sql: Callable[..., Any]) -> Iterator[World]:
+def warehouse(
+    request: pytest.FixtureRequest, memory_path: Path, run_sql: Callable[..., Any]
+) -> Iterator[WarehouseInCatalog]:
     server: Server = request.getfixturevalue(request.param)
     database = f"catalog_{uuid.uuid4().hex[:8]}"
     run_sql(server, f"CREATE DATABASE {database}")
-    made = World(memory_path, server, database)
+    made = WarehouseInCatalog(memory_path, server, database)
     yield made
     made.session.close()
     made.reader.engine.dispose()
     run_sql(server, f"DROP DATABASE {database}")
 
 
-def test_the_server_has_the_rows_and_the_schema_changes_of_the_warehouse(world: World) -> None:
-    world.write((1, 1), (2, 2))
-    assert world.publish()
-    assert (world.rows(A), world.rows(B)) == ([(1, 1), (2, 2)], [(1, 1), (2, 2)])
-    assert world.reader.list_tables("shop") == [("shop", "a"), ("shop", "b")]
-    world.run(drop=["shop", "b"])
-    world.run(rename=["shop", "a"], to=["shop", "b"])
-    world.create(A)
-    assert (world.rows(A), world.rows(B)) == ([(1, 1), (2, 2)], [(1, 1), (2, 2)])
-    assert world.publish()
-    assert (world.rows(A), world.rows(B)) == ([], [(1, 1), (2, 2)])
-    world.write((3, 3))
-    world.run(drop=["shop", "a"])
-    assert world.publish()
-    assert (world.rows(A), world.rows(B)) == (None, [(1, 1), (2, 2), (3, 3)])
-    world.run(rename=["shop", "b"], to=["other", "c"])
-    assert world.publish()
-    assert world.rows(B) is None
-    assert world.rows(TableName("other", "c")) == [(1, 1), (2, 2), (3, 3)]
-    assert world.record.entries(world.catalog.place).keys() == {TableName("other", "c")}
-    before = world.sql("SELECT * FROM iceberg_tables")
-    assert world.publish()
-    assert world.publish(whole=True)
-    assert world.sql("SELECT * FROM iceberg_tables") == before, "nothing has changed"
+def test_the_server_has_the_rows_and_the_schema_changes_of_the_warehouse(warehouse: WarehouseInCatalog) -> None:
+    warehouse.write((1, 1), (2, 2))
+    assert warehouse.publish()
+    assert (warehouse.rows(A), warehouse.rows(B)) == ([(1, 1), (2, 2)], [(1, 1), (2, 2)])
+    assert warehouse.reader.list_tables("shop") == [("shop", "a"), ("shop", "b")]
+    warehouse.run(drop=["shop", "b"])
+    warehouse.run(rename=["shop", "a"], to=["shop", "b"])
+    warehouse.create(A)
+    assert (warehouse.rows(A), warehouse.rows(B)) == ([(1, 1), (2, 2)], [(1, 1), (2, 2)])
+    assert warehouse.publish()
+    assert (warehouse.rows(A), warehouse.rows(B)) == ([], [(1, 1), (2, 2)])
+    warehouse.write((3, 3))
+    warehouse.run(drop=["shop", "a"])
+    assert warehouse.publish()
+    assert (warehouse.rows(A), warehouse.rows(B)) == (None, [(1, 1), (2, 2), (3, 3)])
+    warehouse.run(rename=["shop", "b"], to=["other", "c"])
+    assert warehouse.publish()
+    assert warehouse.rows(B) is None
+    assert warehouse.rows(TableName("other", "c")) == [(1, 1), (2, 2), (3, 3)]
+    assert warehouse.record.entries(warehouse.catalog.place).keys() == {TableName("other", "c")}
+    before = warehouse.sql("SELECT * FROM iceberg_tables")
+    assert warehouse.publish()
+    assert warehouse.publish(whole=True)
+    assert warehouse.sql("SELECT * FROM iceberg_tables") == before, "nothing has changed"
 
 
 @pytest.mark.parametrize(
@@ -184,92 +186,96 @@ def test_the_server_has_the_rows_and_the_schema_changes_of_the_warehouse(world: 
     ],
 )
 def test_a_broken_publication_shows_one_moment_of_all_tables_and_the_next_one_completes_it(
-    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+    warehouse: WarehouseInCatalog, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    world.write((1, 1))
-    assert world.publish()
-    world.write((1, 2))
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    warehouse.write((1, 2))
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
         with pytest.raises(Died):
-            world.publish()
-    assert world.rows(A) == world.rows(B)
-    assert world.rows(A) in ([(1, 1)], [(1, 2)])
-    world.write((1, 3))
-    assert world.publish()
-    assert (world.rows(A), world.rows(B)) == ([(1, 3)], [(1, 3)])
-    assert all(not one.next for one in world.record.entries(world.catalog.place).values())
+            warehouse.publish()
+    assert warehouse.rows(A) == warehouse.rows(B)
+    assert warehouse.rows(A) in ([(1, 1)], [(1, 2)])
+    warehouse.write((1, 3))
+    assert warehouse.publish()
+    assert (warehouse.rows(A), warehouse.rows(B)) == ([(1, 3)], [(1, 3)])
+    assert all(not one.next for one in warehouse.record.entries(warehouse.catalog.place).values())
 
 
-def test_a_killed_publisher_leaves_files_that_the_server_may_need(world: World, clock: list[float]) -> None:
-    world.write((1, 1))
-    assert world.publish()
-    server = world.server
+def test_a_killed_publisher_leaves_files_that_the_server_may_need(
+    warehouse: WarehouseInCatalog, clock: list[float]
+) -> None:
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    server = warehouse.server
     for number, when in enumerate(("before", "after"), start=2):
-        world.write((1, number))
+        warehouse.write((1, number))
         words = [
-            type(world.catalog).__name__,
+            type(warehouse.catalog).__name__,
             server.host,
             str(server.port),
             server.user,
             server.password,
-            world.database,
+            warehouse.database,
             when,
         ]
-        subprocess.run([sys.executable, "-c", KILLED, world.target.warehouse, *words], check=False)
-        entry = world.record.entries(world.catalog.place)[A]
-        assert entry.next == world.session.tables.location(A)
+        subprocess.run([sys.executable, "-c", KILLED, warehouse.target.warehouse, *words], check=False)
+        entry = warehouse.record.entries(warehouse.catalog.place)[A]
+        assert entry.next == warehouse.session.tables.location(A)
         shown = [(1, 1)] if when == "before" else [(1, number)]
         for _ in range(3):
             clock[0] += 4000
-            world.write((2, number))
-            sweeping.sweep(world.session)
-        assert world.rows(A) == world.rows(B) == shown
-        assert world.publish()
-        assert world.rows(A) == world.rows(B) == [(1, number), (2, number)]
-        world.write((1, 1))
-        world.session.begin()
-        for each in world.tables.values():
-            world.session.write(change(each, deletes=[(2,)]))
-        world.session.commit()
-        assert world.publish()
+            warehouse.write((2, number))
+            sweeping.sweep(warehouse.session)
+        assert warehouse.rows(A) == warehouse.rows(B) == shown
+        assert warehouse.publish()
+        assert warehouse.rows(A) == warehouse.rows(B) == [(1, number), (2, number)]
+        warehouse.write((1, 1))
+        warehouse.session.begin()
+        for each in warehouse.tables.values():
+            warehouse.session.write(change(each, deletes=[(2,)]))
+        warehouse.session.commit()
+        assert warehouse.publish()
 
 
-def test_a_table_that_another_program_has_changed_stays_and_can_be_dropped(world: World, clock: list[float]) -> None:
-    world.write((1, 1))
-    assert world.publish()
-    rival = world.reader.load_table(("shop", "a"))
+def test_a_table_that_another_program_has_changed_stays_and_can_be_dropped(
+    warehouse: WarehouseInCatalog, clock: list[float]
+) -> None:
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    rival = warehouse.reader.load_table(("shop", "a"))
     rival.append(pa.table({"id": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
-    theirs = world.sql("SELECT metadata_location FROM iceberg_tables WHERE table_name = 'a'")
+    theirs = warehouse.sql("SELECT metadata_location FROM iceberg_tables WHERE table_name = 'a'")
     for number in range(3):
-        world.write((1, 2 + number))
-        assert not world.publish()
+        warehouse.write((1, 2 + number))
+        assert not warehouse.publish()
         clock[0] += 4000
-        sweeping.sweep(world.session)
-    assert world.sql("SELECT metadata_location FROM iceberg_tables WHERE table_name = 'a'") == theirs
-    assert (world.rows(A), world.rows(B)) == ([(1, 1), (9, 9)], [(1, 4)])
-    assert "another program has changed the table" in world.record.entries(world.catalog.place)[A].problem
-    world.reader.drop_table(("shop", "a"))
-    assert world.publish()
-    assert (world.rows(A), world.rows(B)) == ([(1, 4)], [(1, 4)])
+        sweeping.sweep(warehouse.session)
+    assert warehouse.sql("SELECT metadata_location FROM iceberg_tables WHERE table_name = 'a'") == theirs
+    assert (warehouse.rows(A), warehouse.rows(B)) == ([(1, 1), (9, 9)], [(1, 4)])
+    assert "another program has changed the table" in warehouse.record.entries(warehouse.catalog.place)[A].problem
+    warehouse.reader.drop_table(("shop", "a"))
+    assert warehouse.publish()
+    assert (warehouse.rows(A), warehouse.rows(B)) == ([(1, 4)], [(1, 4)])
 
 
-def test_a_table_of_another_program_is_not_replaced(world: World) -> None:
-    world.publish()
-    world.run(drop=["shop", "a"])
-    world.publish()
-    world.reader.create_table(
-        ("shop", "a"), pa.schema([("x", pa.int32())]), location=f"file://{world.target.warehouse}/x"
+def test_a_table_of_another_program_is_not_replaced(warehouse: WarehouseInCatalog) -> None:
+    warehouse.publish()
+    warehouse.run(drop=["shop", "a"])
+    warehouse.publish()
+    warehouse.reader.create_table(
+        ("shop", "a"), pa.schema([("x", pa.int32())]), location=f"file://{warehouse.target.warehouse}/x"
     )
-    world.create(A)
-    world.write((1, 1))
-    assert not world.publish()
-    assert "does not publish" in world.record.entries(world.catalog.place)[A].problem
-    assert world.reader.load_table(("shop", "a")).schema().column_names == ["x"]
-    world.run(drop=["shop", "a"])
-    assert world.publish()
-    assert world.record.entries(world.catalog.place).keys() == {B}
-    assert world.reader.load_table(("shop", "a")).schema().column_names == ["x"]
+    warehouse.create(A)
+    warehouse.write((1, 1))
+    assert not warehouse.publish()
+    assert "does not publish" in warehouse.record.entries(warehouse.catalog.place)[A].problem
+    assert warehouse.reader.load_table(("shop", "a")).schema().column_names == ["x"]
+    warehouse.run(drop=["shop", "a"])
+    assert warehouse.publish()
+    assert warehouse.record.entries(warehouse.catalog.place).keys() == {B}
+    assert warehouse.reader.load_table(("shop", "a")).schema().column_names == ["x"]
 
 
 def test_a_table_that_is_none_of_iceberg_is_not_replaced() -> None:
@@ -285,90 +291,92 @@ def test_each_catalog_of_a_warehouse_has_a_place_of_its_own() -> None:
     assert RestCatalog("https://h", catalog="lake").place != RestCatalog("https://h", catalog="other").place
 
 
-def test_a_table_that_is_missing_at_the_server_is_created_again(world: World) -> None:
-    world.write((1, 1))
-    world.publish()
-    world.reader.drop_table(("shop", "a"))
-    assert world.publish(whole=True)
-    assert world.rows(A) == [(1, 1)]
+def test_a_table_that_is_missing_at_the_server_is_created_again(warehouse: WarehouseInCatalog) -> None:
+    warehouse.write((1, 1))
+    warehouse.publish()
+    warehouse.reader.drop_table(("shop", "a"))
+    assert warehouse.publish(whole=True)
+    assert warehouse.rows(A) == [(1, 1)]
 
 
-def test_a_task_that_publishes_again_takes_its_former_tables_over(world: World) -> None:
-    world.record.register(world.catalog.place, "t")
-    world.write((1, 1))
-    world.publish()
-    world.record.register("", "t")
-    assert not world.record.entries(world.catalog.place)
-    world.write((1, 2))
-    assert world.publish()
-    assert world.rows(A) == [(1, 2)]
+def test_a_task_that_publishes_again_takes_its_former_tables_over(warehouse: WarehouseInCatalog) -> None:
+    warehouse.record.register(warehouse.catalog.place, "t")
+    warehouse.write((1, 1))
+    warehouse.publish()
+    warehouse.record.register("", "t")
+    assert not warehouse.record.entries(warehouse.catalog.place)
+    warehouse.write((1, 2))
+    assert warehouse.publish()
+    assert warehouse.rows(A) == [(1, 2)]
 
 
-def test_a_late_transaction_of_a_killed_publisher_changes_nothing(world: World) -> None:
+def test_a_late_transaction_of_a_killed_publisher_changes_nothing(warehouse: WarehouseInCatalog) -> None:
     """The server still executes the transaction: the next publication waits for its outcome."""
-    world.write((1, 1))
-    world.publish()
-    place = world.catalog.place
-    first = world.record.entries(place)[A]
-    world.write((1, 2))
-    second = str(world.session.tables.location(A))
-    world.record.put(place, A, Entry(metadata=first.metadata, next=second))
-    world.write((1, 3))
+    warehouse.write((1, 1))
+    warehouse.publish()
+    place = warehouse.catalog.place
+    first = warehouse.record.entries(place)[A]
+    warehouse.write((1, 2))
+    second = str(warehouse.session.tables.location(A))
+    warehouse.record.put(place, A, Entry(metadata=first.metadata, next=second))
+    warehouse.write((1, 3))
     swap = "UPDATE iceberg_tables SET metadata_location = %s WHERE table_name = 'a' AND metadata_location = %s"
-    with closing(world.connect()) as late, late.cursor() as cursor:
+    with closing(warehouse.connect()) as late, late.cursor() as cursor:
         cursor.execute(swap, (second, first.metadata))
         assert cursor.rowcount == 1
-        others = threading.Thread(target=world.publish)
+        others = threading.Thread(target=warehouse.publish)
         others.start()
         time.sleep(0.5)
         assert others.is_alive()
         late.commit()
         others.join(60)
-        assert world.rows(A) == world.rows(B) == [(1, 3)]
+        assert warehouse.rows(A) == warehouse.rows(B) == [(1, 3)]
         cursor.execute(swap, (second, first.metadata))
         assert cursor.rowcount == 0
         late.commit()
 
 
-def test_a_check_leaves_no_tables(world: World) -> None:
-    world.catalog.check()
+def test_a_check_leaves_no_tables(warehouse: WarehouseInCatalog) -> None:
+    warehouse.catalog.check()
     there = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'iceberg_tables' AND table_schema IN "
-    assert world.sql(f"{there} ('public', %s)", world.database) == [(0,)]
-    world.write((1, 1))
-    assert world.publish()
-    world.catalog.check()
-    assert world.rows() == [(1, 1)]
+    assert warehouse.sql(f"{there} ('public', %s)", warehouse.database) == [(0,)]
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    warehouse.catalog.check()
+    assert warehouse.rows() == [(1, 1)]
 
 
-def test_a_publication_reads_only_what_has_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publication_reads_only_what_has_changed(
+    warehouse: WarehouseInCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A warehouse may have thousands of tables, each with a metadata file in a distant store."""
-    world.write((1, 1))
-    world.publish()
+    warehouse.write((1, 1))
+    warehouse.publish()
     forget_files(monkeypatch)
     seen: list[TableName] = []
     real = MetadataFile.read
     monkeypatch.setattr(MetadataFile, "read", lambda name, location: [seen.append(name), real(name, location)][1])
-    world.session.begin()
-    world.session.write(change(world.tables[A], upserts=[(1, 2)]))
-    world.session.commit()
+    warehouse.session.begin()
+    warehouse.session.write(change(warehouse.tables[A], upserts=[(1, 2)]))
+    warehouse.session.commit()
     seen.clear()
-    assert world.publish()
-    assert server_state(world.session, world.catalog.place).behind == 0
+    assert warehouse.publish()
+    assert server_state(warehouse.session, warehouse.catalog.place).behind == 0
     assert B not in seen
-    assert world.rows(A) == [(1, 2)]
+    assert warehouse.rows(A) == [(1, 2)]
 
 
-def test_an_error_of_the_server_leaves_the_record_and_names_no_password(world: World) -> None:
-    world.write((1, 1))
-    world.publish()
-    server = world.server
-    wrong = type(world.catalog)(server.host, server.port, server.user, "nowhere", "lake", "secret-word")
-    with closing(world.target.connect()) as session, pytest.raises(PidtsError) as caught:
+def test_an_error_of_the_server_leaves_the_record_and_names_no_password(warehouse: WarehouseInCatalog) -> None:
+    warehouse.write((1, 1))
+    warehouse.publish()
+    server = warehouse.server
+    wrong = type(warehouse.catalog)(server.host, server.port, server.user, "nowhere", "lake", "secret-word")
+    with closing(warehouse.target.connect()) as session, pytest.raises(PidtsError) as caught:
         publish(session, wrong)
     assert "secret-word" not in f"{caught.value}{wrong}"
-    assert len(world.record.entries(wrong.place)) == 2
-    world.catalog.check()
-    assert world.sql("SELECT count(*) FROM iceberg_namespace_properties WHERE namespace = 'pidts_check'") == [(0,)]
+    assert len(warehouse.record.entries(wrong.place)) == 2
+    warehouse.catalog.check()
+    assert warehouse.sql("SELECT count(*) FROM iceberg_namespace_properties WHERE namespace = 'pidts_check'") == [(0,)]
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:

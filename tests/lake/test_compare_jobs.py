@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import InOneSession
-from tests.lake.test_warehouse import SECONDS, RunSql, World
+from tests.lake.test_warehouse import SECONDS, RunSql, WarehouseTask
 from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
 
 from pidts.cli.verify import verified
@@ -49,11 +49,11 @@ def world(
     run_sql: RunSql,
     in_one_session: InOneSession,
     cluster: Cluster,
-) -> Iterator[World]:
+) -> Iterator[WarehouseTask]:
     """Makes two tables that differ on both sides. Their keys are numbers, and texts, which a warehouse and a server
     order differently.
     """
-    made = World(mariadb, tmp_path_factory.mktemp("lake"), run_sql)
+    made = WarehouseTask(mariadb, tmp_path_factory.mktemp("lake"), run_sql)
     conf = {
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
@@ -84,12 +84,12 @@ def world(
 
 
 @pytest.fixture
-def parts(world: World) -> tuple[TaskConfig, ...]:
+def parts(world: WarehouseTask) -> tuple[TaskConfig, ...]:
     return load_parts(world.file)
 
 
 @pytest.fixture(scope="module")
-def alone(world: World) -> Report:
+def alone(world: WarehouseTask) -> Report:
     """Returns the report of one process."""
     report = compare_task(*load_parts(world.file), examples=50)
     (item, word) = report.tables
@@ -138,7 +138,7 @@ def test_a_comparison_ends_while_a_job_runs_and_another_one_begins(
 
 
 def test_without_a_free_executor_this_process_compares(
-    world: World, alone: Report, monkeypatch: pytest.MonkeyPatch
+    world: WarehouseTask, alone: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_jobs, "_PATIENCE", 1.0)
     large = world.folder / "large.yaml"

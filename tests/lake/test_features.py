@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lake.test_warehouse import World
+from tests.lake.test_warehouse import WarehouseTask
 
 from pidts.sandbox import Server
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:Merge on read")
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]) -> Iterator[World]:
-    made = World(mariadb, tmp_path, run_sql)
+def world(mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]) -> Iterator[WarehouseTask]:
+    made = WarehouseTask(mariadb, tmp_path, run_sql)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_shards_and_their_schema_changes_meet_in_one_table(world: World) -> None:
+def test_shards_and_their_schema_changes_meet_in_one_table(world: WarehouseTask) -> None:
     text = world.file.read_text().replace(
         "block-allow-list: ours\n", "block-allow-list: ours\n    route-rules: [all]\n", 1
     )
@@ -51,7 +51,9 @@ def test_shards_and_their_schema_changes_meet_in_one_table(world: World) -> None
     assert report["equal"], report
 
 
-def test_partial_row_images_are_completed_from_the_files(world: World, in_one_session: Callable[..., None]) -> None:
+def test_partial_row_images_are_completed_from_the_files(
+    world: WarehouseTask, in_one_session: Callable[..., None]
+) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20) NOT NULL DEFAULT 'none', c DECIMAL(5,2))")
     world.sql("INSERT INTO t VALUES (1, 1, 'one', 1.5), (2, 2, 'two', 2.5), (3, 3, 'three', NULL)")
     world.run()
@@ -64,7 +66,7 @@ def test_partial_row_images_are_completed_from_the_files(world: World, in_one_se
 
 
 @pytest.mark.long
-def test_a_version_column_leaves_newer_rows_alone(world: World) -> None:
+def test_a_version_column_leaves_newer_rows_alone(world: WarehouseTask) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     world.file.write_text(world.file.read_text() + "pidts: {version-column: v}\n")
@@ -84,7 +86,7 @@ def test_a_version_column_leaves_newer_rows_alone(world: World) -> None:
 
 
 @pytest.mark.long
-def test_a_row_that_differs_is_locked_and_kept(world: World) -> None:
+def test_a_row_that_differs_is_locked_and_kept(world: WarehouseTask) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     world.file.write_text(world.file.read_text() + "pidts: {on-divergence: lock}\n")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
-from tests.lake.test_warehouse import SECONDS, RunSql, World, equal
+from tests.lake.test_warehouse import SECONDS, RunSql, WarehouseTask, equal
 from tests.object_store import ObjectStore, object_store
 from tests.running import PIDTS
 
@@ -33,7 +33,7 @@ __all__ = ["object_store"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-class StoreWorld(World):
+class StoreTask(WarehouseTask):
     """A warehouse whose files are in an object store. New processes find the store by their environment."""
 
     store: ObjectStore
@@ -60,8 +60,8 @@ class StoreWorld(World):
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, object_store: ObjectStore) -> Iterator[StoreWorld]:
-    made = StoreWorld(mariadb, tmp_path, run_sql)
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, object_store: ObjectStore) -> Iterator[StoreTask]:
+    made = StoreTask(mariadb, tmp_path, run_sql)
     made.store, made.files = object_store, f"{object_store.bucket()}/w"
     made.file.write_text(
         made.file.read_text().replace("warehouse: warehouse}", f"warehouse: warehouse, files: {made.files}}}")
@@ -70,7 +70,7 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, object_store: Object
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def objects(world: StoreWorld) -> set[str]:
+def objects(world: StoreTask) -> set[str]:
     """Returns the names of all objects."""
     root = world.files.removeprefix("s3://")
     store = files.IO.fs_by_scheme("s3", root.partition("/")[0])
@@ -78,7 +78,7 @@ def objects(world: StoreWorld) -> set[str]:
     return {each.path for each in found if each.type == pafs.FileType.File}
 
 
-def test_the_copy_the_log_and_schema_changes_arrive(world: StoreWorld) -> None:
+def test_the_copy_the_log_and_schema_changes_arrive(world: StoreTask) -> None:
     world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), price DECIMAL(12,2))")
     world.sql("INSERT INTO orders SELECT seq, CONCAT('v', seq), seq / 4 FROM seq_1_to_5000")
     world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
@@ -102,7 +102,7 @@ def test_the_copy_the_log_and_schema_changes_arrive(world: StoreWorld) -> None:
     assert not there, "files of tables are in the directory"
 
 
-def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(world: StoreWorld) -> None:
+def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(world: StoreTask) -> None:
     world.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
     world.sql("INSERT INTO t (v) SELECT seq FROM seq_1_to_2000")
     for round_ in range(4):
@@ -119,7 +119,7 @@ def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(world: S
     assert equal(world, "t")
 
 
-def test_a_run_continues_when_the_store_answers_again(world: StoreWorld) -> None:
+def test_a_run_continues_when_the_store_answers_again(world: StoreTask) -> None:
     world.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
     world.sql("INSERT INTO t (v) VALUES (1)")
     world.run()
@@ -142,7 +142,7 @@ def test_a_run_continues_when_the_store_answers_again(world: StoreWorld) -> None
     assert run.wait(SECONDS) == 0
 
 
-def test_a_missing_object_halts_and_is_named(world: StoreWorld) -> None:
+def test_a_missing_object_halts_and_is_named(world: StoreTask) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     world.sql("INSERT INTO t VALUES (1, 1)")
     world.run()
@@ -156,7 +156,7 @@ def test_a_missing_object_halts_and_is_named(world: StoreWorld) -> None:
     assert "AWS_ENDPOINT_URL" in said
 
 
-def test_unneeded_files_are_swept(world: StoreWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unneeded_files_are_swept(world: StoreTask, monkeypatch: pytest.MonkeyPatch) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     world.sql("INSERT INTO t VALUES (1, 1)")
     world.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
@@ -184,7 +184,7 @@ def test_unneeded_files_are_swept(world: StoreWorld, monkeypatch: pytest.MonkeyP
     assert equal(world, "t")
 
 
-def test_a_check_finds_a_bucket_that_is_not_there(world: StoreWorld) -> None:
+def test_a_check_finds_a_bucket_that_is_not_there(world: StoreTask) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     world.file.write_text(world.file.read_text().replace("/w}", "-of-nobody/w}"))
     checked = world.pidts("check", "--json")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.test_warehouse import World
+from tests.lake.test_warehouse import WarehouseTask
 
 from pidts import sandbox
 from pidts.sandbox import Server
@@ -26,7 +26,7 @@ from pyiceberg.exceptions import NoSuchTableError
 SECONDS = 90
 
 
-class Published(World):
+class Published(WarehouseTask):
     """The task, whose tables are read through the server's catalog."""
 
     def __init__(self, server: Server, to: Server, database: str, folder: Path, run_sql: Callable[..., Any]) -> None:

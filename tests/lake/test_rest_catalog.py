@@ -25,7 +25,7 @@ pytest.importorskip("pyiceberg")
 from pyiceberg.catalog.rest import RestCatalog as Reader
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from tests.hive.publishing import break_at
-from tests.lake.test_warehouse import World as Task
+from tests.lake.test_warehouse import WarehouseTask
 
 from pidts.model import Column, TableName, Transient
 from pidts.sandbox import Server
@@ -46,7 +46,7 @@ SECONDS = 120
 A, B = TableName("shop", "a"), TableName("shop", "b")
 
 
-class World:
+class WarehouseInRestCatalog:
     """A warehouse with a table, and a REST catalog."""
 
     def __init__(self, folder: Path, address: str) -> None:
@@ -136,8 +136,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def world(memory_path: Path, address: str) -> Iterator[World]:
-    made = World(memory_path, address)
+def warehouse(memory_path: Path, address: str) -> Iterator[WarehouseInRestCatalog]:
+    made = WarehouseInRestCatalog(memory_path, address)
     yield made
     made.session.close()
     for namespace in made.reader.list_namespaces():
@@ -145,47 +145,50 @@ def world(memory_path: Path, address: str) -> Iterator[World]:
             made.reader.drop_table(each)
 
 
-def test_rows_and_schema_changes_arrive(world: World) -> None:
-    assert world.publish()
-    assert world.there() == []
-    world.write((1, 1), (2, 2))
-    assert world.publish()
-    assert world.there() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+def test_rows_and_schema_changes_arrive(warehouse: WarehouseInRestCatalog) -> None:
+    assert warehouse.publish()
+    assert warehouse.there() == []
+    warehouse.write((1, 1), (2, 2))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
     wider = table(A, {"id": INT, "v": INT})
     wider = replace(wider, columns=(Column("id", INT, nullable=False), Column("name", text()), Column("w", INT)))
     kept = {"id": "id", "w": "v"}
-    world.run(alter=wider.to_json(), known=["id", "v"], kept=kept, unfillable=[], executed_at=0)
-    assert world.publish()
-    assert world.there() == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
-    world.run(rename=["shop", "a"], to=["shop", "b"])
-    world.create(A)
-    world.write((7, 7))
-    assert world.publish()
-    assert world.there() == [{"id": 7, "v": 7}]
-    assert world.there(B) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
-    world.run(drop=["shop", "a"])
-    assert world.publish()
-    assert world.there() is None
-    assert world.reader.list_tables("shop") == [("shop", "b")]
-    world.run(rename=["shop", "b"], to=["other", "c"])
-    assert world.publish()
-    before = world.reader.load_table(("other", "c")).metadata_location
-    assert world.publish(whole=True)
-    assert world.reader.load_table(("other", "c")).metadata_location == before, "nothing has changed"
-    assert world.there(TableName("other", "c")) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
-    assert world.there(B) is None
-    world.run(drop=["other", "c"])
-    assert world.publish()
-    assert world.record.entries(world.catalog.place) == {}
+    warehouse.run(alter=wider.to_json(), known=["id", "v"], kept=kept, unfillable=[], executed_at=0)
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
+    warehouse.run(rename=["shop", "a"], to=["shop", "b"])
+    warehouse.create(A)
+    warehouse.write((7, 7))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 7, "v": 7}]
+    assert warehouse.there(B) == [{"id": 1, "name": None, "w": 1}, {"id": 2, "name": None, "w": 2}]
+    warehouse.run(drop=["shop", "a"])
+    assert warehouse.publish()
+    assert warehouse.there() is None
+    assert warehouse.reader.list_tables("shop") == [("shop", "b")]
+    warehouse.run(rename=["shop", "b"], to=["other", "c"])
+    assert warehouse.publish()
+    before = warehouse.reader.load_table(("other", "c")).metadata_location
+    assert warehouse.publish(whole=True)
+    assert warehouse.reader.load_table(("other", "c")).metadata_location == before, "nothing has changed"
+    assert warehouse.there(TableName("other", "c")) == [
+        {"id": 1, "name": None, "w": 1},
+        {"id": 2, "name": None, "w": 2},
+    ]
+    assert warehouse.there(B) is None
+    warehouse.run(drop=["other", "c"])
+    assert warehouse.publish()
+    assert warehouse.record.entries(warehouse.catalog.place) == {}
 
 
-def test_a_schema_that_was_current_before_arrives(world: World) -> None:
-    world.write((1, 1))
-    assert world.publish()
+def test_a_schema_that_was_current_before_arrives(warehouse: WarehouseInRestCatalog) -> None:
+    warehouse.write((1, 1))
+    assert warehouse.publish()
     for column, to in (("v", "w"), ("w", "v"), ("v", "w")):
-        world.rename(column, to)
-        assert world.publish()
-        assert world.there() == [{"id": 1, to: 1}]
+        warehouse.rename(column, to)
+        assert warehouse.publish()
+        assert warehouse.there() == [{"id": 1, to: 1}]
 
 
 @pytest.mark.parametrize(
@@ -203,157 +206,167 @@ def test_a_schema_that_was_current_before_arrives(world: World) -> None:
     ],
 )
 def test_a_broken_publication_is_completed_by_the_next_one(
-    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+    warehouse: WarehouseInRestCatalog, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
     """One table has new rows, one table is new, one is dropped, and one is another table of the same name."""
     c, d = TableName("shop", "c"), TableName("shop", "d")
-    world.create(B)
-    world.create(d)
-    world.write((1, 1))
-    assert world.publish()
-    world.write((1, 2))
-    world.run(drop=["shop", "b"])
-    world.create(c)
-    world.run(drop=["shop", "d"])
-    world.create(d)
-    world.write((5, 5), name=d)
+    warehouse.create(B)
+    warehouse.create(d)
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    warehouse.write((1, 2))
+    warehouse.run(drop=["shop", "b"])
+    warehouse.create(c)
+    warehouse.run(drop=["shop", "d"])
+    warehouse.create(d)
+    warehouse.write((5, 5), name=d)
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
         with pytest.raises(Died):
-            world.publish()
-    assert world.there() in ([{"id": 1, "v": 1}], [{"id": 1, "v": 2}])
-    assert world.there(d) in (None, [], [{"id": 5, "v": 5}])
-    world.write((1, 3))
-    assert world.publish()
-    assert (world.there(), world.there(B), world.there(c)) == ([{"id": 1, "v": 3}], None, [])
-    assert world.there(d) == [{"id": 5, "v": 5}]
-    assert sorted(world.reader.list_tables("shop")) == [("shop", "a"), ("shop", "c"), ("shop", "d")]
-    assert not any(one.next for one in world.record.entries(world.catalog.place).values())
+            warehouse.publish()
+    assert warehouse.there() in ([{"id": 1, "v": 1}], [{"id": 1, "v": 2}])
+    assert warehouse.there(d) in (None, [], [{"id": 5, "v": 5}])
+    warehouse.write((1, 3))
+    assert warehouse.publish()
+    assert (warehouse.there(), warehouse.there(B), warehouse.there(c)) == ([{"id": 1, "v": 3}], None, [])
+    assert warehouse.there(d) == [{"id": 5, "v": 5}]
+    assert sorted(warehouse.reader.list_tables("shop")) == [("shop", "a"), ("shop", "c"), ("shop", "d")]
+    assert not any(one.next for one in warehouse.record.entries(warehouse.catalog.place).values())
 
 
-def test_a_late_call_of_a_killed_publisher_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_call_of_a_killed_publisher_changes_nothing(
+    warehouse: WarehouseInRestCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This is true for a late commit and for a late creation, and also if only the schema has changed since."""
-    world.write((1, 1))
-    assert world.publish()
-    with world.catalog._client() as client:
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    with warehouse.catalog._client() as client:
         first = client.load_table(("shop", "a"))
-        world.rename("v", "w")
-        second = CatalogUpdate(A, world.session.tables.location(A), str(first.metadata.properties["pidts.metadata"]))
-        assert world.publish()
-        world.rename("w", "x")
-        assert world.publish()
+        warehouse.rename("v", "w")
+        second = CatalogUpdate(
+            A, warehouse.session.tables.location(A), str(first.metadata.properties["pidts.metadata"])
+        )
+        assert warehouse.publish()
+        warehouse.rename("w", "x")
+        assert warehouse.publish()
         for late in (second, replace(second, goal=second.former)):
             with pytest.raises(CommitFailedException):
                 rest_catalog._replace(client, first, late)
             with pytest.raises(CommitFailedException):
                 rest_catalog._create(client, late)
-    assert world.there() == [{"id": 1, "x": 1}]
+    assert warehouse.there() == [{"id": 1, "x": 1}]
 
 
 @pytest.mark.parametrize("how", ["append", "rename"])
-def test_a_table_that_another_program_has_changed_stays(clock: list[float], world: World, how: str) -> None:
-    world.write((1, 1))
-    assert world.publish()
-    rival = world.reader.load_table(("shop", "a"))
+def test_a_table_that_another_program_has_changed_stays(
+    clock: list[float], warehouse: WarehouseInRestCatalog, how: str
+) -> None:
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    rival = warehouse.reader.load_table(("shop", "a"))
     if how == "append":
         rival.append(pa.table({"id": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
     else:
         with rival.update_schema() as update:
             update.rename_column("v", "theirs")
-    theirs = world.reader.load_table(("shop", "a"))
+    theirs = warehouse.reader.load_table(("shop", "a"))
     for number in range(3):
-        world.write((1, 2 + number))
-        assert not world.publish()
+        warehouse.write((1, 2 + number))
+        assert not warehouse.publish()
         clock[0] += 4000
-        sweeping.sweep(world.session)
-    assert "another program has changed the table" in world.problem()
-    found = world.reader.load_table(("shop", "a"))
+        sweeping.sweep(warehouse.session)
+    assert "another program has changed the table" in warehouse.problem()
+    found = warehouse.reader.load_table(("shop", "a"))
     assert found.metadata_location == theirs.metadata_location
     assert len(found.scan().to_arrow()) == len(theirs.scan().to_arrow())
-    world.reader.drop_table(("shop", "a"))
-    assert world.publish()
-    assert world.there() == [{"id": 1, "v": 4}]
+    warehouse.reader.drop_table(("shop", "a"))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "v": 4}]
 
 
-def test_a_change_of_another_program_at_the_same_moment_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.write((1, 1))
-    assert world.publish()
-    world.write((1, 2))
+def test_a_change_of_another_program_at_the_same_moment_is_kept(
+    warehouse: WarehouseInRestCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse.write((1, 1))
+    assert warehouse.publish()
+    warehouse.write((1, 2))
     real = rest_catalog._replace
 
     def after_a_rival(*words: Any) -> str:
-        rival = world.reader.load_table(("shop", "a"))
+        rival = warehouse.reader.load_table(("shop", "a"))
         rival.append(pa.table({"id": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
         return real(*words)
 
     monkeypatch.setattr(rest_catalog, "_replace", after_a_rival)
     with pytest.raises(Transient, match="REST catalog answers"):
-        world.publish()
+        warehouse.publish()
     monkeypatch.undo()
-    assert not world.publish()
-    assert "another program has changed the table" in world.problem()
+    assert not warehouse.publish()
+    assert "another program has changed the table" in warehouse.problem()
 
 
-def test_a_table_of_another_program_is_not_replaced(world: World) -> None:
-    world.create(B)
-    world.reader.create_namespace_if_not_exists("shop")
-    world.reader.create_table(
-        ("shop", "b"), pa.schema([("x", pa.int32())]), location=f"file://{world.target.warehouse}/x"
+def test_a_table_of_another_program_is_not_replaced(warehouse: WarehouseInRestCatalog) -> None:
+    warehouse.create(B)
+    warehouse.reader.create_namespace_if_not_exists("shop")
+    warehouse.reader.create_table(
+        ("shop", "b"), pa.schema([("x", pa.int32())]), location=f"file://{warehouse.target.warehouse}/x"
     )
-    world.write((1, 1))
-    assert not world.publish()
-    assert "does not publish" in world.problem(B)
-    assert world.there() == [{"id": 1, "v": 1}]
-    assert world.reader.load_table(("shop", "b")).schema().column_names == ["x"]
-    world.run(drop=["shop", "b"])
-    assert world.publish()
-    assert world.record.entries(world.catalog.place).keys() == {A}
+    warehouse.write((1, 1))
+    assert not warehouse.publish()
+    assert "does not publish" in warehouse.problem(B)
+    assert warehouse.there() == [{"id": 1, "v": 1}]
+    assert warehouse.reader.load_table(("shop", "b")).schema().column_names == ["x"]
+    warehouse.run(drop=["shop", "b"])
+    assert warehouse.publish()
+    assert warehouse.record.entries(warehouse.catalog.place).keys() == {A}
 
 
-def test_expired_snapshots_go_and_the_server_removes_no_file_of_the_warehouse(world: World) -> None:
+def test_expired_snapshots_go_and_the_server_removes_no_file_of_the_warehouse(
+    warehouse: WarehouseInRestCatalog,
+) -> None:
     """The server removes metadata files that leave a table's log. The warehouse's metadata files are not in this log."""
-    first = world.write((1, 0))
+    first = warehouse.write((1, 0))
     files = set(Path(first.removeprefix("file://")).parent.iterdir())
-    assert world.publish()
+    assert warehouse.publish()
     for number in range(4):
-        with world.reader.load_table(("shop", "a")).transaction() as rival:
+        with warehouse.reader.load_table(("shop", "a")).transaction() as rival:
             rival.set_properties({"write.metadata.previous-versions-max": "1", "theirs": str(number)})
     assert all(each.exists() for each in files)
     for number in range(1, 105):
-        world.write((1, number))
-    assert world.publish()
-    assert world.there() == [{"id": 1, "v": 104}]
-    found = world.reader.load_table(("shop", "a")).metadata
+        warehouse.write((1, number))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "v": 104}]
+    found = warehouse.reader.load_table(("shop", "a")).metadata
     assert 100 <= len(found.snapshots) < 105
     assert sorted(found.refs) == ["main", rest_catalog._tag(str(found.properties["pidts.metadata"]))]
 
 
-def test_a_task_that_publishes_again_takes_its_former_tables_over(world: World) -> None:
-    world.record.register(world.catalog.place, "t")
-    world.write((1, 1))
-    world.publish()
-    world.record.register("", "t")
-    assert not world.record.entries(world.catalog.place)
-    world.write((1, 2))
-    assert world.publish()
-    assert world.there() == [{"id": 1, "v": 2}]
+def test_a_task_that_publishes_again_takes_its_former_tables_over(warehouse: WarehouseInRestCatalog) -> None:
+    warehouse.record.register(warehouse.catalog.place, "t")
+    warehouse.write((1, 1))
+    warehouse.publish()
+    warehouse.record.register("", "t")
+    assert not warehouse.record.entries(warehouse.catalog.place)
+    warehouse.write((1, 2))
+    assert warehouse.publish()
+    assert warehouse.there() == [{"id": 1, "v": 2}]
 
 
-def test_a_server_that_does_not_answer_leaves_the_record(world: World) -> None:
-    world.write((1, 1))
+def test_a_server_that_does_not_answer_leaves_the_record(warehouse: WarehouseInRestCatalog) -> None:
+    warehouse.write((1, 1))
     unknown_transactions = RestCatalog("http://127.0.0.1:1")
-    with closing(world.target.connect()) as session, pytest.raises(Transient, match="does not answer"):
+    with closing(warehouse.target.connect()) as session, pytest.raises(Transient, match="does not answer"):
         publish(session, unknown_transactions)
-    assert len(world.record.entries(unknown_transactions.place)) == 1
+    assert len(warehouse.record.entries(unknown_transactions.place)) == 1
     with pytest.raises(Transient, match="does not answer"):
         unknown_transactions.check()
-    world.catalog.check()
+    warehouse.catalog.check()
 
 
 def test_a_task_publishes_to_a_rest_catalog(
     mariadb: Server, address: str, tmp_path: Path, run_sql: Callable[..., Any]
 ) -> None:
-    task = Task(mariadb, tmp_path, run_sql)
+    task = WarehouseTask(mariadb, tmp_path, run_sql)
     (tmp_path / "secret").write_text("secret")
     to = f"warehouse: warehouse, publish-to: {{type: rest, uri: '{address}', user: pidts, password-file: secret}}"
     task.file.write_text(task.file.read_text().replace("warehouse: warehouse", to))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.lake.test_warehouse import SECONDS, RunSql, World, equal
+from tests.lake.test_warehouse import SECONDS, RunSql, WarehouseTask, equal
 from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
 
 from pidts.sandbox import Server
@@ -31,8 +31,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) -> Iterator[World]:
-    made = World(mariadb, tmp_path, run_sql)
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) -> Iterator[WarehouseTask]:
+    made = WarehouseTask(mariadb, tmp_path, run_sql)
     text = made.file.read_text().replace(
         "    block-allow-list: ours\n", "    block-allow-list: ours\n    syncer-config-name: two\n"
     )
@@ -50,7 +50,7 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) ->
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_cluster_copies_and_follows_and_a_killed_run_continues(world: World, cluster: Cluster) -> None:
+def test_a_cluster_copies_and_follows_and_a_killed_run_continues(world: WarehouseTask, cluster: Cluster) -> None:
     world.sql("CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(30), price DECIMAL(9,2))")
     world.sql(f"INSERT INTO item SELECT seq, CONCAT('item ', seq), seq / 4 FROM seq_1_to_{ROWS}")
     run = world.start()

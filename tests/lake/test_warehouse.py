@@ -31,7 +31,7 @@ RunSql = Callable[..., Any]
 SECONDS = 150
 
 
-class World:
+class WarehouseTask:
     """A database of the source, a task and its warehouse."""
 
     def __init__(self, server: Server, folder: Path, run_sql: RunSql) -> None:
@@ -108,17 +108,17 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
-    made = World(mariadb, tmp_path, run_sql)
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[WarehouseTask]:
+    made = WarehouseTask(mariadb, tmp_path, run_sql)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def equal(world: World, table: str) -> bool:
+def equal(world: WarehouseTask, table: str) -> bool:
     return [tuple(row.values()) for row in world.there(table)] == world.here(table)
 
 
-def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: World) -> None:
+def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: WarehouseTask) -> None:
     world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
     world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
     for first in range(0, 3000, 1000):
@@ -147,7 +147,7 @@ def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: 
     assert report["equal"], report
 
 
-def test_a_copy_without_spark_makes_few_snapshots(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_without_spark_makes_few_snapshots(world: WarehouseTask, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy into a warehouse starts Spark only for more rows than a copy into a server."""
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -162,7 +162,7 @@ def test_a_copy_without_spark_makes_few_snapshots(world: World, monkeypatch: pyt
     assert len(table.metadata.snapshots) <= 16  # A slow machine reads fewer rows at once, but at least 10,000.
 
 
-def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: World) -> None:
+def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: WarehouseTask) -> None:
     """Each run has committed something before it is killed at any point of a later commit."""
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
     world.sql("CREATE TABLE accounts (id INT PRIMARY KEY, v INT NOT NULL)")
@@ -185,7 +185,7 @@ def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world
     assert world.verified()["equal"]
 
 
-def test_a_lost_data_file_halts_and_a_new_copy_repairs_it(world: World) -> None:
+def test_a_lost_data_file_halts_and_a_new_copy_repairs_it(world: WarehouseTask) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
@@ -214,7 +214,7 @@ def test_a_lost_data_file_halts_and_a_new_copy_repairs_it(world: World) -> None:
     assert (done.returncode, "the last run" in done.stdout) == (0, False)
 
 
-def test_only_a_run_makes_a_warehouse(world: World) -> None:
+def test_only_a_run_makes_a_warehouse(world: WarehouseTask) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     place = world.folder / "warehouse"
     check = world.pidts("check")

@@ -68,7 +68,7 @@ class _Session:
 
 
 @dataclass
-class World:
+class RefusingTask:
     """The source, the target and the runs of a task, one after the other. A run forgets its halts when it dies."""
 
     workers: int
@@ -152,7 +152,7 @@ def relevance_of(entry) -> Relevance:
 steps = st.lists(st.tuples(st.sampled_from(["a", "b", "ab"]), st.integers(0, 3), st.integers(0, BAD)), max_size=25)
 
 
-def play(world: World, step: tuple[str, int, int]) -> None:
+def play(world: RefusingTask, step: tuple[str, int, int]) -> None:
     """Makes one transaction, of one of the tables or of both. Only the second table gets the refused value."""
     letters, key, value = step
     done = []
@@ -182,7 +182,7 @@ def play(world: World, step: tuple[str, int, int]) -> None:
 def test_other_tables_continue_and_refused_rows_arrive_when_the_cause_is_removed(
     before, after, workers, size, crashes, seed
 ):
-    world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    world, chance = RefusingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     dies = Crashes(crashes)
 
     def hook(point: str) -> None:
@@ -208,7 +208,7 @@ def test_other_tables_continue_and_refused_rows_arrive_when_the_cause_is_removed
 
 
 def test_a_table_stays_where_its_rows_were_last_taken():
-    world = World(1, Limits(transactions=2, idle_entries=1))
+    world = RefusingTask(1, Limits(transactions=2, idle_entries=1))
     for step in [("ab", 0, 1), ("b", 1, 2), ("ab", 2, BAD), ("a", 3, 4), ("b", 1, 3)]:
         play(world, step)
     assert world.run() == {B}

@@ -29,7 +29,7 @@ ALONE = table_of("alone", ("id",), "slot")
 LANDS = TableName("all", "t")
 
 
-class World:
+class ChangingShards:
     """The source. If the key has no extracted columns, no two tables have rows with the same key or unique value."""
 
     def __init__(self, chance: random.Random, steps: int, *, keyed: bool, is_minimal: bool) -> None:
@@ -91,7 +91,7 @@ class World:
 )
 def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, workers, crashes, is_minimal, seed):
     chance, target = random.Random(seed), new_target()
-    world = World(chance, steps, keyed=keyed, is_minimal=is_minimal)
+    world = ChangingShards(chance, steps, keyed=keyed, is_minimal=is_minimal)
     for _ in range(rows):
         world.happen()
     extract = Extract("t_(.*)", "shard") if keyed else None
@@ -139,7 +139,7 @@ def test_rows_that_a_shard_lacks_are_removed_and_those_of_others_stay(
     extra.
     """
     chance, target = random.Random(seed), new_target()
-    world = World(chance, steps, keyed=True, is_minimal=is_minimal)
+    world = ChangingShards(chance, steps, keyed=True, is_minimal=is_minimal)
     for _ in range(rows):
         world.happen()
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.*)", "shard")),)))

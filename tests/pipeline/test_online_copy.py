@@ -108,7 +108,7 @@ def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
     return True
 
 
-class World:
+class ChangingSource:
     """The source, on which changes of all kinds happen."""
 
     def __init__(self, chance: random.Random, steps: int, *, ddl: bool) -> None:
@@ -206,7 +206,7 @@ def test_the_target_ends_as_the_source(
     rows, steps, ddl, chunk, size, workers, crashes, is_long, defers, looks, zones, seed
 ):
     chance = random.Random(seed)
-    world = World(chance, steps, ddl=False)
+    world = ChangingSource(chance, steps, ddl=False)
     for _ in range(rows):
         world.happen()
     world.ddl = ddl

@@ -33,7 +33,7 @@ from .test_online_copy import (
     PLAIN,
     SLOTS,
     Changes,
-    World,
+    ChangingSource,
     crash_after,
     diverged,
     is_valid,
@@ -49,7 +49,7 @@ class Minimal(Server):
         return [minimal(batch) for batch in ValuesSource.decode(self, after, until, structures)]
 
 
-class Moving(World):
+class Moving(ChangingSource):
     """A source on which rows often get other keys, and other rows get their former keys."""
 
     def __init__(self, chance: random.Random, steps: int) -> None:

@@ -128,7 +128,7 @@ class CrashError(Exception):
     """Simulates the death of the task's process."""
 
 
-class World:
+class TaskWithWorkers:
     """A target with several workers, its journal, and the runs of a task, one after the other.
 
     It checks each claim where it could fail: rows arrive once and in order, at a table with their structure. A schema
@@ -299,22 +299,22 @@ words = st.lists(
 def test_whatever_waits_and_crashes_every_row_comes_once_and_in_order(words, workers, size, idle, crashes, copy, seed):
     entries = log(" ".join(words))
     limits = Limits(transactions=size, idle_entries=idle, chunks=2)
-    world = World(entries, workers, limits, random.Random(seed), copy=copy)
-    world.crashes = crashes
+    task = TaskWithWorkers(entries, workers, limits, random.Random(seed), copy=copy)
+    task.crashes = crashes
     for _ in range(crashes + 1):
         try:
-            world.run()
+            task.run()
             break
         except CrashError:
             continue
-    state = world.state
+    state = task.state
     assert state.held == ()
-    for applied, chunks in zip(world.applied, world.chunks, strict=True):
-        for name in world.names:
-            assert applied[name] == world.of(name, entries[-1].transaction.lsn if entries else START)
+    for applied, chunks in zip(task.applied, task.chunks, strict=True):
+        for name in task.names:
+            assert applied[name] == task.of(name, entries[-1].transaction.lsn if entries else START)
             assert chunks[name] == (set(range(CHUNKS)) if copy else set())
     ddls = [entry.transaction.lsn for entry in entries if entry.transaction.ddl]
-    assert world.journal == set(ddls)
+    assert task.journal == set(ddls)
 
 
 def test_a_run_knows_the_gtid_set_of_the_place_in_which_it_begins():

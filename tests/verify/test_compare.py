@@ -38,7 +38,7 @@ from pidts.verify import (
 from pidts.verify.keys import upto
 from pidts.verify.match import Matcher
 
-from .world import Row, Target, Traffic, World, arrow, merged
+from .compared_table import ComparedTable, Row, Target, Traffic, arrow, merged
 
 INT = ColumnType(Kind.INT)
 TEXT = ColumnType(Kind.VARCHAR, length=20)
@@ -61,12 +61,12 @@ def table(*types: ColumnType, key: int = 1) -> Table:
     return Table(TableName("d", "t"), columns, keys)
 
 
-def world(source: list[Row], target: list[Row], *types: ColumnType, **more: Any) -> World:
+def world(source: list[Row], target: list[Row], *types: ColumnType, **more: Any) -> ComparedTable:
     kinds = types or (INT, INT)
-    return World(table(*kinds), {row[0]: row for row in source}, {row[0]: row for row in target}, **more)
+    return ComparedTable(table(*kinds), {row[0]: row for row in source}, {row[0]: row for row in target}, **more)
 
 
-def run(world: World, **options: Any) -> Report:
+def run(world: ComparedTable, **options: Any) -> Report:
     source, catch_up = merged(world)
     return compare(source, Target(world), catch_up, **options)
 
@@ -74,7 +74,7 @@ def run(world: World, **options: Any) -> Report:
 class Elsewhere:
     """Compares each span like another process, which has no information about the other spans."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ComparedTable) -> None:
         self._world, self.spans = world, 0
 
     def __call__(self, table: TableName, signature: str, look: Callable[[], None]) -> CompareSpans:
@@ -254,7 +254,7 @@ def test_equal_rows_need_no_running_task() -> None:
 
 
 def test_a_row_that_changes_all_the_time_is_unsettled_and_named() -> None:
-    def tick(world: World) -> None:
+    def tick(world: ComparedTable) -> None:
         world.write(1, (1, len(world.log)))
 
     restless = world([(1, -1), (2, 0)], [(1, -2), (2, 0)], tick=tick)
@@ -275,7 +275,7 @@ class Broken:
         self.saves += 1
         self.stop.set()
 
-    def run(self, world: World) -> Report:
+    def run(self, world: ComparedTable) -> Report:
         while True:
             self.stop.clear()
             try:
@@ -313,7 +313,7 @@ def test_rows_that_were_read_on_the_source_are_not_looked_up_there_again(*, sums
 def test_a_table_without_a_key_is_compared_as_a_multiset() -> None:
     bag = table(INT, TEXT, key=0)
     rows = [(1, "x"), (1, "x"), (2, "y")]
-    keyless = World(bag, dict(enumerate(rows)), dict(enumerate([(1, "x"), (2, "y"), (3, "z")])), sums=False)
+    keyless = ComparedTable(bag, dict(enumerate(rows)), dict(enumerate([(1, "x"), (2, "y"), (3, "z")])), sums=False)
     found = run(keyless)
     assert (found.tables[0].rows, found.tables[0].missing, found.tables[0].extra) == (3, 1, 1)
 
@@ -324,7 +324,7 @@ def test_equal_tables_without_a_key_are_compared_in_bounded_memory(
 ) -> None:
     monkeypatch.delattr("pidts.verify.keyless._counted")
     rows = {n: (n % 5, 0) for n in range(50)}
-    found = run(World(table(INT, INT, key=0), rows, {n + 7: row for n, row in rows.items()}, sums=sums))
+    found = run(ComparedTable(table(INT, INT, key=0), rows, {n + 7: row for n, row in rows.items()}, sums=sums))
     assert (found.equal, found.tables[0].rows) == (True, 50)
 
 
@@ -333,7 +333,7 @@ def test_a_table_without_a_key_is_equal_to_what_is_pending(seed: int) -> None:
     bag = table(INT, INT, key=0)
     rows = {n: (n % 5, 0) for n in range(50)}
     traffic = Traffic(seed, range(50))
-    busy = World(bag, dict(rows), dict(rows), tick=traffic, sums=False)
+    busy = ComparedTable(bag, dict(rows), dict(rows), tick=traffic, sums=False)
     found = run(busy)
     assert (found.tables[0].missing, found.tables[0].extra) == (0, 0)
 
@@ -342,7 +342,7 @@ def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_fou
     bag = table(INT, INT, key=0)
     rows = {n: (n, 0) for n in range(5)}
 
-    def meanwhile(world: World) -> None:
+    def meanwhile(world: ComparedTable) -> None:
         reading = world.questions.count("target.all")
         if reading in {1, 2} and world.questions[-1] == "target.all":
             world.write(8 + reading, (9, 0))  # The source was read before, and the target is read now.
@@ -350,7 +350,7 @@ def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_fou
         if world.questions.count("source.all") == 3:
             world.target.pop(3, None)
 
-    found = run(World(bag, dict(rows), dict(rows), tick=meanwhile, sums=False))
+    found = run(ComparedTable(bag, dict(rows), dict(rows), tick=meanwhile, sums=False))
     assert (found.tables[0].missing, found.tables[0].extra, found.equal) == (1, 0, False)
 
 

@@ -25,8 +25,8 @@ from pidts.verify import (
     compare,
 )
 
+from .compared_table import ComparedTable, Rows, Target, Traffic, merged
 from .test_compare import INT, Broken, names, table
-from .world import Rows, Target, Traffic, World, merged
 
 TEXT = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")
 SIDES = [(INT, order, sums) for order in (Order.SAME, Order.LIKELY) for sums in (True, False)]
@@ -43,12 +43,12 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"pidts.verify.settle.{name}", 0.0)
 
 
-def worlds(sources: Sequence[Rows], target: Rows, kind: ColumnType = INT, **more: Any) -> list[World]:
+def worlds(sources: Sequence[Rows], target: Rows, kind: ColumnType = INT, **more: Any) -> list[ComparedTable]:
     """Returns a world for each source, all with one target. The first world's settings are those of the target."""
-    return [World(table(kind, INT), dict(rows), target, **more) for rows in sources]
+    return [ComparedTable(table(kind, INT), dict(rows), target, **more) for rows in sources]
 
 
-def run(members: Sequence[World], **options: Any) -> Report:
+def run(members: Sequence[ComparedTable], **options: Any) -> Report:
     source, catch_up = merged(*members)
     return compare(source, Target(members[0]), catch_up, **options)
 
@@ -122,7 +122,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_all_are_written_to(
     traffics = [Traffic(3 * seed + n, list(each)[::4]) for n, each in enumerate(rows)]  # type: ignore[arg-type]
     members = worlds(rows, target, kind, order=order)
 
-    def tick(_: World) -> None:
+    def tick(_: ComparedTable) -> None:
         for traffic, member in zip(traffics, members, strict=True):
             traffic(member)
 
@@ -214,7 +214,7 @@ def test_a_table_that_comes_to_the_others_meanwhile_is_compared_with_them() -> N
     assert (found.equal, found.tables[0].rows) == (True, 3)
 
 
-def parted(target: dict[str, str], *, key: int) -> list[World]:
+def parted(target: dict[str, str], *, key: int) -> list[ComparedTable]:
     """Returns members that extract 0 and 1, with a row each.
 
     The target has these rows, and others with other extracted values.
@@ -223,7 +223,8 @@ def parted(target: dict[str, str], *, key: int) -> list[World]:
     rows: list[Rows] = [{f"own{part}": (f"own{part}", part)} for part in "01"]
     there = {at: (at, part) for at, part in {"own0": "0", "own1": "1", **target}.items()}
     return [
-        World(kinds, own, there, order=Order.OTHER, extracted={"b": part}) for own, part in zip(rows, "01", strict=True)
+        ComparedTable(kinds, own, there, order=Order.OTHER, extracted={"b": part})
+        for own, part in zip(rows, "01", strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.target.conformance.breaking import Breaking, Died
 from tests.target.conformance.samples import INT, lsn, table, text
-from tests.target.conformance.test_ddl import World, runner, schema_change
+from tests.target.conformance.test_ddl import AlteredTarget, runner, schema_change
 
 from pidts.apply import Outcome
 from pidts.login import Mode, Tls
@@ -36,7 +36,7 @@ class Zone:
             session.meta.prepare()
         self.sql = lambda text_: run_sql(server, text_, database=database)
         made: Table = table(TableName(database, "t"), {"id": INT, "v": INT, "w": text()}, unique=["v"])
-        self.world = World(self.target, f"t{database}", made.name, made)
+        self.world = AlteredTarget(self.target, f"t{database}", made.name, made)
         self.sql("INSERT INTO t VALUES (1, 1, 'one'), (2, NULL, NULL)")
 
     def ddl(self, statement: str, through: Any = None, *, between_zones: bool = True) -> Outcome:

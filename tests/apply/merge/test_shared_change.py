@@ -51,7 +51,7 @@ def own(source: str) -> TableName:
     return TableName(f"shard_{source}", "t")
 
 
-class World:
+class MergedShards:
     """Three sources whose tables are merged into one table on the target."""
 
     def __init__(self, *, transactional: bool, table: Table = BEFORE) -> None:
@@ -130,274 +130,274 @@ class World:
 
 
 @pytest.fixture(params=[True, False], ids=["transactional", "journaled"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    made = World(transactional=request.param)
+def shards(request: pytest.FixtureRequest) -> Iterator[MergedShards]:
+    made = MergedShards(transactional=request.param)
     yield made
     made.target.forget()
 
 
-def begins(world: World, points: int) -> bool:
+def begins(shards: MergedShards, points: int) -> bool:
     """Makes the change. Returns whether the process died before the end."""
-    world.dies_after(points)
+    shards.dies_after(points)
     try:
-        world.runner("a").run(world.change("a", "b", "c"), AT["a"])
+        shards.runner("a").run(shards.change("a", "b", "c"), AT["a"])
     except CrashError:
         return True
     finally:
-        world.target.store.hook = None
+        shards.target.store.hook = None
     return False
 
 
-def again(world: World, leader: str) -> Outcome:
+def again(shards: MergedShards, leader: str) -> Outcome:
     """Lets all sources for which the change is not done arrive again."""
-    done = world.done()
+    done = shards.done()
     assert done in (set(), set(SOURCES)), "for all of them, or for none"
     if done:
         return Outcome.ALREADY
     others = [source for source in SOURCES if source != leader]
-    return world.runner(leader).run(world.change(leader, *others), AT[leader])
+    return shards.runner(leader).run(shards.change(leader, *others), AT[leader])
 
 
 @pytest.mark.parametrize("leader", ["a", "c"])
-def test_at_each_crash_point_the_change_is_done_for_all_or_all_arrive_again(world: World, leader: str) -> None:
+def test_at_each_crash_point_the_change_is_done_for_all_or_all_arrive_again(shards: MergedShards, leader: str) -> None:
     """This is also true if another source leads after the crash."""
-    transactional = world.target.transactional_ddl
+    transactional = shards.target.transactional_ddl
     points = 0
-    while begins(world, points):
-        world.claim()
-        again(world, leader)
-        assert world.done() == set(SOURCES)
-        assert world.columns() == ["id", "c"]
-        world.target.forget()
-        world = World(transactional=transactional)
+    while begins(shards, points):
+        shards.claim()
+        again(shards, leader)
+        assert shards.done() == set(SOURCES)
+        assert shards.columns() == ["id", "c"]
+        shards.target.forget()
+        shards = MergedShards(transactional=transactional)
         points += 1
-    assert world.done() == set(SOURCES)
+    assert shards.done() == set(SOURCES)
     assert points > 8, "there were places to die at"
 
 
-def altered(world: World, text: str, after: Table, *others: str) -> SchemaChange:
-    change = replace(world.change("a", *others), before={T: HAD}, after={T: after})
+def altered(shards: MergedShards, text: str, after: Table, *others: str) -> SchemaChange:
+    change = replace(shards.change("a", *others), before={T: HAD}, after={T: after})
     return replace(change, statement=classify(f"ALTER TABLE t {text}", "all"))
 
 
-def dies(world: World, change: SchemaChange, points: int) -> bool:
+def dies(shards: MergedShards, change: SchemaChange, points: int) -> bool:
     """Makes the change in a process that may die at a point. Then another process continues."""
-    world.dies_after(points)
+    shards.dies_after(points)
     try:
-        world.runner("a").run(change, AT["a"])
+        shards.runner("a").run(change, AT["a"])
     except CrashError:
         return True
     finally:
-        world.target.store.hook = None
-        world.claim()
+        shards.target.store.hook = None
+        shards.claim()
     return False
 
 
-def test_a_kept_column_is_dropped_with_members_that_arrive_during_an_interrupted_change(world: World) -> None:
-    transactional = world.target.transactional_ddl
+def test_a_kept_column_is_dropped_with_members_that_arrive_during_an_interrupted_change(shards: MergedShards) -> None:
+    transactional = shards.target.transactional_ddl
     points, died = 0, True
     while died:
-        world = World(transactional=transactional, table=HAD)
-        died = dies(world, altered(world, "ADD e INT", KEPT), points)
-        if not world.done():
+        shards = MergedShards(transactional=transactional, table=HAD)
+        died = dies(shards, altered(shards, "ADD e INT", KEPT), points)
+        if not shards.done():
             again = itertools.count()
-            while dies(world, altered(world, "DROP k, ADD e INT", HAS, "b", "c"), next(again)):
+            while dies(shards, altered(shards, "DROP k, ADD e INT", HAS, "b", "c"), next(again)):
                 pass
-            assert (world.done(), world.columns()) == (set(SOURCES), ["id", "e"])
-        world.target.forget()
+            assert (shards.done(), shards.columns()) == (set(SOURCES), ["id", "e"])
+        shards.target.forget()
         points += 1
     assert points > 8, "there were places to die at"
 
 
 def test_a_journal_that_another_member_has_begun_is_waited_for() -> None:
-    world = World(transactional=False)
+    shards = MergedShards(transactional=False)
     points = 0
-    while begins(world, points):
-        with closing(world.target.connect()) as session:
+    while begins(shards, points):
+        with closing(shards.target.connect()) as session:
             journal = session.meta.journal.read("t", "a", AT["a"])
-        world.claim()
+        shards.claim()
         if journal is not None and journal.state is DdlState.INTENT:
-            assert world.runner("b").run(world.change("b"), AT["b"]) == OpenJournal("a", AT["a"])
-            skip = ordered(world, "c", OrderKind.SKIP)
-            assert world.runner("c").run(world.change("c", order=skip), AT["c"]) is Outcome.APPLIED
-            assert world.runner("b").run(world.change("b", "a"), AT["b"]) is Outcome.APPLIED
-            assert (world.done(), world.columns()) == (set(SOURCES), ["id", "c"])
+            assert shards.runner("b").run(shards.change("b"), AT["b"]) == OpenJournal("a", AT["a"])
+            skip = ordered(shards, "c", OrderKind.SKIP)
+            assert shards.runner("c").run(shards.change("c", order=skip), AT["c"]) is Outcome.APPLIED
+            assert shards.runner("b").run(shards.change("b", "a"), AT["b"]) is Outcome.APPLIED
+            assert (shards.done(), shards.columns()) == (set(SOURCES), ["id", "c"])
             break
-        world = World(transactional=False)
+        shards = MergedShards(transactional=False)
         points += 1
     else:
         raise AssertionError("it never died between its two commits")
-    world.target.forget()
+    shards.target.forget()
 
 
-def test_no_result_is_reported_for_a_source_that_begins_anew(world: World) -> None:
-    change = world.change("a", "b", "c")
-    world.claim("b")
-    assert world.runner("a").run(change, AT["a"]) == Superseded("b")
-    assert (world.done(), world.columns()) == (set(), ["id"])
-    assert world.runner("a").run(world.change("a", "b", "c"), AT["a"]) is Outcome.APPLIED
-    assert world.done() == set(SOURCES)
+def test_no_result_is_reported_for_a_source_that_begins_anew(shards: MergedShards) -> None:
+    change = shards.change("a", "b", "c")
+    shards.claim("b")
+    assert shards.runner("a").run(change, AT["a"]) == Superseded("b")
+    assert (shards.done(), shards.columns()) == (set(), ["id"])
+    assert shards.runner("a").run(shards.change("a", "b", "c"), AT["a"]) is Outcome.APPLIED
+    assert shards.done() == set(SOURCES)
 
 
-def test_a_replaced_leader_records_the_change_as_done_for_no_source(world: World) -> None:
-    runner, change = world.runner("a"), world.change("a", "b", "c")
-    world.claim("a")
+def test_a_replaced_leader_records_the_change_as_done_for_no_source(shards: MergedShards) -> None:
+    runner, change = shards.runner("a"), shards.change("a", "b", "c")
+    shards.claim("a")
     with pytest.raises(Fenced):
         runner.run(change, AT["a"])
-    assert world.done() == set()
+    assert shards.done() == set()
 
 
-def test_a_source_that_begins_anew_while_the_statement_runs(world: World) -> None:
+def test_a_source_that_begins_anew_while_the_statement_runs(shards: MergedShards) -> None:
     """The statement may have run. The leader's journal shows whether it has, so the next leader continues from there."""
-    change = world.change("a", "b", "c")
+    change = shards.change("a", "b", "c")
 
     def hook(point: str) -> None:
         if point == "execute:after":
-            world.target.store.hook = None
-            world.claim("c")
+            shards.target.store.hook = None
+            shards.claim("c")
 
-    world.target.store.hook = hook
-    assert world.runner("a").run(change, AT["a"]) == Superseded("c")
-    assert world.done() == set()
-    assert world.runner("c").run(world.change("c", "a", "b"), AT["c"]) is Outcome.APPLIED
-    assert (world.done(), world.columns()) == (set(SOURCES), ["id", "c"])
+    shards.target.store.hook = hook
+    assert shards.runner("a").run(change, AT["a"]) == Superseded("c")
+    assert shards.done() == set()
+    assert shards.runner("c").run(shards.change("c", "a", "b"), AT["c"]) is Outcome.APPLIED
+    assert (shards.done(), shards.columns()) == (set(SOURCES), ["id", "c"])
 
 
-def test_a_late_member_gets_the_change_of_a_commit_without_an_answer(world: World) -> None:
+def test_a_late_member_gets_the_change_of_a_commit_without_an_answer(shards: MergedShards) -> None:
     def hook(point: str) -> None:
-        if point == "commit:after" and world.done():
-            world.target.store.hook = None
+        if point == "commit:after" and shards.done():
+            shards.target.store.hook = None
             raise CrashError
 
-    world.target.store.hook = hook
+    shards.target.store.hook = hook
     with pytest.raises(CrashError):
-        world.runner("a").run(world.change("a", "b"), AT["a"])
-    assert world.done() == {"a", "b"}
-    assert world.runner("a").run(world.change("a", "b", "c"), AT["a"]) is Outcome.ALREADY
-    assert world.done() == set(SOURCES)
+        shards.runner("a").run(shards.change("a", "b"), AT["a"])
+    assert shards.done() == {"a", "b"}
+    assert shards.runner("a").run(shards.change("a", "b", "c"), AT["a"]) is Outcome.ALREADY
+    assert shards.done() == set(SOURCES)
 
 
-def ordered(world: World, source: str, kind: OrderKind, *statements: str) -> DdlOrder:
-    with closing(world.target.connect()) as session:
+def ordered(shards: MergedShards, source: str, kind: OrderKind, *statements: str) -> DdlOrder:
+    with closing(shards.target.connect()) as session:
         session.meta.orders.give("t", source, DdlOrder(lsn=AT[source], kind=kind, statements=statements))
         order = session.meta.orders.find("t", source, AT[source])
     assert order is not None
     return order
 
 
-def taken(world: World, source: str) -> bool:
-    with closing(world.target.connect()) as session:
+def taken(shards: MergedShards, source: str) -> bool:
+    with closing(shards.target.connect()) as session:
         order = session.meta.orders.find("t", source, AT[source])
     return order is not None and order.taken
 
 
 @pytest.mark.parametrize("kind", [OrderKind.UNLOCK, OrderKind.SKIP])
-def test_unlock_and_skip_are_carried_out(world: World, kind: OrderKind) -> None:
-    order = ordered(world, "a", kind)
-    world.runner("a").run(world.change("a", "b", order=order), AT["a"])
-    assert taken(world, "a")
-    assert world.done() == {"a", "b"}
-    assert world.columns() == (["id", "c"] if kind is OrderKind.UNLOCK else ["id"])
+def test_unlock_and_skip_are_carried_out(shards: MergedShards, kind: OrderKind) -> None:
+    order = ordered(shards, "a", kind)
+    shards.runner("a").run(shards.change("a", "b", order=order), AT["a"])
+    assert taken(shards, "a")
+    assert shards.done() == {"a", "b"}
+    assert shards.columns() == (["id", "c"] if kind is OrderKind.UNLOCK else ["id"])
 
 
 def test_an_unlock_continues_the_begun_change() -> None:
     """A statement that has run is not repeated: the server would refuse it, because the column exists."""
-    world = World(transactional=False)
+    shards = MergedShards(transactional=False)
     points = 0
-    while begins(world, points):
-        world.claim()
-        with closing(world.target.connect()) as session:
+    while begins(shards, points):
+        shards.claim()
+        with closing(shards.target.connect()) as session:
             begun = session.meta.journal.read("t", "a", AT["a"])
-        if begun is not None and begun.state is DdlState.INTENT and world.columns() == ["id", "c"]:
+        if begun is not None and begun.state is DdlState.INTENT and shards.columns() == ["id", "c"]:
             break
-        world = World(transactional=False)
+        shards = MergedShards(transactional=False)
         points += 1
-    order = ordered(world, "a", OrderKind.UNLOCK)
-    world.runner("a").run(world.change("a", order=order), AT["a"])
-    assert (taken(world, "a"), world.columns()) == (True, ["id", "c"])
-    world.target.forget()
+    order = ordered(shards, "a", OrderKind.UNLOCK)
+    shards.runner("a").run(shards.change("a", order=order), AT["a"])
+    assert (taken(shards, "a"), shards.columns()) == (True, ["id", "c"])
+    shards.target.forget()
 
 
 @pytest.mark.parametrize("error", [Transient("lost", "gone"), Halted("target-refused", "no")])
-def test_a_failed_change_is_recorded_for_no_member(world: World, error: Exception) -> None:
+def test_a_failed_change_is_recorded_for_no_member(shards: MergedShards, error: Exception) -> None:
     def fails(point: str) -> None:
         if point == "execute:before":
             raise error
 
-    world.target.store.hook = fails
+    shards.target.store.hook = fails
     with pytest.raises(type(error)):
-        world.runner("a").run(world.change("a", "b", "c"), AT["a"])
-    world.target.store.hook = None
-    assert (world.done(), world.columns()) == (set(), ["id"])
+        shards.runner("a").run(shards.change("a", "b", "c"), AT["a"])
+    shards.target.store.hook = None
+    assert (shards.done(), shards.columns()) == (set(), ["id"])
 
 
-def refuses(world: World, leader: str, *others: str) -> None:
+def refuses(shards: MergedShards, leader: str, *others: str) -> None:
     def fails(point: str) -> None:
         if point == "execute:before":
             raise Halted("target-refused", "no")
 
-    world.target.store.hook = fails
+    shards.target.store.hook = fails
     with pytest.raises(Halted):
-        world.runner(leader).run(world.change(leader, *others), AT[leader])
-    world.target.store.hook = None
+        shards.runner(leader).run(shards.change(leader, *others), AT[leader])
+    shards.target.store.hook = None
 
 
-def test_no_other_shard_waits_for_a_change_that_the_target_has_refused(world: World) -> None:
+def test_no_other_shard_waits_for_a_change_that_the_target_has_refused(shards: MergedShards) -> None:
     """A refused change has not happened.
 
     If it is tried again after a change of another shard, the structure of the target does not count as its result.
     """
-    refuses(world, "a")
-    assert world.runner("b").run(world.change("b"), AT["b"]) is Outcome.APPLIED
-    assert (world.done(), world.columns()) == ({"b"}, ["id", "c"])
+    refuses(shards, "a")
+    assert shards.runner("b").run(shards.change("b"), AT["b"]) is Outcome.APPLIED
+    assert (shards.done(), shards.columns()) == ({"b"}, ["id", "c"])
     again = replace(
-        world.change("a"),
+        shards.change("a"),
         statement=classify("ALTER TABLE t ADD d INT", "all"),
         before={T: AFTER},
         after={T: replace(AFTER, columns=(*AFTER.columns, Column("d", ColumnType(Kind.INT))))},
     )
-    assert world.runner("a").run(again, AT["a"]) is Outcome.APPLIED
-    assert (world.done(), world.columns()) == ({"a", "b"}, ["id", "c", "d"])
+    assert shards.runner("a").run(again, AT["a"]) is Outcome.APPLIED
+    assert (shards.done(), shards.columns()) == ({"a", "b"}, ["id", "c", "d"])
 
 
 def test_a_refused_change_that_was_then_made_by_hand_counts() -> None:
-    world = World(transactional=False)
-    refuses(world, "a", "b")
-    with closing(world.target.connect()) as session:
-        statement = world.change("a").statement
+    shards = MergedShards(transactional=False)
+    refuses(shards, "a", "b")
+    with closing(shards.target.connect()) as session:
+        statement = shards.change("a").statement
         assert statement is not None
         for sql in session.schema.ddl_statements(statement, {T: BEFORE}, {T: AFTER}, 0).statements:
             session.execute(sql)
-    assert world.runner("a").run(world.change("a", "b"), AT["a"]) is Outcome.APPLIED
-    assert (world.done(), world.columns()) == ({"a", "b"}, ["id", "c"])
-    world.target.forget()
+    assert shards.runner("a").run(shards.change("a", "b"), AT["a"]) is Outcome.APPLIED
+    assert (shards.done(), shards.columns()) == ({"a", "b"}, ["id", "c"])
+    shards.target.forget()
 
 
 def test_others_wait_again_for_a_member_that_runs_a_refused_change_again() -> None:
     """The refused change may succeed at the second try."""
-    world = World(transactional=False)
-    refuses(world, "a")
+    shards = MergedShards(transactional=False)
+    refuses(shards, "a")
 
     def dies(point: str) -> None:
         if point == "execute:after":
             raise CrashError
 
-    world.target.store.hook = dies
+    shards.target.store.hook = dies
     with pytest.raises(CrashError):
-        world.runner("a").run(world.change("a"), AT["a"])
-    world.target.store.hook = None
-    assert world.runner("b").run(world.change("b"), AT["b"]) == OpenJournal("a", AT["a"])
-    world.target.forget()
+        shards.runner("a").run(shards.change("a"), AT["a"])
+    shards.target.store.hook = None
+    assert shards.runner("b").run(shards.change("b"), AT["b"]) == OpenJournal("a", AT["a"])
+    shards.target.forget()
 
 
-def test_a_ddl_command_with_another_statement_than_was_run_is_not_taken(world: World) -> None:
-    mine = ordered(world, "a", OrderKind.UNLOCK)
-    theirs = ordered(world, "b", OrderKind.INJECT, "ALTER TABLE t ADD e INT")
-    same = ordered(world, "c", OrderKind.UNLOCK)
+def test_a_ddl_command_with_another_statement_than_was_run_is_not_taken(shards: MergedShards) -> None:
+    mine = ordered(shards, "a", OrderKind.UNLOCK)
+    theirs = ordered(shards, "b", OrderKind.INJECT, "ALTER TABLE t ADD e INT")
+    same = ordered(shards, "c", OrderKind.UNLOCK)
     change = replace(
-        world.change("a", order=mine),
-        others=(world.member_change("b", order=theirs), world.member_change("c", order=same)),
+        shards.change("a", order=mine),
+        others=(shards.member_change("b", order=theirs), shards.member_change("c", order=same)),
     )
-    world.runner("a").run(change, AT["a"])
-    assert [taken(world, source) for source in SOURCES] == [True, False, True]
-    assert world.done() == set(SOURCES)
+    shards.runner("a").run(change, AT["a"])
+    assert [taken(shards, source) for source in SOURCES] == [True, False, True]
+    assert shards.done() == set(SOURCES)

@@ -16,7 +16,7 @@ from pidts.schema import create_table
 
 from .shard_servers import Shard, Shards
 from .shard_source import Row, ShardSource
-from .task_in_memory import World
+from .task_in_memory import TaskInMemory
 
 POOL = {
     "a": ("INT", "INT DEFAULT 1", "INT DEFAULT 5"),
@@ -92,7 +92,7 @@ def _made(shards: Shards, beside: Shard, name: TableName, like: Table) -> Shard:
     return shard
 
 
-def check_rows(world: World) -> None:
+def check_rows(world: TaskInMemory) -> None:
     """Checks that each table of the target has the rows of its shards."""
     for name in world.target.store.tables:
         there = {world._key(row): row for row in world.content(name)}
@@ -104,11 +104,11 @@ def check_rows(world: World) -> None:
             assert row.items() <= there[key].items(), name
 
 
-def _at(world: World, source: ShardSource, own: TableName) -> Lsn:
+def _at(world: TaskInMemory, source: ShardSource, own: TableName) -> Lsn:
     return world.place(source.name).at(own)
 
 
-def _rows(world: World, name: TableName) -> Iterator[Row]:
+def _rows(world: TaskInMemory, name: TableName) -> Iterator[Row]:
     for source in world.shards.sources.values():
         for own in source.moments:
             destination = world.rules[source.name].routes.destination(own)
@@ -117,7 +117,7 @@ def _rows(world: World, name: TableName) -> Iterator[Row]:
                 yield from (row | dict(destination.extracted) for row in moment.rows)
 
 
-def _left(world: World, name: TableName, *, certain: bool) -> Iterator[Row]:
+def _left(world: TaskInMemory, name: TableName, *, certain: bool) -> Iterator[Row]:
     """Returns the rows that former shards have left in this table of the target. With `certain`, rows are left out if a
     later transaction may have changed or removed them.
     """
@@ -134,11 +134,11 @@ def _left(world: World, name: TableName, *, certain: bool) -> Iterator[Row]:
         yield from (row | dict(destination.extracted) for row in left.rows if row["id"] not in touched)
 
 
-def _of(world: World, group: object) -> list[Shard]:
+def _of(world: TaskInMemory, group: object) -> list[Shard]:
     return [shard for shard in world.shards.shards if shard.group is group]
 
 
-def check_waits_are_recorded(world: World) -> None:
+def check_waits_are_recorded(world: TaskInMemory) -> None:
     """Checks that each shard that is not at the end of its log has a record that says what it waits for."""
     for name, source in world.shards.sources.items():
         place = world.place(name)

@@ -10,7 +10,7 @@ from typing import Protocol
 from pidts.model import DdlOrder, Halt, Lsn, OrderKind, ShardLock, TableName
 
 from .shard_servers import Shard, Shards
-from .task_in_memory import Settings, World, driven
+from .task_in_memory import Settings, TaskInMemory, driven
 
 ONE = {"one": ("shard_1.t_1", "shard_1.t_2", "alone.x")}
 TWO = {"one": ("shard_1.t_1", "alone.x"), "two": ("shard_1.t_1", "alone.x")}
@@ -24,7 +24,7 @@ E = "ALTER TABLE {t} ADD COLUMN e INT, ADD INDEX e (e)"
 GONE = "ALTER TABLE {t} DROP COLUMN c"
 
 
-class Story(World):
+class Story(TaskInMemory):
     """A history that a test writes step by step."""
 
     def __init__(self, shards: Shards, settings: Settings) -> None:

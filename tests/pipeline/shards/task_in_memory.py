@@ -61,7 +61,7 @@ from .shard_source import Row, ShardSource, fill
 MEMORY = Path("/dev/shm")
 """A folder in memory, if there is one: creating and removing files took two fifths of the time of these tests."""
 _numbers = itertools.count()
-_worlds: dict[Path, World] = {}
+_worlds: dict[Path, TaskInMemory] = {}
 Places = Callable[[ShardSource, TableName], Lsn]
 
 
@@ -170,7 +170,7 @@ class Settings:
     """The rules of every source, in place of the usual ones."""
 
 
-class World:
+class TaskInMemory:
     """Servers, a target, and one process after another that carries the servers' rows to the target."""
 
     def __init__(self, shards: Shards, settings: Settings, chance: random.Random) -> None:

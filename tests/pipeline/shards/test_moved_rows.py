@@ -20,7 +20,7 @@ from pidts.plan import Limits
 from .shard_servers import Shard
 from .shard_source import fill
 from .step_by_step import C, D, MakeStory, Story, T, stories
-from .task_in_memory import World
+from .task_in_memory import TaskInMemory
 
 THREE = {"one": ("shard_1.t_1", "shard_1.t_2", "shard_1.t_3", "alone.x")}
 FIRST, SECOND, THIRD = ("one: shard_1.t_1", "one: shard_1.t_2", "one: shard_1.t_3")
@@ -94,7 +94,7 @@ def ends(world: Story) -> None:
     check(world)
 
 
-def check(world: World) -> None:
+def check(world: TaskInMemory) -> None:
     world.check_places()
     assert world.target.store.moves == {}, "what nobody needs is forgotten"
 

@@ -12,7 +12,7 @@ from pidts.plan import Limits
 
 from .free_changes import check_rows, check_waits_are_recorded, happens_to_one
 from .shard_servers import Shards
-from .task_in_memory import Settings, World, driven
+from .task_in_memory import Settings, TaskInMemory, driven
 from .unlocks import check_unlocked, unlock_one
 
 LAYOUTS = (
@@ -57,7 +57,7 @@ def _checked(monkeypatch):
     monkeypatch.setattr(ShardGroups, "outlook", checked_outlook)
 
 
-def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> World:
+def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> TaskInMemory:
     """Returns servers and a task after a long history in which the process has died several times."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
@@ -65,7 +65,7 @@ def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -
     for group in shards.all_groups:
         group.is_strict = strict
     limits = Limits(transactions=chance.randrange(1, 6), idle_entries=chance.choice((1, 3)))
-    world = World(shards, Settings(workers=chance.choice((1, 1, 2, 3)), limits=limits, **settings), chance)
+    world = TaskInMemory(shards, Settings(workers=chance.choice((1, 1, 2, 3)), limits=limits, **settings), chance)
     world.looks, world.interrupts = True, chance.random() < 0.5
     world.start()
     for _ in range(chance.randrange(4, 50)):
@@ -80,7 +80,7 @@ def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -
     return world
 
 
-def happens(world: World) -> bool:
+def happens(world: TaskInMemory) -> bool:
     """Changes something about the task between two transactions. Returns whether there is nothing left to do."""
     chance = world.chance
     match chance.randrange(20):
@@ -128,7 +128,7 @@ def test_ddl_commands_to_continue_without_the_others(seed: int) -> None:
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     shards.creates = False
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), transactional_ddl=seed % 2 == 0, presumes=True)
-    world = World(shards, settings, chance)
+    world = TaskInMemory(shards, settings, chance)
     world.interrupts = chance.random() < 0.5
     world.start()
     for _ in range(chance.randrange(4, 60)):
@@ -148,7 +148,7 @@ def test_ddl_commands_to_continue_without_the_others(seed: int) -> None:
     world.close()
 
 
-def try_renames_again(world: World) -> None:
+def try_renames_again(world: TaskInMemory) -> None:
     """Repeats refused renames, as if an operator commanded a retry: a shard is not renamed while the target has
     columns that the shard has dropped.
     """
@@ -162,12 +162,12 @@ def try_renames_again(world: World) -> None:
             return
 
 
-def optimistic(seed: int) -> tuple[random.Random, Shards, World]:
+def optimistic(seed: int) -> tuple[random.Random, Shards, TaskInMemory]:
     """Returns servers and a task that has begun."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), mode="optimistic", transactional_ddl=seed % 2 == 0)
-    world = World(shards, settings, chance)
+    world = TaskInMemory(shards, settings, chance)
     world.start()
     return chance, shards, world
 

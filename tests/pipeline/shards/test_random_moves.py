@@ -13,7 +13,7 @@ from pidts.model import Op, TableName
 from pidts.plan import Limits
 
 from .shard_servers import Shards
-from .task_in_memory import Settings, World, driven
+from .task_in_memory import Settings, TaskInMemory, driven
 from .test_moved_rows import check, moved
 
 
@@ -24,7 +24,7 @@ def history(seed: int) -> None:
     shards = Shards(layout | ({"two": ("shard_1.t_1",)} if chance.random() < 0.3 else {}), chance)
     limits = Limits(transactions=chance.randrange(1, 6), idle_entries=chance.choice((1, 3)))
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), transactional_ddl=seed % 2 == 0, limits=limits)
-    world = World(shards, settings, chance)
+    world = TaskInMemory(shards, settings, chance)
     world.interrupts = chance.random() < 0.3
     world.start()
     names = itertools.count(20)
@@ -68,7 +68,7 @@ def drawn_move(shards: Shards, chance: random.Random) -> None:
         one.source.commit(*steps)
 
 
-def happens(world: World) -> None:
+def happens(world: TaskInMemory) -> None:
     chance = world.chance
     match chance.randrange(16):
         case 0:

@@ -59,7 +59,7 @@ class Picky:
         return session
 
 
-class World:
+class RefusingTask:
     """The source, the target and the runs of a task, one after the other. A run forgets its halts when it dies."""
 
     def __init__(self, workers: int, limits: Limits) -> None:
@@ -142,7 +142,7 @@ def relevance_of(entry: Any) -> Relevance:
     return Relevance(RelevanceKind.ROWS, frozenset(entry.transaction.tables))
 
 
-def play(world: World, steps: list[tuple[str, int, int]]) -> None:
+def play(world: RefusingTask, steps: list[tuple[str, int, int]]) -> None:
     """Makes one transaction: `a` and `b` write a row of the table with this letter; `m` moves a row to the other table.
 
     Only b ever has the refused value.
@@ -190,7 +190,7 @@ histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
     seed=0,
 )  # While b is halted, a inserts a row with the key of the refused row and deletes it. Then b tries again.
 def test_the_other_shard_continues_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
-    world, chance = World(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    world, chance = RefusingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     world.target.store.hook = Crashes(crashes)
     for history in (before, after):
         for steps in history:
@@ -210,7 +210,7 @@ def test_the_other_shard_continues_and_both_are_there_in_the_end(before, after, 
 
 
 def test_one_batch_of_both() -> None:
-    world = World(1, Limits(transactions=9, idle_entries=1))
+    world = RefusingTask(1, Limits(transactions=9, idle_entries=1))
     play(world, [("a", 0, 1), ("b", 1, 2)])
     play(world, [("a", 2, 3), ("b", 3, BAD), ("b", 4, 1)])
     play(world, [("a", 5, 5), ("b", 1, 3)])
@@ -227,7 +227,7 @@ def test_one_batch_of_both() -> None:
 
 
 def test_the_place_of_the_shard_that_waits_is_its_own() -> None:
-    world = World(2, Limits(transactions=1, idle_entries=1))
+    world = RefusingTask(2, Limits(transactions=1, idle_entries=1))
     for steps in ([("a", 0, 1)], [("b", 1, 1)], [("b", 2, BAD)], [("a", 3, 1)], [("b", 4, 1)]):
         play(world, steps)
     assert world.run().keys() == {B}

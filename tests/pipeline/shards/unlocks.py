@@ -9,10 +9,10 @@ from contextlib import closing, suppress
 from pidts.model import DdlOrder, OrderKind, Transient
 
 from .shard_servers import Shard
-from .task_in_memory import World, in_order
+from .task_in_memory import TaskInMemory, in_order
 
 
-def unlock_one(world: World) -> None:
+def unlock_one(world: TaskInMemory) -> None:
     """Unlocks a change at which a shard waits, if the rows of the other shards still fit after it."""
     hook, world.target.store.hook = world.target.store.hook, None  # A crash does not concern the operator.
     with suppress(Transient), closing(world.target.connect()) as session:
@@ -29,7 +29,7 @@ def unlock_one(world: World) -> None:
     world.target.store.hook = hook
 
 
-def _is_for_all(world: World, shard: Shard, statement: str) -> bool:
+def _is_for_all(world: TaskInMemory, shard: Shard, statement: str) -> bool:
     """Returns whether the statement has no CHANGE, and modifies no column that a shard lacks."""
     words = statement.split()
     if "MODIFY" not in words:
@@ -40,7 +40,7 @@ def _is_for_all(world: World, shard: Shard, statement: str) -> bool:
     return all(one is None or one.table is None or column in one.table.arrow.names for one in moments)
 
 
-def check_unlocked(world: World) -> None:
+def check_unlocked(world: TaskInMemory) -> None:
     """Checks that every table is the result of merging, except for columns that some shards have dropped and others
     have.
     """

@@ -23,7 +23,7 @@ PART = 1
 """The rows that move: at the beginning, the second zone owns them."""
 
 
-class World:
+class OwnedZones:
     """Zones whose rows have owners, and the tasks between them."""
 
     def __init__(self, feeds: Sequence[Feed], seed: int = 0) -> None:
@@ -160,23 +160,23 @@ class World:
 
 @pytest.mark.parametrize("shape", ["pair", "mesh", "ring", "star", "line"])
 def test_the_new_owner_writes_and_the_old_one_is_set_aside(shape: str) -> None:
-    world = World(SHAPES[shape])
-    old, new = world.names[1], world.names[0]
-    world.write(old, PART, 0)
-    world.write(old, PART, 1)
-    world.move(new)
-    assert {world.owner_by(name) for name in world.names} == {new}
-    world.write(new, PART, 0)
-    world.settle()
-    assert len({str(zone.rows()) for zone in world.zones.values()}) == 1, "the zones are equal"
-    assert all(not _locked(task) for task in world.tasks)
-    world.write(old, PART, 1)
-    world.settle()
-    assert any(_locked(task) == {1} for task in world.tasks if task.source.name == old)
-    assert not any(_locked(task) for task in world.tasks if task.source.name == new)
-    world.move(old)
-    assert {world.owner_by(name) for name in world.names} == {old}
-    world.close()
+    zones = OwnedZones(SHAPES[shape])
+    old, new = zones.names[1], zones.names[0]
+    zones.write(old, PART, 0)
+    zones.write(old, PART, 1)
+    zones.move(new)
+    assert {zones.owner_by(name) for name in zones.names} == {new}
+    zones.write(new, PART, 0)
+    zones.settle()
+    assert len({str(zone.rows()) for zone in zones.zones.values()}) == 1, "the zones are equal"
+    assert all(not _locked(task) for task in zones.tasks)
+    zones.write(old, PART, 1)
+    zones.settle()
+    assert any(_locked(task) == {1} for task in zones.tasks if task.source.name == old)
+    assert not any(_locked(task) for task in zones.tasks if task.source.name == new)
+    zones.move(old)
+    assert {zones.owner_by(name) for name in zones.names} == {old}
+    zones.close()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_new_owner_writes_and_the_old_one_is_set_aside(shape: str) -> None:
 )
 @pytest.mark.parametrize("after", ["run", "undo", "another zone"])
 def test_a_move_that_dies_anywhere_ends_on_one_owner(shape: str, after: str) -> None:
-    whole = World(SHAPES[shape])
+    whole = OwnedZones(SHAPES[shape])
     old, new = whole.names[1], whole.names[0]
     whole.move(new)
     points = whole.points
@@ -192,34 +192,34 @@ def test_a_move_that_dies_anywhere_ends_on_one_owner(shape: str, after: str) -> 
     assert points > 20
     ends = set()
     for place in range(points):
-        world = World(SHAPES[shape], seed=place)
+        zones = OwnedZones(SHAPES[shape], seed=place)
         for key in range(3):
-            world.write(old, PART, key)
-        world.dies_at = place
+            zones.write(old, PART, key)
+        zones.dies_at = place
         with pytest.raises(CrashError):
-            world.move(new)
-        world.dies_at = -1
-        between = {world.owner_by(name) for name in world.names} - {""}
+            zones.move(new)
+        zones.dies_at = -1
+        between = {zones.owner_by(name) for name in zones.names} - {""}
         assert len(between) <= 1
         # All zones continue meanwhile, and programs of both zones write.
         for key in (0, 4):
-            world.write(old, PART, key)
-        world.write(new, PART, 5)
-        world.settle()
+            zones.write(old, PART, key)
+        zones.write(new, PART, 5)
+        zones.settle()
         if after == "run":
-            world.move(new)
+            zones.move(new)
         elif after == "undo":
-            world.move(new, undo=True)
+            zones.move(new, undo=True)
         else:
-            world.move(old)
-        owners = {world.owner_by(name) for name in world.names}
+            zones.move(old)
+        owners = {zones.owner_by(name) for name in zones.names}
         assert len(owners) == 1, owners
         (owner,) = owners
         ends.add(owner)
         if after != "undo":
             assert owner == (new if after == "run" else old)
-        world.demand_sound(writers={old, new})
-        world.close()
+        zones.demand_sound(writers={old, new})
+        zones.close()
     assert ends == ({old, new} if after == "undo" else {new} if after == "run" else {old})
 
 
@@ -230,49 +230,49 @@ def test_the_check_finds_a_move_without_a_moment_in_which_no_zone_owns_the_range
     monkeypatch.setattr(
         OwnerMove, "_write", lambda move, zone, record, demand=None: record.zone and write(move, zone, record, demand)
     )
-    world = World(SHAPES["pair"])
+    zones = OwnedZones(SHAPES["pair"])
     with pytest.raises(AssertionError, match="own the range"):
-        world.move(world.names[0])
+        zones.move(zones.names[0])
 
 
 def test_a_zone_that_does_not_catch_up_keeps_its_owner() -> None:
-    world = World(SHAPES["mesh"])
-    old, new = world.names[1], world.names[0]
+    zones = OwnedZones(SHAPES["mesh"])
+    old, new = zones.names[1], zones.names[0]
 
     def never(zone: str) -> None:
         raise PrecheckFailed("zone-not-moved", f"zone {zone} does not catch up")
 
     with pytest.raises(PidtsError, match="does not catch up"):
-        world.move(new, drain=never)
-    assert {world.owner_by(name) for name in world.names} == {old}
-    world.write(old, PART, 0)
-    world.demand_sound(writers={old})
-    assert not any(_locked(task) for task in world.tasks)
-    world.close()
+        zones.move(new, drain=never)
+    assert {zones.owner_by(name) for name in zones.names} == {old}
+    zones.write(old, PART, 0)
+    zones.demand_sound(writers={old})
+    assert not any(_locked(task) for task in zones.tasks)
+    zones.close()
 
 
 def test_the_later_of_two_simultaneous_moves_counts() -> None:
-    world = World(SHAPES["mesh"])
-    old, new, third = world.names[1], world.names[0], world.names[2]
+    zones = OwnedZones(SHAPES["mesh"])
+    old, new, third = zones.names[1], zones.names[0], zones.names[2]
 
     def meanwhile(zone: str) -> None:
         assert zone == old
-        world.move(third)
+        zones.move(third)
 
     with pytest.raises(PrecheckFailed, match="zone-move-superseded"):
-        world.move(new, drain=meanwhile)
-    assert {world.owner_by(name) for name in world.names} == {third}
-    world.close()
+        zones.move(new, drain=meanwhile)
+    assert {zones.owner_by(name) for name in zones.names} == {third}
+    zones.close()
 
 
 def test_files_that_say_otherwise_than_the_last_move_are_refused() -> None:
-    world = World(SHAPES["pair"])
-    old, new = world.names[1], world.names[0]
-    world.move(new)
-    records = list(world.zones[new].target.store.range_owners.values())
-    others = Owners((*world.owners.ranges, replace(world.owners.ranges[0], where="part = 9")))
+    zones = OwnedZones(SHAPES["pair"])
+    old, new = zones.names[1], zones.names[0]
+    zones.move(new)
+    records = list(zones.zones[new].target.store.range_owners.values())
+    others = Owners((*zones.owners.ranges, replace(zones.owners.ranges[0], where="part = 9")))
     with pytest.raises(PidtsError, match="owners-differ"):
         others.moved(records)
     followed = Owners(tuple(replace(one, zone=new) if one.zone == old else one for one in others.ranges))
     assert followed.moved(records) == followed
-    world.close()
+    zones.close()

@@ -23,7 +23,7 @@ from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskNames
 from pidts.zones import carried
 
 
-class World:
+class ZonesWithNewZone:
     """Zones a, b and maybe d get each other's changes. Zone c is new, and gets changes only from a."""
 
     def __init__(self, seed: int, others: str = "b") -> None:
@@ -188,13 +188,13 @@ def _rest(lsn: Lsn) -> Iterator[int]:
 
 @pytest.mark.parametrize("others", ["b", "bd"])
 def test_no_change_is_lost_or_comes_twice_when_it_is_handed_over(others: str) -> None:
-    world = World(len(others), others)
-    world.history(30)
-    assert world.hand_over()
-    assert world.is_handed_over()
-    world.start_by_record()
-    world.history(30)
-    world.demand_equal()
+    zones = ZonesWithNewZone(len(others), others)
+    zones.history(30)
+    assert zones.hand_over()
+    assert zones.is_handed_over()
+    zones.start_by_record()
+    zones.history(30)
+    zones.demand_equal()
 
 
 def dies(dies_at: int) -> bool:
@@ -202,23 +202,23 @@ def dies(dies_at: int) -> bool:
 
     Returns False if there is no such point.
     """
-    world = World(1)
-    world.history(15)
-    if world.hand_over(dies_at):
+    zones = ZonesWithNewZone(1)
+    zones.history(15)
+    if zones.hand_over(dies_at):
         return False
-    world.start_by_record()
-    world.history(10)
-    if not world.is_handed_over():
-        assert world.hand_over(), dies_at
-        assert world.is_handed_over(), dies_at
-        world.start_by_record()
-    world.history(10)
-    world.demand_equal()
+    zones.start_by_record()
+    zones.history(10)
+    if not zones.is_handed_over():
+        assert zones.hand_over(), dies_at
+        assert zones.is_handed_over(), dies_at
+        zones.start_by_record()
+    zones.history(10)
+    zones.demand_equal()
     return True
 
 
 def test_the_command_may_die_before_and_after_its_last_step() -> None:
-    count = World(1)
+    count = ZonesWithNewZone(1)
     count.history(15)
     assert count.hand_over()
     for dies_at in (count.points // 2, *range(count.points - 4, count.points)):
@@ -234,8 +234,8 @@ def test_the_check_finds_a_place_that_is_too_early_or_too_late() -> None:
     """If the tasks into the seed are not locked, changes are applied twice, or never."""
     found = 0
     for seed in range(6):
-        world = World(seed)
-        world.history(15)
+        zones = ZonesWithNewZone(seed)
+        zones.history(15)
         place = HandOver._place
         with pytest.MonkeyPatch.context() as patch:
 
@@ -246,10 +246,10 @@ def test_the_check_finds_a_place_that_is_too_early_or_too_late() -> None:
                 return row
 
             patch.setattr(HandOver, "_place", unlocked)
-            assert world.hand_over()
-        world.start_by_record()
+            assert zones.hand_over()
+        zones.start_by_record()
         with suppress(AssertionError):
-            world.demand_equal()
+            zones.demand_equal()
             continue
         found += 1
     assert found >= 1

@@ -43,7 +43,7 @@ def schema_change(sql: str, known: Structures, name: TableName, executed_at: int
     )
 
 
-class World:
+class AlteredTarget:
     """A target, and the structures of the source, both changed by one statement at a time."""
 
     def __init__(self, target: Target, task: str, name: TableName, *tables: Table) -> None:
@@ -102,11 +102,11 @@ class World:
 
 
 @pytest.fixture
-def world(target: Target, task: str, name: TableName) -> World:
-    return World(target, task, name, table(name, {"id": INT, "v": INT, "w": text()}))
+def world(target: Target, task: str, name: TableName) -> AlteredTarget:
+    return AlteredTarget(target, task, name, table(name, {"id": INT, "v": INT, "w": text()}))
 
 
-def test_columns_come_change_and_go(world: World) -> None:
+def test_columns_come_change_and_go(world: AlteredTarget) -> None:
     name = world.name
     world.write(world.known[name], (1, 10, "a"), (2, 20, None))
     for sql in (
@@ -132,7 +132,7 @@ def test_columns_come_change_and_go(world: World) -> None:
     )
 
 
-def test_names_may_be_swapped(world: World) -> None:
+def test_names_may_be_swapped(world: AlteredTarget) -> None:
     t = world.name.name
     world.write(world.known[world.name], (1, 10, "a"))
     world.ddl(f"ALTER TABLE `{t}` CHANGE v w INT NULL, CHANGE w v VARCHAR(40) NULL")
@@ -141,7 +141,7 @@ def test_names_may_be_swapped(world: World) -> None:
     assert (row["v"], row["w"]) == ("a", 10)
 
 
-def test_tables_are_created_renamed_emptied_and_dropped(world: World) -> None:
+def test_tables_are_created_renamed_emptied_and_dropped(world: AlteredTarget) -> None:
     t = world.name.name
     one, two = TableName(world.name.schema, t + "_1"), TableName(world.name.schema, t + "_2")
     world.ddl(
@@ -163,7 +163,7 @@ def test_tables_are_created_renamed_emptied_and_dropped(world: World) -> None:
     world.check()
 
 
-def test_primary_keys_change(world: World) -> None:
+def test_primary_keys_change(world: AlteredTarget) -> None:
     t = world.name.name
     world.write(world.known[world.name], (1, 10, "a"), (2, 20, "b"))
     world.ddl(f"ALTER TABLE `{t}` MODIFY v INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)")
@@ -198,7 +198,7 @@ CASES = [
 def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
     target: Target, task: str, name: TableName, verb: str, error: str
 ) -> None:
-    world = World(target, task, name, table(name, {"id": INT}))
+    world = AlteredTarget(target, task, name, table(name, {"id": INT}))
     dry = Breaking(target)
     world.ddl(STATEMENTS[verb].format(t=name.name, n="dry"), dry)
     everywhere = isinstance(target, ValuesTarget)
@@ -217,7 +217,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
         world.check()
 
 
-def test_an_older_run_changes_nothing_any_more(world: World) -> None:
+def test_an_older_run_changes_nothing_any_more(world: AlteredTarget) -> None:
     t = world.name.name
     old = world.epoch
     world.epoch = claimed(world.target, world.task)
@@ -229,7 +229,7 @@ def test_an_older_run_changes_nothing_any_more(world: World) -> None:
     assert len(world.rows()) == 1
 
 
-def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_once(world: World) -> None:
+def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_once(world: AlteredTarget) -> None:
     """The old run is executing its statement when the new run takes over, writes rows and begins the same change."""
     if isinstance(world.target, IcebergTarget):
         pytest.skip(
@@ -251,7 +251,7 @@ def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_o
     world.check()
 
 
-def test_rows_of_others_are_committed_while_a_change_runs(world: World) -> None:
+def test_rows_of_others_are_committed_while_a_change_runs(world: AlteredTarget) -> None:
     """This is also true if the change is part of a transaction: it locks checkpoints only while it commits."""
     if isinstance(world.target, IcebergTarget):
         pytest.skip(
@@ -269,7 +269,7 @@ def test_rows_of_others_are_committed_while_a_change_runs(world: World) -> None:
     world.check()
 
 
-def test_a_table_that_exists_already_must_be_the_same(world: World, name: TableName) -> None:
+def test_a_table_that_exists_already_must_be_the_same(world: AlteredTarget, name: TableName) -> None:
     other = TableName(name.schema, name.name + "_e")
     session = world.target.connect()
     for sql in session.schema.create_statements(table(other, {"id": INT})).statements:
@@ -282,7 +282,7 @@ def test_a_table_that_exists_already_must_be_the_same(world: World, name: TableN
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_values_that_only_the_source_knows_halt_it(world: World) -> None:
+def test_values_that_only_the_source_knows_halt_it(world: AlteredTarget) -> None:
     t = world.name.name
     world.ddl(f"ALTER TABLE `{t}` ADD COLUMN empty_is_fine TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
     world.write(world.known[world.name], (1, 1, "a", None))
@@ -292,7 +292,7 @@ def test_values_that_only_the_source_knows_halt_it(world: World) -> None:
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 def test_a_change_waits_for_the_one_that_a_lost_run_left_running(target: Target, task: str, name: TableName) -> None:
-    world = World(target, task, name, table(name, {"id": INT}))
+    world = AlteredTarget(target, task, name, table(name, {"id": INT}))
     holder = target.connect()
     done = threading.Event()
 
@@ -323,7 +323,7 @@ def test_columns_are_named_in_what_is_left_out(target: Target, name: TableName) 
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97"])
-def test_a_key_over_a_part_of_a_text_is_no_obstacle(world: World) -> None:
+def test_a_key_over_a_part_of_a_text_is_no_obstacle(world: AlteredTarget) -> None:
     one = TableName(world.name.schema, world.name.name + "_p")
     world.ddl(f"CREATE TABLE `{one.name}` (id INT PRIMARY KEY, t TEXT, KEY (t(10)))")
     world.write(world.known[one], (1, "x" * 20_000), (2, "x" * 20_000))

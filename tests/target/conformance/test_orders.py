@@ -14,14 +14,14 @@ from pidts.target import IcebergTarget
 
 from .breaking import Breaking, Died
 from .samples import INT, lsn, table
-from .test_ddl import World, claimed, runner, schema_change
+from .test_ddl import AlteredTarget, claimed, runner, schema_change
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 AT = lsn(110)
 
 
-class OperatorWorld(World):
+class OperatorWorld(AlteredTarget):
     """A table `t`, a source that adds a column `late` to it, and an operator who gives another statement for the
     target.
     """

@@ -81,7 +81,7 @@ class Run:
         return [one.lag_seconds for at, one in self.shown if at > since and one.lag_seconds is not None]
 
 
-class World:
+class SourceAndTarget:
     """A source and a PostgreSQL with one table, and a task file between them."""
 
     def __init__(self, source: Server, target: Server, database: str, folder: Path, run_sql: RunSql) -> None:
@@ -136,28 +136,30 @@ class World:
 
 
 @pytest.fixture(params=["mariadb", pytest.param("mysql97", marks=pytest.mark.long)])
-def world(request: pytest.FixtureRequest, postgres: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
+def servers(
+    request: pytest.FixtureRequest, postgres: Server, tmp_path: Path, run_sql: RunSql
+) -> Iterator[SourceAndTarget]:
     source: Server = request.getfixturevalue(request.param)
     database = f"lag_{next(_numbers)}"
-    yield World(source, postgres, database, tmp_path, run_sql)
+    yield SourceAndTarget(source, postgres, database, tmp_path, run_sql)
     run_sql(source, f"DROP DATABASE {database}")
     run_sql(postgres, f"DROP DATABASE {database} WITH (FORCE)")
 
 
 @pytest.mark.server
-def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(world: World) -> None:
-    with world.run() as run, closing(world.reader()) as session, session.cursor() as cursor:
+def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(servers: SourceAndTarget) -> None:
+    with servers.run() as run, closing(servers.reader()) as session, session.cursor() as cursor:
         run.wait(
             lambda one: (one.stage_report is not None) and one.stage_report.stages[0].lag_seconds is not None,
             "it is measured",
         )
         seen: dict[int, float] = {}
-        with world.writes() as written:
+        with servers.writes() as written:
             run.wait(lambda one: one.rows["inserted"] > 0 and (one.lag_seconds or 9) < 1, "rows come in time")
             time.sleep(1.5)  # The first rows are not part of the figures any more.
             began, first = time.time(), len(written)
             while len(seen) < 20 or time.time() < began + 2:
-                cursor.execute(f"SELECT MAX(id) FROM {world.schema}.t")
+                cursor.execute(f"SELECT MAX(id) FROM {servers.schema}.t")
                 (number,) = cursor.fetchone()
                 seen.setdefault(number or 0, time.time())
                 time.sleep(0.002)
@@ -175,8 +177,8 @@ def _visible(seen: dict[int, float], number: int) -> float:
 
 
 @pytest.mark.server
-def test_a_target_that_holds_a_lock_is_named(world: World) -> None:
-    with world.run() as run, closing(world.reader()) as holder, holder.cursor() as cursor, world.writes():
+def test_a_target_that_holds_a_lock_is_named(servers: SourceAndTarget) -> None:
+    with servers.run() as run, closing(servers.reader()) as holder, holder.cursor() as cursor, servers.writes():
         run.wait(lambda one: one.rows["inserted"] > 0, "rows come")
         cursor.execute("BEGIN")
         cursor.execute("SELECT * FROM pidts_meta.checkpoint FOR UPDATE")
@@ -202,8 +204,8 @@ class Slow(Proxy):
 
 @pytest.mark.long
 @pytest.mark.server
-def test_a_far_target_is_named_with_its_network(world: World) -> None:
-    with Slow(world.target.port) as line, world.run(target_port=line.port) as run, world.writes():
+def test_a_far_target_is_named_with_its_network(servers: SourceAndTarget) -> None:
+    with Slow(servers.target.port) as line, servers.run(target_port=line.port) as run, servers.writes():
         run.wait(lambda one: one.rows["inserted"] > 0, "rows come")
         line.seconds = 0.7
         late = run.wait(
@@ -222,11 +224,11 @@ def test_a_far_target_is_named_with_its_network(world: World) -> None:
 
 @pytest.mark.long
 @pytest.mark.server
-def test_a_source_that_sends_slowly_is_named_and_the_target_is_not_called_up_to_date(world: World) -> None:
-    with Proxy(world.source.port, bytes_a_second=300_000) as line, world.run(source_port=line.port) as run:
-        with closing(connect(world.source)) as session, session.cursor() as cursor:
+def test_a_source_that_sends_slowly_is_named_and_the_target_is_not_called_up_to_date(servers: SourceAndTarget) -> None:
+    with Proxy(servers.source.port, bytes_a_second=300_000) as line, servers.run(source_port=line.port) as run:
+        with closing(connect(servers.source)) as session, session.cursor() as cursor:
             for number in range(40):
-                cursor.execute(f"INSERT INTO {world.schema}.t VALUES ({number}, REPEAT('{number} ', 30000))")
+                cursor.execute(f"INSERT INTO {servers.schema}.t VALUES ({number}, REPEAT('{number} ', 30000))")
         late = run.wait(lambda one: one.stage_report is not None and one.stage_report.slow is not None, "it is behind")
         assert late.stage_report is not None
         assert late.stage_report.slow is not None

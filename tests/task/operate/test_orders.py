@@ -63,7 +63,7 @@ def awaits(table: str, lsn: Lsn, *others: str, since: float = 1.0, code: str = "
 ROWS = Halt(tables=(TableName("shop", "b"),), lsn=at(2), code="target-refused", what="too long")
 
 
-class World:
+class TaskOfTwoSources:
     def __init__(self, folder: Path) -> None:
         path = folder / "t.yaml"
         path.write_text(TASK)
@@ -82,14 +82,14 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def world(tmp_path: Path) -> Iterator[TaskOfTwoSources]:
+    made = TaskOfTwoSources(tmp_path)
     yield made
     made.session.close()
     made.target.forget()
 
 
-def test_everything_that_waits_is_listed_with_its_source(world: World) -> None:
+def test_everything_that_waits_is_listed_with_its_source(world: TaskOfTwoSources) -> None:
     world.halt("s1", change("a", at(1)), ROWS)
     world.halt("s2", change("a", at(1)))
     found = world.task_orders.blocked_changes()
@@ -104,7 +104,7 @@ def test_everything_that_waits_is_listed_with_its_source(world: World) -> None:
         world.task_orders.matching("s3")
 
 
-def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: World) -> None:
+def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: TaskOfTwoSources) -> None:
     with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
         world.task_orders.find()
     world.halt("s1", change("a", at(1)), ROWS)
@@ -124,7 +124,7 @@ def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: World) -> None:
         world.task_orders.find("there")
 
 
-def test_no_command_is_accepted_for_applied_changes(world: World) -> None:
+def test_no_command_is_accepted_for_applied_changes(world: TaskOfTwoSources) -> None:
     world.halt("s1", change("a", at(1)))
     world.session.begin()
     world.session.meta.journal.write(
@@ -136,7 +136,7 @@ def test_no_command_is_accepted_for_applied_changes(world: World) -> None:
         world.task_orders.find()
 
 
-def test_a_ddl_command_is_recorded_for_its_own_source(world: World) -> None:
+def test_a_ddl_command_is_recorded_for_its_own_source(world: TaskOfTwoSources) -> None:
     world.halt("s1", change("a", at(1)))
     world.halt("s2", change("a", at(1)))
     found = world.task_orders.find(str(at(1)), "s2")
@@ -151,14 +151,14 @@ def test_a_ddl_command_is_recorded_for_its_own_source(world: World) -> None:
     world.task_orders.give(found, OrderKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
 
 
-def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: World) -> None:
+def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: TaskOfTwoSources) -> None:
     world.halt("s1", change("a", at(1)), ROWS)
     world.task_orders.retry_rows(world.task_orders.matching(table="shop.b"))
     assert [one.tables for one in world.task_orders.blocked_changes()] == [(TableName("shop", "a"),)]
     assert world.session.meta.orders.read("t", "s1") == []
 
 
-def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reported(world: World) -> None:
+def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reported(world: TaskOfTwoSources) -> None:
     refused = Halt(tables=(TableName("shop", "t_2"),), lsn=at(1), code="target-shape", what="no")
     world.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
     (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
@@ -166,7 +166,7 @@ def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reporte
     assert lock.to_json()["refused"] == {"s1: shop.t_2": "target-shape"}
 
 
-def test_shards_that_wait_are_one_lock(world: World) -> None:
+def test_shards_that_wait_are_one_lock(world: TaskOfTwoSources) -> None:
     world.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
     world.halt("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
     (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
@@ -187,7 +187,7 @@ def test_shards_that_wait_are_one_lock(world: World) -> None:
         find_lock([lock, lock], "")
 
 
-def test_a_command_is_for_the_lock_at_which_a_shard_waits(world: World) -> None:
+def test_a_command_is_for_the_lock_at_which_a_shard_waits(world: TaskOfTwoSources) -> None:
     world.halt("s1", awaits("t_1", at(1)))
     (first,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
     other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.owner, lsn=at(2)),))
@@ -198,7 +198,7 @@ def test_a_command_is_for_the_lock_at_which_a_shard_waits(world: World) -> None:
             find_lock([first, other], "", place, source)
 
 
-def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:
+def test_shards_that_disagree_are_not_unlocked_by_chance(world: TaskOfTwoSources) -> None:
     world.halt("s1", awaits("t_1", at(1), code="shards-disagree"))
     world.halt("s2", awaits("t_9", at(1), code="shards-disagree"))
     (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
@@ -210,7 +210,7 @@ def test_shards_that_disagree_are_not_unlocked_by_chance(world: World) -> None:
 
 
 @pytest.fixture
-def relay(world: World) -> Path:
+def relay(world: TaskOfTwoSources) -> Path:
     """Writes a relay with twelve transactions of s1: of a, of b, of both, and so on."""
     folder = world.parts[0].relay
     writer = RelayWriter.open(folder, "s1", segment_bytes=350)
@@ -243,7 +243,7 @@ def _sealed(kind: int, body: bytes) -> bytes:
 
 
 @pytest.mark.usefixtures("relay")
-def test_waiting_changes_are_counted_in_the_relay(world: World) -> None:
+def test_waiting_changes_are_counted_in_the_relay(world: TaskOfTwoSources) -> None:
     config = world.parts[0]
     a, b = (TableName("shop", name) for name in "ab")
     found, other, nothing, both = backlogs(config, [([a], at(3)), ([b], at(8)), ([a], at(12)), ([a, b], at(9))])
@@ -268,7 +268,7 @@ def test_waiting_changes_are_counted_in_the_relay(world: World) -> None:
 
 
 @pytest.mark.usefixtures("relay")
-def test_how_much_is_kept_for_waiting_tables(world: World) -> None:
+def test_how_much_is_kept_for_waiting_tables(world: TaskOfTwoSources) -> None:
     config, a, b = world.parts[0], TableName("shop", "a"), TableName("shop", "b")
     states = [
         PlanState(at(10), held=(HeldTables(frozenset({a}), at(4)),)),
@@ -291,7 +291,7 @@ def test_how_much_is_kept_for_waiting_tables(world: World) -> None:
 
 
 @pytest.mark.usefixtures("relay")
-def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(world: World) -> None:
+def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(world: TaskOfTwoSources) -> None:
     config, a = world.parts[0], TableName("shop", "a")
     assert world.task_orders.held_tables()[0].tables == {}
     start = Checkpoint(task="t", source="s1", worker=0, lsn=at(3))
@@ -305,7 +305,7 @@ def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(wo
     assert 9 * 123 <= also.log_bytes <= 9 * 123 + 5 * 200, "all is of these two"
 
 
-def test_a_new_table_accepts_only_skip(world: World) -> None:
+def test_a_new_table_accepts_only_skip(world: TaskOfTwoSources) -> None:
     world.halt("s1", change("t_9", at(1), "shard-structure"))
     comes = world.task_orders.find()
     for kind, statements in (
@@ -322,7 +322,7 @@ def test_a_new_table_accepts_only_skip(world: World) -> None:
     assert [kind for kind, _, _ in world.orders("s1")] == [OrderKind.REVERT]
 
 
-def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(world: World) -> None:
+def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(world: TaskOfTwoSources) -> None:
     world.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
     world.halt("s2", awaits("t_2", at(2), "s1: shop.t_1"))
     mine, other = world.task_orders.find(source="s1", table="shop.t_1"), world.task_orders.find(source="s2")

@@ -99,7 +99,7 @@ class Operator:
         return [json.loads(line) for line in self.received.read_text().splitlines()] if self.received.exists() else []
 
 
-class World:
+class LockingTarget:
     """A target with locks, and runs that read them."""
 
     def __init__(self, folder: Path) -> None:
@@ -131,57 +131,57 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def locking(tmp_path: Path) -> Iterator[LockingTarget]:
+    made = LockingTarget(tmp_path)
     yield made
     made.target.forget()
 
 
-def test_each_row_is_reported_once_and_many_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.look()
-    assert world.operator.alerts() == []
-    world.lock(1)
-    world.look()
-    world.lock(*range(2, 40))
-    world.look()
-    (first,) = world.operator.alerts()
+def test_each_row_is_reported_once_and_many_together(locking: LockingTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    locking.look()
+    assert locking.operator.alerts() == []
+    locking.lock(1)
+    locking.look()
+    locking.lock(*range(2, 40))
+    locking.look()
+    (first,) = locking.operator.alerts()
     assert (first["event"], first["task"], first["source"], first["tables"]) == ("rows-locked", "t", "s", {"shop.t": 1})
     assert first["examples"] == [
         {"id": f"{1:064}"[:12], "table": "shop.t", "key": "id=1", "why": "so", "lsn": str(Lsn(0, 1, 1))}
     ]
     monkeypatch.setattr(lock_alerts, "_PAUSE_SECONDS", 0.0)
-    world.look(now=True)
-    _, second = world.operator.alerts()
+    locking.look(now=True)
+    _, second = locking.operator.alerts()
     assert (second["rows"], second["tables"], len(second["examples"])) == (38, {"shop.t": 38}, 20)
-    world.look(now=True)
-    world.restart()
-    world.look(now=True)
-    assert len(world.operator.alerts()) == 2
+    locking.look(now=True)
+    locking.restart()
+    locking.look(now=True)
+    assert len(locking.operator.alerts()) == 2
 
 
 @pytest.mark.parametrize("after", range(8))
-def test_a_run_that_dies_reports_each_row_and_perhaps_twice(world: World, after: int) -> None:
-    world.lock(1, 2)
-    world.target.store.hook = Crashes([after])
+def test_a_run_that_dies_reports_each_row_and_perhaps_twice(locking: LockingTarget, after: int) -> None:
+    locking.lock(1, 2)
+    locking.target.store.hook = Crashes([after])
     died = False
     try:
-        world.look(now=True)
+        locking.look(now=True)
     except CrashError:
         died = True
-    world.target.store.hook = None
-    world.restart()
-    world.look(now=True)
-    assert sum(one["rows"] for one in world.operator.alerts()) in ((2, 4) if died else (2,))
+    locking.target.store.hook = None
+    locking.restart()
+    locking.look(now=True)
+    assert sum(one["rows"] for one in locking.operator.alerts()) in ((2, 4) if died else (2,))
 
 
-def test_a_row_that_is_resolved_meanwhile_is_not_reported(world: World) -> None:
-    world.lock(1, 2)
-    with closing(world.target.connect()) as session:
+def test_a_row_that_is_resolved_meanwhile_is_not_reported(locking: LockingTarget) -> None:
+    locking.lock(1, 2)
+    with closing(locking.target.connect()) as session:
         session.begin()
         session.meta.row_locks.remove("t", "s", NAME, {locked(1)[0].id})
         session.commit()
-    world.look()
-    assert [one["rows"] for one in world.operator.alerts()] == [1]
+    locking.look()
+    assert [one["rows"] for one in locking.operator.alerts()] == [1]
 
 
 class Receiver(BaseHTTPRequestHandler):

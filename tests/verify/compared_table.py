@@ -25,13 +25,13 @@ def arrow(table: Table, rows: Sequence[Row]) -> pa.Table:
 
 
 @dataclass
-class World:
+class ComparedTable:
     """One table whose first column is its key, a number."""
 
     table: Table
     source: Rows
     target: Rows
-    tick: Callable[[World], None] = lambda _: None
+    tick: Callable[[ComparedTable], None] = lambda _: None
     """What happens between two questions of a comparison."""
     log: list[tuple[Any, Row | None]] = field(default_factory=list)
     applied: int = 0
@@ -85,7 +85,7 @@ def _in(span: KeySpan, key: Any) -> bool:
 class Source:
     """The world's source as the only member of the target's table."""
 
-    def __init__(self, world: World, label: str = "one") -> None:
+    def __init__(self, world: ComparedTable, label: str = "one") -> None:
         self.world, self.label, self.catch_up = world, label, self
 
     @property
@@ -148,7 +148,7 @@ class Source:
         return self.world.knows_log and after == upto
 
 
-def merged(*worlds: World) -> tuple[MergedSource, MergedCatchUp]:
+def merged(*worlds: ComparedTable) -> tuple[MergedSource, MergedCatchUp]:
     """Makes the tables members of one group; they share a target."""
     table = worlds[0].table
     members = tuple(Source(world, f"s{number}") for number, world in enumerate(worlds))
@@ -158,7 +158,7 @@ def merged(*worlds: World) -> tuple[MergedSource, MergedCatchUp]:
 
 
 class Target:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ComparedTable) -> None:
         self.world = world
 
     @property
@@ -213,7 +213,7 @@ class Traffic:
         self._dice, self._keys, self._lag, self._writes = random.Random(seed), keys, lag, writes
         self.wrong: set[int] = set()
 
-    def __call__(self, world: World) -> None:
+    def __call__(self, world: ComparedTable) -> None:
         for _ in range(self._dice.randrange(self._writes)):
             key = self._dice.choice(self._keys)
             # Only two values: rows often get a former value again.
@@ -221,7 +221,7 @@ class Traffic:
         behind = len(world.log) - world.applied
         world.apply(world.applied + self._dice.randrange(max(behind - self._lag, 0) + 2))
 
-    def plant(self, world: World, key: int, row: Row | None) -> None:
+    def plant(self, world: ComparedTable, key: int, row: Row | None) -> None:
         world.on_apply = self.wrong.discard
         self.wrong.add(key)
         _put(world.target, key, row)
