@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import beside  # noqa: F401 - where the others are
+import beside  # noqa: F401 - makes the next imports possible
 import yaml
 from followed import task_file
 from origin import Source

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import beside  # noqa: F401 - where the others are
+import beside  # noqa: F401 - makes the next imports possible
 import by_hand
 import product
 import programs

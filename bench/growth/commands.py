@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import beside  # noqa: F401 - where the others are
+import beside  # noqa: F401 - makes the next imports possible
 from curves import Spent
 from idle import TICKS, below, kind
 

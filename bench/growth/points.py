@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import beside  # noqa: F401 - where the others are
+import beside  # noqa: F401 - makes the next imports possible
 import yaml
 from commands import Meter, following, status, until_synced
 from curves import Axis, Spent

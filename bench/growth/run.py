@@ -19,7 +19,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-import beside  # noqa: F401 - where the others are
+import beside  # noqa: F401 - makes the next imports possible
 from curves import Axis, Point, keep
 from machine import machine
 from points import AXES
