@@ -78,7 +78,9 @@ def _bytes(batches: list[Any]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000, help="of the sysbench table; a fifth in the others")
+    parser.add_argument(
+        "--rows", type=int, default=200_000, help="rows of the sysbench table; the other tables have a fifth of them"
+    )
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--rival-python", default=".venv-bench/bin/python", help="has requirements/bench.in")
     parser.add_argument("--mariadb-binlog", default=shutil.which("mariadb-binlog"))

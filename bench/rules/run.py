@@ -107,7 +107,9 @@ def measured(log: Log, times: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000, help="of the sysbench table; a fifth in the others")
+    parser.add_argument(
+        "--rows", type=int, default=200_000, help="rows of the sysbench table; the other tables have a fifth of them"
+    )
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):

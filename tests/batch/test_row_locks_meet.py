@@ -1,4 +1,4 @@
-"""Locked rows and other operations: a schema change of their table waits for them, and a full copy ends the locks."""
+"""Locked rows and other operations: a schema change of their table waits for them, and a full copy removes the locks."""
 
 from __future__ import annotations
 

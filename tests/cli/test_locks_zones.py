@@ -1,4 +1,4 @@
-"""`pidts locks resolve` between zones that feed each other: one command ends the locks of a row in all of them."""
+"""`pidts locks resolve` between zones that feed each other: one command removes the locks of a row in all of them."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_changes_that_come_twice_leave_the_rows_of_the_source(
         task.sync(240)
         for table, sql in REPEATED.items():
             assert run_sql(target, sql, database=_in(target, database)) == run_sql(standby, sql), table
-        # Without a key, nothing shows that a row exists already: this table counts the changes that have come twice.
+        # Without a key, nothing shows that a row already exists: this table counts the changes that have come twice.
         count = "SELECT tx, COUNT(*) FROM shop.bare GROUP BY tx ORDER BY tx"
         times = {int(tx): int(number) for tx, number in run_sql(target, count, database=_in(target, database))}
         assert list(times) == [int(tx) for tx, _ in run_sql(standby, count)]

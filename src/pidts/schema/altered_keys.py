@@ -90,7 +90,7 @@ def keys_after(
         key = _named(key, named)  # noqa: PLW2901 - the key, now with a name
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
-                raise does_not_fit(table, f"key {key.name} exists already")
+                raise does_not_fit(table, f"key {key.name} already exists")
             # The server has created the current key for a foreign key; the catalogue does not show this. The new key
             # replaces it.
             named.remove(present)

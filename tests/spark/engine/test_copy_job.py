@@ -43,7 +43,7 @@ def spark(tmp_path) -> Iterator[SparkSession]:
 
 @dataclass
 class Here:
-    """A session of Spark that exists already, or that never comes to exist."""
+    """A session of Spark that already exists, or that never comes to exist."""
 
     session: SparkSession | None
     has_begun: bool = False

@@ -1,4 +1,4 @@
-"""The wheel can be installed into a new environment, and runs a task with a Spark that exists already."""
+"""The wheel can be installed into a new environment, and runs a task with a Spark that already exists."""
 
 from __future__ import annotations
 

@@ -181,8 +181,8 @@ def _between(value: Expr, low: Expr, high: Expr) -> Expr:
         compare.domain(value, low) != compare.domain(value, high)
     ):
         raise NotSupportedError(
-            f"BETWEEN {low.nature} and {high.nature}: servers compare the value with these two by different rules; "
-            "write two comparisons"
+            f"BETWEEN {low.nature} and {high.nature}: servers compare all three values by one rule, and PiDTS would "
+            "compare them by two; write two comparisons"
         )
     _must_have_one_sign("BETWEEN", value, low, high)
     if any(expr.family is Family.UINT and not expr.is_constant and expr.column is None for expr in (value, low, high)):

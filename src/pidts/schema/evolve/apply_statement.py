@@ -94,7 +94,7 @@ def _create(
             return {}
         raise Halted(
             "ddl-does-not-fit",
-            "the source created a table that exists already in the structures on record",
+            "the source created a table that already exists in the structures on record",
             where=Where(table=str(name)),
             todo="The recorded structure is not that of the source any more: copy the table again with a new task, or "
             "leave it out.",
