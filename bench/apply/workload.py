@@ -172,7 +172,7 @@ class Source:
         return Log(self.shape.name, rows_per_transaction, changes, begin, self.end(), gtid)
 
     def numbers(self, count: int) -> str:
-        """Makes a table whose column `seq` has the numbers from 0 on."""
+        """Returns the name of MariaDB's built-in table whose column `seq` has the numbers from 0 on."""
         return f"seq_0_to_{count - 1}"
 
     def executed(self) -> str:

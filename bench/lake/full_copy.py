@@ -100,7 +100,7 @@ CONTENDERS = {"ours": ours, "jdbc": by_hand}
 
 
 def content(place: Path) -> tuple[int, int]:
-    """Returns the number of rows and a sum over them, as readers see them."""
+    """Returns the number of rows that a reader sees, and a sum over their values."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     if not (place / "catalog.db").exists():

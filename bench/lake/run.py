@@ -157,7 +157,9 @@ def commit(session: TargetSession, deletes: pa.Table, written: pa.Table) -> None
 
 
 def summed(found: pa.Table) -> tuple[int, int]:
-    """Returns the number of rows and a sum. The sum is of whole numbers: a sum of others would depend on the order."""
+    """Returns the number of rows and a sum over all rows. The summands are whole numbers: a sum of floating-point
+    numbers would depend on the order of the rows.
+    """
     return len(found), int(np.sum(found["id"].to_numpy() * (found["k"].to_numpy().astype(np.int64) + 1)))
 
 

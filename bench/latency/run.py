@@ -212,7 +212,7 @@ def figures(committed: list[tuple[int, int]], seen: list[tuple[int, int]]) -> di
 
 
 def parts(committed: list[tuple[int, int]], seen: list[tuple[int, int]], log: str) -> dict[str, Any]:
-    """Returns the medians over all batches, in the order of a change's path."""
+    """Returns, for each step on the path of a change, the median of the time that batches spent in it."""
     settled = committed[0][1] / 1e6 + _SETTLE_SECONDS
     samples: dict[str, list[float]] = {}
     keys, done, last, sizes = [key for key, _ in seen], 0, 0.0, []

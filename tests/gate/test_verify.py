@@ -78,7 +78,7 @@ def test_values_of_all_types_are_equal_and_what_no_record_shows_is_found(
     channel.sync()
     report = _verified(channel, code=0)
     ((count,),) = run_sql(mysql_like, "SELECT COUNT(*) FROM animals", database=database)
-    assert _of(report, "animals")["rows"] > count  # Deleted rows are looked up, too.
+    assert _of(report, "animals")["rows"] > count  # The comparison also looks up deleted rows.
     assert _of(report, "animals")["note"].startswith("compared whole")
     assert (_of(report, "old")["rows"], _of(report, "old")["not_compared"]) == (4, 1)
     assert _of(report, "bare")["not_compared"] == 1

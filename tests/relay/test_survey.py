@@ -1,4 +1,4 @@
-"""The log after a place is counted."""
+"""`survey` counts the log of a relay after a place."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ _stores: dict[str, Store] = {}
 
 @dataclass(frozen=True, slots=True)
 class ValuesTarget:
-    """`transactional_ddl` chooses which of the two DDL protocols a test uses.
+    """A target in memory. With `transactional_ddl`, a schema change commits in one transaction with its journal, as on
+    PostgreSQL; without it, the journal records each statement before it runs.
 
     With `folds`, text is compared as with a `_ci` collation with PAD SPACE. With `expects`, the target compares rows
     while it writes them, as PostgreSQL does. With `refuses_known_keys`, it refuses new rows whose key exists, as MySQL

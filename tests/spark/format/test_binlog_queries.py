@@ -55,7 +55,7 @@ def orders(mariadb: Server, database: str, run_sql: RunSql, tmp_path: Path) -> d
 
 
 class Sink:
-    """The batches of a query; a repeated batch replaces itself."""
+    """Stores the batches of a query; a repeated batch replaces the batch of the same number."""
 
     def __init__(self, fail_at: int = -1) -> None:
         self.batches: dict[int, list[Any]] = {}
