@@ -9,7 +9,7 @@ anew.
 the commits, how many files a query of the current snapshot opens, and how many files stay. Files that the current
 snapshot does not need stay for an hour, so choose more than 60 minutes.
 
-The bench needs the packages of requirements/bench.txt, too.
+In addition to PiDTS, the bench needs the packages of requirements/bench.txt.
 """
 
 from __future__ import annotations

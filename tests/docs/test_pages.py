@@ -88,7 +88,7 @@ def test_the_readme_is_short() -> None:
 def unnamed(package: Path, page: str) -> list[str]:
     """Returns the folders and loose files of a package that the page's table of folders does not name.
 
-    A folder has a row of its own, and this row names the folders in it. The files beside the folders have one row.
+    A folder has a row of its own, and this row names the folders in it. All files beside the folders share one row.
     """
     cells = [
         line.strip("| ").split(" | ", 1) for line in page.partition("\n## Folders\n")[2].splitlines() if "|" in line

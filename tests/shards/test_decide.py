@@ -232,7 +232,10 @@ def test_a_late_shard_with_another_default_is_not_run_along() -> None:
 
 
 def test_the_leaders_statement_begins_where_the_target_is() -> None:
-    """The first shard by name has skipped its first statement. Its second statement is only right after the first one."""
+    """The first shard by name has skipped its first statement.
+
+    Its second statement fits only a table on which the first statement was run, so the other shard's statement is run.
+    """
     late, other = arrival(0, V1, table("a b c")), arrival(1, V0, table("a b c"))
     decision = said(group(V0, [V1, V0], late, other), 0)
     assert isinstance(decision, RunDecision)

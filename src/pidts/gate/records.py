@@ -127,7 +127,10 @@ def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
 
 
 def _lsns(values: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
-    """Returns Lsns that can be compared. All Lsns have the same number of bytes, so the buffer is an array of them."""
+    """Returns the Lsns as an array whose values numpy can compare.
+
+    All Lsns have the same number of bytes, so the column's buffer is such an array already.
+    """
     column = values.combine_chunks().cast(pa.binary(Lsn.SIZE))
     begin = column.offset * Lsn.SIZE
     return np.frombuffer(column.buffers()[1], np.uint8)[begin : begin + len(column) * Lsn.SIZE].view(_LSN)

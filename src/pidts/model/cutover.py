@@ -120,7 +120,7 @@ class Cutover:
     gtid: str = ""
     began_at: float = 0.0
     done_at: float = 0.0
-    """The times of beginning and end are in seconds since 1970; 0 if not reached yet."""
+    """The times of the beginning and the end are in seconds since 1970; 0 for a time that is not reached yet."""
 
     def dumps(self) -> str:
         """Returns the record as text."""

@@ -399,7 +399,8 @@ def _passes_whole(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     before, after = _wholes(group, mine)
     if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
-    # The change drops these columns from its member's table, so it does not matter in which form others have them.
+    # The change drops these columns from its member's table, so it does not matter in which form other members have
+    # them.
     left = names_of(mine.before) & names_of(after) - names_of(mine.after)
     unchanged = before is not None and same_whole(without(left, before), without(left, after))
     passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)

@@ -116,7 +116,7 @@ def unchanged(before: Table, after: Table) -> frozenset[str]:
 
 
 def differing(one: Table, other: Table) -> list[str]:
-    """Returns the names of columns and keys that differ for `same_version`, for messages."""
+    """Returns, for messages, the names of the columns and keys by which the structures are two versions."""
     mine, theirs = ({column.name.lower(): _column(column) for column in table.columns} for table in (one, other))
     names = [f"column {name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
     if not names and list(mine) != list(theirs):

@@ -101,8 +101,8 @@ def _bounded(table: Table, key: Sequence[Any], sign: str, last: str) -> str:
 def _compared(column: Column) -> str:
     """Returns the expression by which keys are compared: for a SET, a cast to an unsigned number.
 
-    A SET is sorted as an unsigned number, but without the cast servers would compare it as a signed one. The two differ
-    for a SET with 64 labels.
+    A SET is sorted as an unsigned number, but without the cast servers would compare it as a signed one. The two orders
+    differ for a SET with 64 labels.
     """
     return key_expression(column) if column.type.kind is Kind.SET else quoted(column.name)
 

@@ -116,7 +116,7 @@ def whole_years(years: pa.Array) -> pa.Array:
 
 
 def _durations(text: pa.Array) -> pa.Array:
-    """Parses `-838:59:59.000000`; the sign applies to the whole value."""
+    """Parses times such as `-838:59:59.000000`; the sign applies to the whole value."""
     parts = pc.extract_regex(text, _TIME)
     if parts.null_count > text.null_count:
         bad = text.filter(pc.and_(text.is_valid(), parts.is_null()))[0].as_py()

@@ -33,7 +33,10 @@ def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[s
 
 
 def _form(host: str, port: int, *, six: bool) -> str:
-    """Returns an address as the kernel's table for IPv4 has it, or for IPv6 if `six`; empty if it cannot be there."""
+    """Returns an address as the kernel's table for IPv4 has it, or for IPv6 if `six`.
+
+    Returns an empty text if that table cannot have the address.
+    """
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped

@@ -148,7 +148,7 @@ class VersionGuard:
 
     @property
     def tied(self) -> Numbers:
-        """Returns the keys for which the whole row decides."""
+        """Returns the keys for which the versions are equal, so that the whole row decides."""
         return np.unique(self._key[self._tie])
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:

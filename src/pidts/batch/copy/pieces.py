@@ -99,7 +99,7 @@ class RequestCutter:
         return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
 
     def look_ahead(self, context: JobContext, cuts: Sequence[CutRequest]) -> None:
-        """Begins to search the next boundaries while the pieces are read."""
+        """Begins to search for the boundaries of later pieces while the pieces of `cuts` are read."""
         for cut in cuts:
             part = cut.pieces[-1].range if cut.pieces else None
             if part is None or part.is_last:

@@ -46,7 +46,7 @@ _DISTANCE_BASE = np.concatenate([[1], 1 + np.cumsum(1 << _DISTANCE_BITS)[:-1]]).
 _ORDER = np.array([16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15], np.int64)
 _ADLER = 65521
 _ADLER_RUN = 5552
-"""So many bytes can be added before a sum has to be reduced."""
+"""The number of bytes that can be added before a sum has to be reduced."""
 
 
 @jit

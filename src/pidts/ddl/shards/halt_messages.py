@@ -147,7 +147,7 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
 
 
 def _ways_out(others: Sequence[Arrival]) -> str:
-    """Returns the advice for shards with different changes: the command for this change, and those for the others."""
+    """Returns the advice for shards with different changes: a command for this change, and for each other change."""
     skips = [with_place(SKIP, one.member.source, str(one.lsn)) for one in others[:_NAMED]]
     if len(others) > _NAMED:
         skips.append(f"and {len(others) - _NAMED:,} more, which this command shows: {LIST}")

@@ -1,6 +1,7 @@
 """A table during a transaction that writes to it, as this transaction sees it.
 
-The transaction sees the committed files without the rows that it has removed, and the rows that it has written.
+The transaction sees the rows of the committed files, except those that it has removed, and the rows that it has
+written.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class RulePreview:
 
 @dataclass(frozen=True, slots=True)
 class TablePreview:
-    """The preview of one table of the task."""
+    """What a run would do with one table of the task."""
 
     source: TableName
     target: TableName
