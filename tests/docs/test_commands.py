@@ -50,6 +50,7 @@ def test_every_document_with_commands_has_its_test() -> None:
     assert {name for name in documents if commands(name)} == {
         "README.md",
         "CONTRIBUTING.md",
+        "docs/start/own-task.md",
         "docs/start/quick-start.md",
         "docs/start/to-hive.md",
         "docs/start/to-iceberg.md",
@@ -150,6 +151,34 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
         events = [event for event in map(json.loads, done.stdout.splitlines()) if event["op"] != "ddl"]
         assert [event["op"] for event in events] == ["insert", "insert", "update"]
         assert {event["table"] for event in events} == {"orders"}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_first_task_on_the_servers_of_the_demo(tmp_path: Path) -> None:
+    page = "docs/start/own-task.md"
+    start, *steps = [
+        step for block in blocks(page) if block.language == "console" for step in re.split(r"(?m)^\$ ", block.text)[1:]
+    ]
+    example = next(block.text for block in blocks(page) if block.text.startswith("export "))
+    with (tmp_path / "log").open("wb") as log:
+        demo = subprocess.Popen(["bash", "-c", f"exec {start}"], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=log)
+    try:
+        deadline = time.monotonic() + 200
+        while "Ctrl-C ends" not in (said := (tmp_path / "log").read_text()):
+            assert demo.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.1)
+        (printed,) = re.findall(r"export .*", said)
+        assert re.sub(r"=\S+", "=", printed) == re.sub(r"=\S+", "=", example.strip())
+        script = "\n".join(["set -ex", printed, *steps])
+        done = run(script, 400)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "ready to run" in done.stdout
+        assert re.search(r"^ +1 \| +77$", done.stdout, re.MULTILINE), done.stdout
+    finally:
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(60) == 0
 
 
 @pytest.mark.timeout(600)

@@ -7,6 +7,7 @@ removes all of them. The warehouse of Iceberg tables is a directory in that fold
 from __future__ import annotations
 
 import secrets
+import shlex
 import tempfile
 import threading
 import time
@@ -147,6 +148,10 @@ def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = 
             say(f"target: a PostgreSQL at {target.host}:{target.port}, user {target.user}, database postgres")
         say(f"passwords: {folder}/*.password")
         say(f"a task between them: pidts run {config.path}")
+        if target is not None:
+            ports = f"SOURCE_PORT={source.port} TARGET_PORT={target.port}"
+            say(f"for a task of your own, in another terminal: export DEMO={shlex.quote(str(folder))} {ports}")
+            say("the page about it: docs/start/own-task.md")
         say("Ctrl-C ends what was started and removes its data")
         stop.wait()
 
