@@ -1,4 +1,7 @@
-"""Target servers. Before each contender, the base copy of a server's files is put back, so that all begin alike."""
+"""The target servers of the benches.
+
+Before each contender, the base copy of a server's files is put back, so that all contenders begin with the same files.
+"""
 
 from __future__ import annotations
 

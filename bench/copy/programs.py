@@ -50,7 +50,9 @@ def _login(server: Server) -> list[str]:
 
 
 def chameleon(source: Source, target: TargetServer, folder: Path) -> float:
-    """Runs pg_chameleon's `init_replica`, which also creates tables and keys. Its preparation is not measured."""
+    """Runs pg_chameleon's `init_replica`, which also creates tables and keys. The preparation of pg_chameleon is not
+    measured.
+    """
     _prepare()
     home = folder / "home"
     for name in ("configuration", "pid", "logs"):

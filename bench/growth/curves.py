@@ -106,7 +106,8 @@ class Curve:
     def exponent(self, part: str) -> float | None:
         """Returns with which power of the size the part's processor time grows at the end of the curve.
 
-        0 means that it does not grow, 1 that it is linear, 2 that it is quadratic. None: fewer than two points.
+        0 means that it does not grow, 1 that it is linear, 2 that it is quadratic. The result is None if there are
+        fewer than two points.
         """
         return exponent(self.line(part, lambda spent: spent.cpu))
 

@@ -56,7 +56,9 @@ def one_by_one(raw: bytes | memoryview, walker: LogWalker, scanner: TransactionS
 
 
 def by_blocks(blocks: list[list[bytes]], start: Lsn, file: str, *, pieces: int = 0, limit: int = 1 << 40) -> Found:
-    """Scans in blocks. Row events that are longer than `pieces` come in pieces of this size, where that is allowed."""
+    """Scans a log in blocks. Row events that are longer than `pieces` come in pieces of this size, where that is
+    allowed.
+    """
     walker, scanner, found = LogWalker(file), TransactionScanner(start.change_no, start), Found()
     scan = BlockScan(walker, scanner)
     try:

@@ -1,4 +1,7 @@
-"""`pidts ddl` reads and prints. For its effects see tests/spark/test_halts.py and tests/task/operate/test_orders.py."""
+"""`pidts ddl` prints halts, waiting shards, ddl commands and previews.
+
+tests/spark/test_halts.py and tests/task/operate/test_orders.py have the effects of its commands.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,11 @@ class _Classifier:
 
 
 class ShardProcess:
-    """The parts of one process. Their changes arrive and are not run; `fails` has the leader's next errors."""
+    """The parts of a task in one process.
+
+    The schema changes of the parts arrive, but no statement is run; `fails` has the errors that the leader's next
+    attempts raise.
+    """
 
     def __init__(self, folder: Path, *sources: str) -> None:
         self.folder, self.target = folder, ValuesTarget(f"shard threads {next(_numbers)}")

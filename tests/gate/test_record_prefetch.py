@@ -1,5 +1,5 @@
-"""Records made in advance are used if they were made for the same place and the same structures. All others are made
-again.
+"""Records made in advance are used if they were made for the same place and the same structures. Otherwise the records
+are made again.
 """
 
 from __future__ import annotations

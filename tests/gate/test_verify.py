@@ -205,7 +205,7 @@ def test_records_are_read_backwards_over_schema_changes(
         database,
         "SET sql_log_bin = 0",
         "UPDATE t SET b = 'x' WHERE id = 1",  # The row's values before the change of b are not known now.
-        "UPDATE t SET c = 9 WHERE id = 2",  # because c existed already
+        "UPDATE t SET c = 9 WHERE id = 2",  # known, because c existed before
         "DELETE FROM gone",
         "INSERT INTO gone VALUES (7)",
     )

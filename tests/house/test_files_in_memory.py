@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(not is_enough(MEMORY), reason="there is not enou
 def run(folder: Path, *options: str) -> str:
     """Returns the output of a run with a failed test."""
     plugin = (Path(__file__).parents[1] / "files_in_memory.py").read_text()
-    # Other tests of this run may need much of the memory. This test hardly needs any.
+    # Other tests of this run may need much of the memory. This test hardly needs any memory.
     (folder / "files_in_memory.py").write_text(plugin.replace("16 << 30", "0").replace("8 << 30", "0"))
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\ntmp_path_retention_policy = failed\n")

@@ -120,7 +120,7 @@ def _marks(scenario: Scenario, target: str) -> tuple[pytest.MarkDecorator, ...]:
 
 @dataclass
 class Carried:
-    """What a task has done."""
+    """The target to which a task has carried the rows, and what `pidts verify` found there."""
 
     target: Server
     verified: dict[str, dict[str, Any]]

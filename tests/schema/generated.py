@@ -48,7 +48,7 @@ CHARSETS = ("latin1", "utf8", "utf8mb4", "utf8mb4 collate utf8mb4_bin", "latin1 
 
 
 class Generator:
-    """Generates statements. The same seed and the same answers of the server give the same statements."""
+    """Generates random schema changes. The same seed and the same answers of the server give the same statements."""
 
     def __init__(self, seed: int, database: str, *, mariadb: bool) -> None:
         self.random = Random(seed)

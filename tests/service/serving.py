@@ -23,7 +23,7 @@ SECONDS = 300.0
 
 
 class Service:
-    """One `pidts serve`. Its tasks do not end with it, so `end_all` ends the remaining ones."""
+    """A running `pidts serve`. Its tasks do not end with it, so `end_all` ends the tasks that still run."""
 
     def __init__(self, folder: Path, *options: str, **environ: str) -> None:
         self.state = folder / "state"

@@ -1,4 +1,4 @@
-"""Verify during a real run. It corrects some of the tables while all of them are written."""
+"""`pidts verify` compares tables during a run that copies some of them again, while a program writes to all of them."""
 
 from __future__ import annotations
 

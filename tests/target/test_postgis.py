@@ -1,6 +1,6 @@
 """The copy and the log write geometries to PostGIS, and they are read in the form in which the source stores them.
 
-Skipped without PostGIS.
+These tests are skipped if PostgreSQL has no PostGIS.
 """
 
 from __future__ import annotations

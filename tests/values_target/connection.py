@@ -29,7 +29,9 @@ class ValuesConnection:
         """The number of round trips: each named point stands for one."""
 
     def at(self, point: str) -> None:
-        """Lets the test interrupt here. An interrupted session is lost, with its transaction and its locks."""
+        """Lets the test interrupt the session at this point. An interrupted session is lost, with its transaction and
+        its locks.
+        """
         self.trips += 1
         if self.store.hook is not None:
             try:

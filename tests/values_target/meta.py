@@ -359,7 +359,7 @@ class ValuesRereads:
 
 
 class ValuesCutovers:
-    """The cutovers."""
+    """The records of cutovers."""
 
     def __init__(self, connection: ValuesConnection) -> None:
         self._cutovers, self._at_commit = connection.store.cutovers, connection.at_commit
@@ -430,7 +430,7 @@ class ValuesMoves:
         ]
 
     def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
-        """Inserts or overwrites keys."""
+        """Inserts or overwrites moved keys."""
         rows = {(task, source, target_table, one.key, one.member): one.lsn for one in moved}
         self._change(lambda store: store.update(rows))
 

@@ -158,7 +158,7 @@ def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable], *, f
 
 
 def _finish(table: Table, tables: dict[TableName, StoredTable]) -> None:
-    """Adds keys. As on a server, a unique key is refused if two existing rows have the same values."""
+    """Adds the table's keys. As on a server, a unique key is refused if two existing rows have the same values."""
     stored = tables[table.name]
     for key in table.keys:
         values = [stored.values(key.columns, row) for row in stored.rows.values()] if key.unique else []

@@ -58,7 +58,7 @@ class ValuesTarget:
         return found
 
     def forget(self) -> None:
-        """Drops the data."""
+        """Drops the store of this target's name, with all data."""
         _stores.pop(self.name, None)
 
     def connect(self) -> ValuesSession:

@@ -37,7 +37,11 @@ MoveStore = dict[tuple[str, str, TableName, str, TableName], Lsn]
 
 @dataclass(slots=True)
 class Locks:
-    """The locks of all sessions. A locked object is an error at once, like a server's lock wait timeout."""
+    """The locks of all sessions.
+
+    If another session has locked an object, an attempt to lock it fails at once, with the error that a server reports
+    when the wait for a lock times out.
+    """
 
     owned: dict[Lock, object] = field(default_factory=dict)
     shared: dict[Lock, set[object]] = field(default_factory=dict)

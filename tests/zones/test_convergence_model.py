@@ -33,7 +33,7 @@ SHAPES: dict[str, list[Feed]] = {
 
 @dataclass
 class Zone:
-    """A zone.
+    """A zone, as the model of convergence sees it.
 
     The log has transactions, each with the zone from which it came (empty: this zone) and the states of its rows.
     """

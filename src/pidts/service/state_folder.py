@@ -129,15 +129,15 @@ class TaskFolder:
         write_json(self.path / "wanted.json", wanted.to_json(), durable=True)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Returns one of the records that the task's process writes."""
+        """Returns one of the task's records; None if it does not exist or cannot be read."""
         return read_json(self.path / f"{name}.json")
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Replaces one of the records."""
+        """Replaces one of the task's records."""
         write_json(self.path / f"{name}.json", value, durable=False)
 
     def forget(self, name: str) -> None:
-        """Removes one of the records."""
+        """Removes one of the task's records."""
         (self.path / f"{name}.json").unlink(missing_ok=True)
 
 
@@ -266,7 +266,10 @@ class StateFolder:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Takes a lock. Tries for a while, since commands that check whether a service runs have it for a moment."""
+    """Locks a file; returns False if another process keeps the lock.
+
+    The function tries for a while, since a command that checks whether a service runs has the lock for a moment.
+    """
     for _ in range(_LOOKS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

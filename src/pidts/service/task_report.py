@@ -20,7 +20,7 @@ _TABLES: Final = 1000
 
 
 def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
-    """Returns the facts of a task file that the overview shows. They contain no secret."""
+    """Returns the facts of a task file that the overview shows. The facts contain no secret."""
     target = parts[0].target
     return {
         "mode": "channel" if target.is_datacenter else parts[0].mode,

@@ -28,7 +28,10 @@ _TOO_LONG: Final = 30.0
 
 @dataclass(slots=True)
 class WatchedTask:
-    """One task. This class is not thread-safe, so the supervisor holds its own lock during each call."""
+    """One task of the service, with its process.
+
+    This class is not thread-safe, so the supervisor holds its own lock during each call.
+    """
 
     folder: TaskFolder
     wanted: WantedState
@@ -93,7 +96,10 @@ class WatchedTask:
         self._name_stage()
 
     def want_no_more(self, wish: Wish) -> None:
-        """Stops the task, even if this wish cannot be recorded (the disk is full). The error is raised afterwards."""
+        """Stops the task, even if this wish cannot be recorded (the disk is full).
+
+        The error of the failed record is raised after the task was told to stop.
+        """
         wanted = WantedState(wish, time.time())
         self.wanted = wanted
         try:

@@ -45,7 +45,7 @@ class StructureDifference:
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
     kept: tuple[tuple[Column, Column], ...]
-    """Each column that stays, as it is before and after the change. Its name may differ, too."""
+    """Each column that stays, as it is before and after the change, when it may have another name."""
     keys_added: tuple[Key, ...]
     keys_dropped: tuple[Key, ...]
     comment: str | None

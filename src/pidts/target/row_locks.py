@@ -296,8 +296,8 @@ class RowLockRecord:
 
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
-        # No index has the times. If there are many early removals, only some of them are read, and the unread ones
-        # count as recent.
+        # No index contains the times of removals. If there are many early removals, only some of them are read, and the
+        # unread ones count as recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "

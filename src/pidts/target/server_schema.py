@@ -24,7 +24,7 @@ S = TypeVar("S", bound=TableShape)
 
 
 class ServerSchema(Generic[S]):
-    """The schema of one session.
+    """Reads the structures of the target's tables for one session.
 
     The columns of the target's own unique keys (`collision_columns`) are read once for each structure of a table. If
     somebody adds keys to the target's table while the task runs, the next session sees them.

@@ -22,7 +22,7 @@ class GoneError(BaseException):
 
 
 class Fiber:
-    """A thread. Only one of these threads runs at a time."""
+    """A thread that runs only while the scheduler lets it: one of these threads runs at a time."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self.name, self._work = name, work

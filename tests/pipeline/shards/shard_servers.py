@@ -51,7 +51,7 @@ class Version:
 
     text: str
     table: Table
-    """The structure, under any name."""
+    """The structure, with the name of the group's target table."""
     renamed: Rename = field(default_factory=dict)
 
 
@@ -68,7 +68,7 @@ class Group:
         """
 
     def next(self) -> None:
-        """Adds a version."""
+        """Adds a random version."""
         self.say(*self._drawn(self.versions[-1].table))
 
     def say(self, text: str, renamed: Rename | None = None) -> None:
@@ -170,7 +170,10 @@ class Shard:
         self.source.say(version.text.format(t=self.name), version.renamed)
 
     def tinker(self, chance: random.Random, others: Collection[str]) -> None:
-        """Changes only this shard. A former column can be added again when no shard has it any more."""
+        """Makes a random schema change of only this shard.
+
+        A former column can be added again when no shard has it any more.
+        """
         own = [column.name for column in self.table.columns if column.name not in ("id", "v", "u")]
         new = [name for name in POOL if name not in own and (name not in self.had or name not in others)]
         made = [f"ADD COLUMN {name} {POOL[name]}" for name in new] * 2
@@ -313,7 +316,7 @@ class Shards:
             shard.is_gone = True
 
     def _leave(self, text: str, *shards: Shard) -> None:
-        """Removes the rows without an event. Those on the target stay."""
+        """Removes the shards' rows without an event, so the rows on the target stay."""
         rows = {shard: shard.rows for shard in shards}
         lsn = shards[0].source.say(text).transaction.lsn
         self.left += [Left(shard, shard.name, lsn, shard.version, rows[shard]) for shard in shards]

@@ -222,7 +222,7 @@ class TaskInMemory:
         return {table.name: table for table in target_table if names.count(table.name) > 1}
 
     def close(self) -> None:
-        """Ends everything."""
+        """Ends all threads, and removes the target and the folder."""
         self.target.store.hook = None
         self.scheduler.end()
         self.target.forget()

@@ -58,7 +58,7 @@ def begin(tmp_path: Path):
 
 
 def talk(server: socket.socket, answered: Path, process: subprocess.Popen[bytes], *, secret: bool) -> None:
-    """Does Spark's part. The connection arrives while Python still starts."""
+    """Acts as Spark, which connects to a new Python worker. The connection arrives while Python still starts."""
     server.settimeout(60)
     with server.accept()[0] as connection:
         connection.settimeout(60)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """A schema change.
+    """A schema change that each kind of target makes.
 
-    `halts`: the codes with which its last statement may stop the task, for each kind of target or for all.
+    `halts`: the codes with which the last statement of the change may stop the task, for each kind of target or for
+    all.
     """
 
     make: str

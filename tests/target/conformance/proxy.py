@@ -8,9 +8,10 @@ from contextlib import suppress
 
 
 class Wire:
-    """Forwards bytes.
+    """Forwards bytes between a client and a server.
 
-    If `cut` is "request", the next message never arrives; if "answer", it arrives, and its answer does not. Works once.
+    If `cut` is "request", the next message never arrives; if `cut` is "answer", the next message arrives, and its
+    answer does not. Only one message is cut.
     """
 
     def __init__(self, host: str, port: int) -> None:

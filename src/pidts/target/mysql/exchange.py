@@ -131,7 +131,7 @@ class Exchange:
             self._sent()
 
     def drop(self) -> None:
-        """Forgets the queued statements."""
+        """Discards the queued statements without sending them."""
         self._waiting, self._behind, self._bytes = [], [], 0
 
     def text(self, sql: str, values: Sequence[Any]) -> bytes:

@@ -55,7 +55,7 @@ class Plan:
 
 
 class Plans:
-    """The plans of one session."""
+    """The plans of the tables to which one session writes."""
 
     def __init__(self, server: TargetServer, shape: Callable[[TableName], MyTable | None]) -> None:
         self._server, self._shape = server, shape

@@ -18,7 +18,7 @@ from pidts.target.text import unreal
 
 _KEYS = 5000
 _KEY_BYTES = 1 << 20
-"""The largest size, in Arrow, of one list of keys. The list's text is larger."""
+"""The largest size, in Arrow, of one list of keys. The text of the list in a statement is larger."""
 _COMPOSITE_KEYS = 200
 _LEVELS = re.compile(r"(_uca1400.*)_(?:as_cs|ai_cs|as_ci)$")
 _THAI = re.compile(r"_thai_520_w2$")

@@ -50,7 +50,7 @@ class Refused(Halted):
 
 @contextmanager
 def mapped(table: str = "") -> Iterator[None]:
-    """Translates errors of the driver."""
+    """Translates errors that the driver raises in this block."""
     try:
         yield
     except psycopg.Error as error:

@@ -144,7 +144,7 @@ class Exchange:
             raise _said(error, failed) from error
 
     def drop(self) -> None:
-        """Forgets the queued statements."""
+        """Discards the queued statements without sending them."""
         self._waiting, self._behind, self._bytes = [], [], 0
 
     def _mend(self) -> None:

@@ -38,7 +38,7 @@ _FASTER = f"with these grants, {LEAST} rows of a table or more go as row events,
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """The statements for one server."""
+    """The GRANT statements for one server."""
 
     side: Side
     server: str

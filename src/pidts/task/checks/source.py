@@ -112,8 +112,8 @@ def _source(
 ) -> list[Finding]:
     """Returns the findings about the source.
 
-    Puts its tables into `tables`. If the task file gives the start, and the structures at this start are known, puts
-    them into `at_start`.
+    Puts the source's tables into `tables`. If the task file gives the start, and the structures at this start are
+    known, puts them into `at_start`.
     """
     source = config.source.server
     try:

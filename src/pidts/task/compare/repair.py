@@ -42,10 +42,10 @@ class ExtraRows:
     """The numbers of extra rows: of existing shards, of no shard, and of a shard that is not known."""
 
     of_shards: int = 0
-    """Rows of existing shards."""
+    """The number of rows of existing shards."""
     of_no_shard: int = 0
     unattributed: int = 0
-    """Rows whose shard is not known."""
+    """The number of rows whose shard is not known."""
 
     @classmethod
     def of(cls, owners: Sequence[int]) -> ExtraRows:

@@ -20,7 +20,7 @@ from pidts.task.config.section import Section, suggestion
 
 BATCH = 100
 QUEUE = 1024
-"""DM's defaults."""
+"""DM's defaults for the size of a batch and of a queue."""
 
 _LIMITS = Limits()
 _COPY_THREADS = 4
@@ -30,7 +30,7 @@ _MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Syncing:
-    """The settings for writing changes."""
+    """The settings for applying changes to the target."""
 
     workers: int = 1
     safe_mode: bool = False

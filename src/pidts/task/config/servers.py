@@ -586,8 +586,8 @@ _REFUSED = {
 def read_variables(server: Section, *, mysql: bool) -> tuple[tuple[str, str], ...]:
     """Returns the variables of `session` to set in each connection to the target, after the product's own.
 
-    PiDTS sets some variables itself, so that values arrive unchanged. The file's values for these have no effect, and a
-    note says so. Some other variables would change the results that PiDTS reads from the target. These are refused.
+    PiDTS sets some variables itself, so that values arrive unchanged. The file's values for these variables have no
+    effect, and a note says so. Variables that would change the results that PiDTS reads from the target are refused.
     """
     session = server.section("session")
     if session.names and not mysql:

@@ -16,7 +16,7 @@ from pidts.model import ConfigError, Where
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A value and its place."""
+    """A value in a YAML file, and its line."""
 
     value: object
     """A plain value, a `dict[str, Item]` or a `list[Item]`."""

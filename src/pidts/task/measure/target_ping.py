@@ -27,7 +27,7 @@ class TargetPing:
         self._last: deque[Ping] = deque(maxlen=_REMEMBERED)
 
     def __call__(self, session: TargetSession) -> None:
-        """Measures once."""
+        """Asks the target for its clock once, and stores the answer."""
         began, here = time.monotonic(), time.time()
         there = session.clock()
         seconds = time.monotonic() - began

@@ -10,7 +10,8 @@ A small file beside the relay has the open and the reported conditions. A proces
 
 1. Before the file has a condition: the next run finds it again, if it lasts.
 2. After the file has the condition, before the delivery: the next run delivers the document.
-3. After the delivery, before the file records it: the condition is reported twice. A receiver must expect that.
+3. After the delivery, before the file records it: the condition is reported twice. A receiver must expect repeated
+   reports.
 4. Before the file has the end of a condition: the next run does not find the condition, and reports its end.
 5. The file has a document about locked rows before the target records that these rows were reported. So after a crash
    in between, a document may come twice, but is never lost.

@@ -19,9 +19,11 @@ from pidts.task.config.task_file import TaskConfig
 _PURGED = frozenset({"position-lost", "relay-purged"})
 """Codes of errors after which the task cannot continue from its checkpoint, since the log after it is gone."""
 _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
-"""Codes of errors that mean one of three: the log is lost, a wrong server answers, or the relay's folder is wrong."""
+"""Codes of errors that have one of three causes: the log is lost, a wrong server answers, or the relay's folder is
+wrong.
+"""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
-"""Codes of a damaged relay. The log is lost only if the source cannot send the damaged part again."""
+"""Codes of the errors for a damaged relay. The log is lost only if the source cannot send the damaged part again."""
 _FILE_HEAD = 4
 
 
@@ -110,8 +112,8 @@ def with_loss_explained(
 ) -> Halted:
     """Returns the error with a description of the loss and the repairing command; unchanged if no log is lost.
 
-    `moved_at` is the time at which the task last applied a change, in seconds since 1970; 0 if it is not known. The
-    servers are queried now. What no server can tell any more is left out.
+    `moved_at` is the time at which the task last applied a change, in seconds since 1970; 0 if it is not known. This
+    function queries the servers. The description leaves out what no server can tell any more.
     """
     is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
     command = f"pidts run {config.path} --resync"

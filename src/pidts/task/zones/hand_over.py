@@ -84,7 +84,7 @@ class SeedLog(Protocol):
 
 
 class HandOver:
-    """One run of the command."""
+    """One run of `pidts zones hand-over`."""
 
     def __init__(
         self,
@@ -103,7 +103,10 @@ class HandOver:
         return f"task {self._joined.seed.task}"
 
     def run(self) -> tuple[str, ...]:
-        """Hands over. Returns the zones whose changes now come directly; no zones if they already did."""
+        """Lets the direct tasks take over.
+
+        Returns the zones whose changes now come directly; no zones if they already came directly.
+        """
         with closing(self._connect_seed()) as seed, closing(self._connect()) as target:
             seed.meta.prepare()
             target.meta.prepare()

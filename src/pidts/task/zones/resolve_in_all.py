@@ -145,8 +145,8 @@ class ResolveInAll:
             try:
                 for task in tasks:
                     session.meta.checkpoints.lock_shared(task.name, task.source)
-                # No task commits here now. So each logged change of the winner is in a lock, or arrives after this
-                # transaction.
+                # While the checkpoints are locked, no task commits in this zone. So each logged change of the winner is
+                # in a lock, or arrives after this transaction.
                 self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
                 # A lock that is added at this moment is found by the next command.

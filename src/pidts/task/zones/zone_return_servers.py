@@ -173,7 +173,10 @@ class ReturningZone:
         return total
 
     def _locked_elsewhere(self, tasks: Sequence[RecordedTask]) -> Counter[TableName]:
-        """Returns, for each table, how many of the zone's changes the locks of other zones hold. They will be lost."""
+        """Returns, for each table, how many of the zone's changes the locks of other zones hold.
+
+        These changes will be lost.
+        """
         found: Counter[TableName] = Counter()
         for one in (one for one in tasks if one.zone == self.zone):
             with closing(self._servers()[one.target_zone].target.server.connect()) as session:

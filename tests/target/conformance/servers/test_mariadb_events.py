@@ -416,7 +416,9 @@ def test_zero_is_kept_in_a_column_that_counts(session: Any, name: TableName) -> 
 
 
 class Attempts:
-    """A batch of many rows. `between` is called after its events, before COMMIT, in the first attempt."""
+    """The attempts at a batch of many rows. In the first attempt, `between` is called after the row events and before
+    COMMIT.
+    """
 
     def __init__(self, structure: Table, between: Callable[[Any], None]) -> None:
         self._structure, self._between = structure, between
