@@ -210,8 +210,9 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize("order", [OrderKind.UNLOCK, OrderKind.REVERT, OrderKind.INJECT])
 def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
-    """No shard for which this one waits can still arrive. But if this shard continued, its rows would get the values of
-    others.
+    """The awaited shards have made their changes before, so none of them can still arrive.
+
+    But if the waiting shard continued, its rows would get the default of the other shards.
     """
     own = arrival(0, V0, table("a b=8"), order)
     assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait((member(1),), met=("b",))

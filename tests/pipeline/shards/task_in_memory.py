@@ -247,7 +247,7 @@ class TaskInMemory:
         self.start([*self.scheduler.fibers, *self.scheduler.left])
 
     def go(self, steps: int) -> None:
-        """Takes `steps` steps; for each, a thread is chosen at random. If a process dies, another one follows."""
+        """Takes `steps` steps, each with a thread that is chosen at random. If a process dies, another one follows."""
         for _ in range(steps):
             self._surviving(self.scheduler.step)
 

@@ -238,7 +238,7 @@ def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
 def history(chance: random.Random, names: str) -> None:
     """Zones write while tasks run and while they do not.
 
-    Commands end locks, or die. Rows that differ at the end are locked.
+    Commands resolve locks, or die. Rows that differ at the end are locked.
     """
     zones = ConnectedZones(names)
     zones.write(names[0], FIRST)

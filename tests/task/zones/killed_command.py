@@ -1,4 +1,4 @@
-"""`pidts` with a point at which the kernel kills it, like SIGKILL or the loss of a machine.
+"""Runs a command of `pidts` that kills itself with SIGKILL at a chosen point, as if its machine were lost there.
 
 The arguments are a file, a number and the arguments of the command. The file gets a line for each point that the
 command reaches. The command is killed at the point with this number; with a number below zero, never.

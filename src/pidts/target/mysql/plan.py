@@ -116,8 +116,8 @@ class Plans:
 
     def _failing(self, table: Table, guard: str) -> str:
         if not self._server.tidb:
-            # The value in this subquery takes part in the type of the IF. NULL does not change the type, except that
-            # MariaDB rounds a FLOAT to six digits. So for floating point numbers the value is a DOUBLE.
+            # The type of the value in this subquery influences the type of the IF. NULL does not change the type,
+            # except that MariaDB rounds a FLOAT to six digits. So for floating point numbers the value is a DOUBLE.
             either = "0e0" if table.column(guard).type.kind in (Kind.FLOAT, Kind.DOUBLE) else "NULL"
             return f"(SELECT {either} UNION ALL SELECT {either})"
         return "9" * 30 if table.column(guard).type.is_integer else "NULL"

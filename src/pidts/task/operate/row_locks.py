@@ -83,7 +83,7 @@ class TaskLocks:
         return [one for one in found if one.ids]
 
     def rows(self, chosen: ChosenRows, most: int | None = None) -> Iterator[LockedRow]:
-        """Yields these locked rows, `most` at most; rows that are resolved meanwhile are left out."""
+        """Yields these locked rows, but no more than `most`; rows that are resolved meanwhile are left out."""
         for part in _parts(chosen.ids[:most]):
             found = self._target.meta.row_locks.some(self._task, chosen.source, chosen.table, part)
             by_id = {one.id: one for one in found}

@@ -69,7 +69,7 @@ _PAUSE = 100
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
 )
-"""The words in SHOW CREATE TABLE of a table whose rows may not simply be stored as they are."""
+"""Words in SHOW CREATE TABLE: for a table with one of these words, it may not be enough to store the rows unchanged."""
 _JSON_CHECK = re.compile(r" CHECK \(json_valid\(`(?:[^`]|``)+`\)\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 
