@@ -30,7 +30,10 @@ LANDS = TableName("all", "t")
 
 
 class ChangingShards:
-    """The source. If the key has no extracted columns, no two tables have rows with the same key or unique value."""
+    """The source of the copy, which changes rows of the merged tables.
+
+    If the key has no extracted columns, no two tables have rows with the same key or unique value.
+    """
 
     def __init__(self, chance: random.Random, steps: int, *, keyed: bool, is_minimal: bool) -> None:
         self.server = (Minimal if is_minimal else Server)([*SHARDS, ALONE])

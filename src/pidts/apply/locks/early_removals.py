@@ -33,7 +33,7 @@ that row, the DELETE is on record.
 
 **Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. Each transaction of a task locks
 the task's checkpoint from beginning to end. So a task that finds no row locks the checkpoints of the other tasks, and
-then looks for the row once more. Either the INSERT was committed before that, or it will find the record.
+then looks for the row once more. Either the INSERT was committed before this look, or the INSERT will find the record.
 
     break                                   then
     before COMMIT                           neither the record nor the checkpoint: the next attempt looks again

@@ -13,8 +13,8 @@ Every other schema change waits until the rows are resolved. A new key, a new na
 turn a held row into a different row, and only the source's server can tell into which.
 
 Before the target's table is altered, the structure after the change is recorded in each lock. If a crash comes between
-the two, the change is made again. Until then the table may lack some of the recorded columns; the columns that it has
-are used.
+this record and the change of the table, the change is made again. Until then the table may lack some of the recorded
+columns; the columns that it has are used.
 """
 
 from __future__ import annotations

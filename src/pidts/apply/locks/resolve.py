@@ -23,7 +23,7 @@ Where the log has partial images (MINIMAL, NOBLOB), the row before the held chan
 columns that the log leaves out. If the target has no row, these columns have no value, and the operator has to set
 them.
 
-A schema change of the table may lie between the held changes and now: `pidts.apply.locks.follow_schema`.
+The table may have been altered since the changes were held: `pidts.apply.locks.follow_schema` handles this.
 
 After `target`, `keep` and `set` the row may still differ from the source in some columns. Then its next change finds
 the difference.

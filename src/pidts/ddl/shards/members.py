@@ -1,7 +1,8 @@
 """The members of all groups. Parts that have begun have registered them; for other parts, the target's record has them.
 
-This module takes no lock: `ShardGroups` calls it under its own lock. Others read `dropped` and `missed` without that
-lock. So these two are replaced as a whole and never changed in place, and a reader gets the state of one moment.
+This module takes no lock: `ShardGroups` calls it under its own lock. Other modules read `dropped` and `missed` without
+that lock. So these two mappings are replaced as a whole and never changed in place, and a reader gets the state of one
+moment.
 """
 
 from __future__ import annotations
