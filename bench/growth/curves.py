@@ -100,7 +100,7 @@ class Curve:
         return list(dict.fromkeys(name for point in self.points for name in point.parts))
 
     def line(self, part: str, value: Callable[[Spent], float]) -> list[tuple[int, float]]:
-        """Returns one value of a part at each size that has the part."""
+        """Returns, for each size at which the part was measured, the size and one value of the part."""
         return [(point.size, value(point.parts[part])) for point in self.points if part in point.parts]
 
     def exponent(self, part: str) -> float | None:

@@ -269,7 +269,7 @@ class ShuffledTarget(ValuesTarget):
 
 
 def bag(rows: Sequence[Row]) -> list[str]:
-    """Returns the rows without an order.
+    """Returns the rows as sorted texts, so that two lists with the same rows in another order are equal.
 
     If a table has no key, a server treats rows with 0.0 and -0.0 as equal, and may keep either.
     """

@@ -1,4 +1,4 @@
-"""Fifty tasks without work use little: the bench measures all processes of the service."""
+"""Fifty tasks without work use little memory and processor time: the bench measures all processes of the service."""
 
 from __future__ import annotations
 

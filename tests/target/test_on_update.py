@@ -112,7 +112,8 @@ def test_postgresql_gives_the_time_where_mysql_and_mariadb_do(
     assert not has_other_triggers(on_postgres, TableName(database, "t"))
     assert asked(postgres, database) == WANTED
 
-    # A statement of many rows, an upsert, and the time of the statement in a longer transaction.
+    # The triggers are tried with a statement of many rows, with an upsert, and with a statement late in a longer
+    # transaction.
     session = connect(postgres, database)
     with closing(session), closing(session.cursor()) as cursor:
         cursor.execute("BEGIN")
