@@ -123,8 +123,8 @@ class PublishedWarehouse:
         return len(folders_in(f"{tables_folders(self.session)[0]}/shop/orders"))
 
 
-@pytest.fixture(name="world")
-def world_of_a_test(
+@pytest.fixture(name="warehouse")
+def warehouse_of_a_test(
     tmp_path: Path, store: Metastore, files: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PublishedWarehouse]:
     @contextmanager

@@ -13,7 +13,7 @@ from tests.target.conformance.samples import checkpoint, lsn
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, break_at, store_of_a_file, world_of_a_test
+from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, break_at, store_of_a_file, warehouse_of_a_test
 
 from pidts.model import SourceTablesKey
 from pidts.spark.metastore import Metastore, MetastoreTable
@@ -24,7 +24,7 @@ from pidts.target.iceberg.files import path_of
 from pidts.task.config.task_file import load_parts
 from pidts.task.operate import publication
 
-__all__ = ["store_of_a_file", "world_of_a_test"]
+__all__ = ["store_of_a_file", "warehouse_of_a_test"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
     ],
 )
 def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
-    world: PublishedWarehouse,
+    warehouse: PublishedWarehouse,
     monkeypatch: pytest.MonkeyPatch,
     owner: Any,
     name: str,
@@ -53,46 +53,46 @@ def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
 ) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
-    first = world.write((1, 1), (2, 2))
-    world.publish()
-    assert world.published() == (first, [(1, 1), (2, 2)])
-    second = world.write((2, 20), (3, 30))
+    first = warehouse.write((1, 1), (2, 2))
+    warehouse.publish()
+    assert warehouse.published() == (first, [(1, 1), (2, 2)])
+    second = warehouse.write((2, 20), (3, 30))
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
         with pytest.raises(Died):
-            world.publish()
+            warehouse.publish()
     states = {first: [(1, 1), (2, 2)], second: [(1, 1), (2, 20), (3, 30)]}
     seen = second if shows_new else first
-    assert world.published() == (seen, states[seen])
-    third = world.write((4, 4))
-    world.publish()
-    assert world.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
-    assert world.session.published.of("to-hive")[ORDERS].lsn == third
-    world.publish()  # This publication records which folders are not needed any more.
-    assert world.folders() > 1, "readers that have begun keep their files"
+    assert warehouse.published() == (seen, states[seen])
+    third = warehouse.write((4, 4))
+    warehouse.publish()
+    assert warehouse.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
+    assert warehouse.session.published.of("to-hive")[ORDERS].lsn == third
+    warehouse.publish()  # This publication records which folders are not needed any more.
+    assert warehouse.folders() > 1, "readers that have begun keep their files"
     now[0] += 3700
-    world.publish()
-    assert world.folders() == 1
-    assert world.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
+    warehouse.publish()
+    assert warehouse.folders() == 1
+    assert warehouse.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
 
 
 def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
-    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The warehouse's database comes from a backup, so its record names an earlier folder."""
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
-    world.write((1, 1))
-    world.publish()
-    kept = world.session.published.of("to-hive")[ORDERS]
-    second = world.write((2, 2))
-    world.publish()
-    newest = world.session.published.of("to-hive")[ORDERS]
-    world.session.published.put("to-hive", ORDERS, replace(newest, folder=kept.folder))
-    world.publish()
+    warehouse.write((1, 1))
+    warehouse.publish()
+    kept = warehouse.session.published.of("to-hive")[ORDERS]
+    second = warehouse.write((2, 2))
+    warehouse.publish()
+    newest = warehouse.session.published.of("to-hive")[ORDERS]
+    warehouse.session.published.put("to-hive", ORDERS, replace(newest, folder=kept.folder))
+    warehouse.publish()
     now[0] += 3700
-    world.publish()
-    assert world.published() == (second, [(1, 1), (2, 2)])
+    warehouse.publish()
+    assert warehouse.published() == (second, [(1, 1), (2, 2)])
 
 
 @pytest.mark.parametrize(
@@ -106,43 +106,45 @@ def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
     ],
 )
 def test_a_dropped_table_leaves_the_metastore_whatever_is_interrupted(
-    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+    warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    world.write((1, 1))
-    world.publish()
-    world.session.begin()
-    world.session.own_database()
-    world.session.tables.drop(ORDERS)
-    world.session.meta.structures.save("to-hive", SourceTablesKey("shop"), lsn(500), {ORDERS: None})
-    world.session.commit()
+    warehouse.write((1, 1))
+    warehouse.publish()
+    warehouse.session.begin()
+    warehouse.session.own_database()
+    warehouse.session.tables.drop(ORDERS)
+    warehouse.session.meta.structures.save("to-hive", SourceTablesKey("shop"), lsn(500), {ORDERS: None})
+    warehouse.session.commit()
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
         with pytest.raises(Died):
-            world.publish()
-    world.publish()
-    assert world.store._client.getAllTables("shop").size() == 0
-    assert world.session.published.of("to-hive") == {}
+            warehouse.publish()
+    warehouse.publish()
+    assert warehouse.store._client.getAllTables("shop").size() == 0
+    assert warehouse.session.published.of("to-hive") == {}
 
 
-def test_a_table_of_another_program_stays(world: PublishedWarehouse) -> None:
+def test_a_table_of_another_program_stays(warehouse: PublishedWarehouse) -> None:
     other = MetastoreTable(
         database="shop", name="orders", location="file:///nowhere/orders", columns=[("id", "int")], properties={}
     )
-    world.store.create(other, "file:///nowhere")
-    world.write((1, 1))
-    world.publish()
-    found = world.store.table("shop", "orders")
+    warehouse.store.create(other, "file:///nowhere")
+    warehouse.write((1, 1))
+    warehouse.publish()
+    found = warehouse.store.table("shop", "orders")
     assert found is not None
     assert path_of(found.location) == Path("/nowhere/orders")
-    assert "does not publish" in world.session.published.of("to-hive")[ORDERS].problem
+    assert "does not publish" in warehouse.session.published.of("to-hive")[ORDERS].problem
 
 
-def test_another_meta_schema_has_folders_of_its_own(world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_meta_schema_has_folders_of_its_own(
+    warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
-    first = world.write((1, 1))
-    world.publish()
-    file = world.parts[0].path
+    first = warehouse.write((1, 1))
+    warehouse.publish()
+    file = warehouse.parts[0].path
     file.write_text("meta-schema: other\n" + TASK.replace("to-hive", "other"))
     others = load_parts(file)
     with closing(others[0].target.server.connect()) as session:
@@ -152,46 +154,46 @@ def test_another_meta_schema_has_folders_of_its_own(world: PublishedWarehouse, m
         for _ in range(3):
             publication.publish(others, session)
             now[0] += 3700
-    assert world.published() == (first, [(1, 1)])
+    assert warehouse.published() == (first, [(1, 1)])
 
 
 def test_a_table_that_leaves_the_task_stays_as_it_is(
-    world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
-    first = world.write((1, 1))
-    world.publish()
-    world.session.begin()
-    world.session.meta.structures.save("to-hive", SourceTablesKey("shop"), lsn(500), {ORDERS: None})
-    world.session.commit()
+    first = warehouse.write((1, 1))
+    warehouse.publish()
+    warehouse.session.begin()
+    warehouse.session.meta.structures.save("to-hive", SourceTablesKey("shop"), lsn(500), {ORDERS: None})
+    warehouse.session.commit()
     for _ in range(3):
-        world.publish()
+        warehouse.publish()
         now[0] += 3700
-    assert world.session.published.of("to-hive") == {}
-    assert world.published() == (first, [(1, 1)])
+    assert warehouse.session.published.of("to-hive") == {}
+    assert warehouse.published() == (first, [(1, 1)])
 
 
-def test_unchanged_files_are_written_once(world: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_written_once(warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     write = state.write_published
     monkeypatch.setattr(state, "write_published", lambda rows, file: (written.append(rows.num_rows), write(rows, file)))
-    world.write((1, 1), (2, 1), (3, 1))
-    world.publish()
-    last = world.write((4, 2))
-    world.publish()
+    warehouse.write((1, 1), (2, 1), (3, 1))
+    warehouse.publish()
+    last = warehouse.write((4, 2))
+    warehouse.publish()
     assert written == [3, 1]
-    assert world.published() == (last, [(1, 1), (2, 1), (3, 1), (4, 2)])
+    assert warehouse.published() == (last, [(1, 1), (2, 1), (3, 1), (4, 2)])
 
 
-def test_workers_at_different_places_publish_nothing(world: PublishedWarehouse) -> None:
-    world.write((1, 1))
-    world.publish()
-    (row,) = world.session.meta.checkpoints.read("to-hive", "shop")
-    world.session.meta.checkpoints.claim("to-hive", "shop", 2, row)
-    rows = world.session.meta.checkpoints.read("to-hive", "shop")
-    world.session.begin()
-    world.session.meta.checkpoints.lock("to-hive", "shop", 1)
-    world.session.meta.checkpoints.save(replace(rows[1], lsn=lsn(9999)))
-    world.session.commit()
-    assert publication.read_moment(world.parts, world.session).whole == {}
+def test_workers_at_different_places_publish_nothing(warehouse: PublishedWarehouse) -> None:
+    warehouse.write((1, 1))
+    warehouse.publish()
+    (row,) = warehouse.session.meta.checkpoints.read("to-hive", "shop")
+    warehouse.session.meta.checkpoints.claim("to-hive", "shop", 2, row)
+    rows = warehouse.session.meta.checkpoints.read("to-hive", "shop")
+    warehouse.session.begin()
+    warehouse.session.meta.checkpoints.lock("to-hive", "shop", 1)
+    warehouse.session.meta.checkpoints.save(replace(rows[1], lsn=lsn(9999)))
+    warehouse.session.commit()
+    assert publication.read_moment(warehouse.parts, warehouse.session).whole == {}

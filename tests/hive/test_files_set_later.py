@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from tests.hive.metastore_server import BUCKET
-from tests.hive.publishing import PublishedWarehouse, store_at, world_of_a_test
+from tests.hive.publishing import PublishedWarehouse, store_at, warehouse_of_a_test
 from tests.hive.test_change_tables import inserted, seen
 from tests.object_store import ObjectStore
 
 from pidts.spark.metastore import Metastore
 
-__all__ = ["world_of_a_test"]
+__all__ = ["warehouse_of_a_test"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -30,26 +30,26 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_states_move_changes_continue_and_former_states_are_removed(
-    world: PublishedWarehouse, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    warehouse: PublishedWarehouse, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
-    world.write((1, 10), logged=[inserted(world, 10, 1)])
-    world.publish()
-    directory = Path(world.session.warehouse) / "hive-tables" / "pidts_meta" / "shop" / "orders"
+    warehouse.write((1, 10), logged=[inserted(warehouse, 10, 1)])
+    warehouse.publish()
+    directory = Path(warehouse.session.warehouse) / "hive-tables" / "pidts_meta" / "shop" / "orders"
     assert len(list(directory.iterdir())) == 1
     files = f"{object_store.bucket(BUCKET)}/{uuid.uuid4().hex}"
-    world.parts = tuple(replace(part, target=replace(part.target, files=files)) for part in world.parts)
-    last = world.write((2, 20), logged=[inserted(world, 20, 2)])
-    world.publish()
-    assert world.published() == (last, [(1, 10), (2, 20)])
-    found = world.store.table("shop", "orders")
+    warehouse.parts = tuple(replace(part, target=replace(part.target, files=files)) for part in warehouse.parts)
+    last = warehouse.write((2, 20), logged=[inserted(warehouse, 20, 2)])
+    warehouse.publish()
+    assert warehouse.published() == (last, [(1, 10), (2, 20)])
+    found = warehouse.store.table("shop", "orders")
     assert found is not None
     assert found.location.startswith(f"s3a://{files.removeprefix('s3://')}/hive-tables/")
-    assert seen(world) == [("insert", 1, 10), ("insert", 2, 20)]
-    assert not world.changes().problem
-    world.publish()
+    assert seen(warehouse) == [("insert", 1, 10), ("insert", 2, 20)]
+    assert not warehouse.changes().problem
+    warehouse.publish()
     now[0] += 3700
-    world.publish()
+    warehouse.publish()
     assert not list(directory.iterdir())
-    assert world.published() == (last, [(1, 10), (2, 20)])
+    assert warehouse.published() == (last, [(1, 10), (2, 20)])

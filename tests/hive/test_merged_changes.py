@@ -31,7 +31,7 @@ syncers: {{all: {{worker-count: 3}}}}
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[HiveTask]:
+def task(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[HiveTask]:
     made = HiveTask(mariadb, tmp_path, run_sql)
     text = made.file.read_text()
     of_source = "    block-allow-list: ours\n"
@@ -41,39 +41,39 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[HiveTask
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def changes(world: HiveTask) -> list[dict[str, Any]]:
+def changes(task: HiveTask) -> list[dict[str, Any]]:
     """Returns what a reader of the published files finds, in log order."""
-    folder = world.warehouse / "hive-changes" / "pidts_meta" / world.database / "orders_changes"
+    folder = task.warehouse / "hive-changes" / "pidts_meta" / task.database / "orders_changes"
     rows = [row for path in folder.rglob("[!.]*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()]
     return sorted(rows, key=lambda row: (row["pidts_lsn"], row["pidts_op"]))
 
 
-def test_each_change_of_the_shards_is_there_once(world: HiveTask, in_one_session: Callable[..., None]) -> None:
+def test_each_change_of_the_shards_is_there_once(task: HiveTask, in_one_session: Callable[..., None]) -> None:
     for shard, offset in ((1, 0), (2, 100_000)):
-        world.sql(f"CREATE TABLE orders_{shard} (id INT PRIMARY KEY, v INT, note VARCHAR(20) NOT NULL DEFAULT '')")
-        world.sql(f"INSERT INTO orders_{shard} SELECT seq + {offset}, 0, 'old' FROM seq_1_to_{ROWS}")
-    world.run()
-    assert changes(world) == [], "what a copy reads is no change"
-    plan = json.loads(world.pidts("plan", "--json").stdout)
+        task.sql(f"CREATE TABLE orders_{shard} (id INT PRIMARY KEY, v INT, note VARCHAR(20) NOT NULL DEFAULT '')")
+        task.sql(f"INSERT INTO orders_{shard} SELECT seq + {offset}, 0, 'old' FROM seq_1_to_{ROWS}")
+    task.run()
+    assert changes(task) == [], "what a copy reads is no change"
+    plan = json.loads(task.pidts("plan", "--json").stdout)
     assert {
-        f"all changes are published in {world.database}.orders_changes" in "".join(each["notes"])
+        f"all changes are published in {task.database}.orders_changes" in "".join(each["notes"])
         for each in plan["tables"]
     } == {True}
     for shard, offset in ((1, 0), (2, 100_000)):
         in_one_session(
-            world.server,
-            world.database,
+            task.server,
+            task.database,
             "SET SESSION binlog_row_image = 'MINIMAL'",
             f"UPDATE orders_{shard} SET v = id + 1 WHERE id <= {offset + 200}",
             f"UPDATE orders_{shard} SET v = v + 1 WHERE id <= {offset + 100}",
             f"DELETE FROM orders_{shard} WHERE id > {offset + 250}",
             f"INSERT INTO orders_{shard} SELECT seq + {offset}, seq, 'new' FROM seq_{ROWS + 1}_to_{ROWS + 50}",
         )
-    world.run()
-    found = changes(world)
+    task.run()
+    found = changes(task)
     expected = Counter[tuple[str, str, int, int | None]]()
     for shard, offset in ((1, 0), (2, 100_000)):
-        of = f"{world.database}.orders_{shard}"
+        of = f"{task.database}.orders_{shard}"
         expected.update(("update_to", of, offset + n, offset + n + 1) for n in range(1, 201))
         expected.update(("update_to", of, offset + n, offset + n + 2) for n in range(1, 101))
         expected.update(("insert", of, offset + n, n) for n in range(ROWS + 1, ROWS + 51))
@@ -81,7 +81,7 @@ def test_each_change_of_the_shards_is_there_once(world: HiveTask, in_one_session
     assert Counter(each for each in seen if each[0] in ("update_to", "insert")) == expected
     removed = Counter(each[1:3] for each in seen if each[0] == "delete")
     assert removed == Counter(
-        (f"{world.database}.orders_{s}", o + n) for s, o in ((1, 0), (2, 100_000)) for n in range(251, 301)
+        (f"{task.database}.orders_{s}", o + n) for s, o in ((1, 0), (2, 100_000)) for n in range(251, 301)
     )
     assert Counter(each[2] for each in seen if each[0] == "update_from") == Counter(
         each[2] for each in seen if each[0] == "update_to"

@@ -17,7 +17,7 @@ from tests.target.conformance.samples import INT, table, text
 pytest.importorskip("pyiceberg")
 
 from tests.hive import conftest as of_a_run
-from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, store_at, world_of_a_test
+from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, store_at, warehouse_of_a_test
 from tests.hive.test_change_tables import NEXT_DAY, columns_of, inserted, logged, seen, waiting
 
 from pidts.model import Op, Transient
@@ -27,7 +27,7 @@ from pidts.target.iceberg import connection
 from pidts.task.checks.hive import image_findings
 from pidts.task.config.task_file import load_task
 
-__all__ = ["world_of_a_test"]
+__all__ = ["warehouse_of_a_test"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -42,9 +42,9 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
         yield found
 
 
-def killed(world: PublishedWarehouse, address: str, place: str, call: int, when: str) -> int:
+def killed(warehouse: PublishedWarehouse, address: str, place: str, call: int, when: str) -> int:
     """Runs a process that publishes and is killed; returns the process id of its JVM, if the JVM is frozen."""
-    file = world.parts[0].path
+    file = warehouse.parts[0].path
     file.write_text(TASK.replace("warehouse: warehouse}", f"warehouse: warehouse, metastore: '{address}'}}"))
     command = [sys.executable, str(PUBLISHER), str(file), place, str(call), when]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -56,32 +56,32 @@ def killed(world: PublishedWarehouse, address: str, place: str, call: int, when:
     return int(found[1]) if found else 0
 
 
-def change(world: PublishedWarehouse) -> None:
+def change(warehouse: PublishedWarehouse) -> None:
     """Publishes a row. Then commits rows of two days, one of them with a new column, which wait for a publication."""
-    world.write((1, 10), logged=[inserted(world, 10, 1)])
-    world.publish()
+    warehouse.write((1, 10), logged=[inserted(warehouse, 10, 1)])
+    warehouse.publish()
     wide = table(ORDERS, {"id": INT, "v": INT, "note": text()})
     row = {"id": 3, "v": 30, "note": "x"}
-    both = [inserted(world, 20, 2), logged(wide, 30, (Op.INSERT, None, row))]
+    both = [inserted(warehouse, 20, 2), logged(wide, 30, (Op.INSERT, None, row))]
     both.append(logged(wide, 40, (Op.DELETE, row, None), time=NEXT_DAY))
-    world.write((2, 20), logged=both)
+    warehouse.write((2, 20), logged=both)
 
 
-def look(world: PublishedWarehouse) -> None:
+def look(warehouse: PublishedWarehouse) -> None:
     """Checks that every change exists once, and that each partition has all columns."""
-    last = world.write((4, 40), logged=[inserted(world, 50, 4)])
-    world.publish()
-    assert seen(world, ("pidts_op", "id", "v", "note")) == [
+    last = warehouse.write((4, 40), logged=[inserted(warehouse, 50, 4)])
+    warehouse.publish()
+    assert seen(warehouse, ("pidts_op", "id", "v", "note")) == [
         ("insert", 1, 10, None),
         ("insert", 2, 20, None),
         ("insert", 3, 30, "x"),
         ("delete", 3, 30, "x"),
         ("insert", 4, 40, None),
     ]
-    assert waiting(world) == 0
+    assert waiting(warehouse) == 0
     for day in ("2026-03-04", "2026-03-05"):
-        assert columns_of(world, day)[6:] == ["id", "v", "note"]
-    assert world.published() == (last, [(1, 10), (2, 20), (4, 40)])
+        assert columns_of(warehouse, day)[6:] == ["id", "v", "note"]
+    assert warehouse.published() == (last, [(1, 10), (2, 20), (4, 40)])
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def look(world: PublishedWarehouse) -> None:
     ],
 )
 def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
-    world: PublishedWarehouse, metastore: str, place: str, call: int, when: str
+    warehouse: PublishedWarehouse, metastore: str, place: str, call: int, when: str
 ) -> None:
     """In `test_change_tables.py`, one process is interrupted at all of these points."""
-    change(world)
-    killed(world, metastore, place, call, when)
-    look(world)
+    change(warehouse)
+    killed(warehouse, metastore, place, call, when)
+    look(warehouse)
 
 
 @pytest.mark.parametrize(
@@ -115,33 +115,33 @@ def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
     ],
 )
 def test_no_process_publishes_before_the_last_call_of_a_killed_publisher_has_ended(
-    world: PublishedWarehouse, metastore: str, monkeypatch: pytest.MonkeyPatch, place: str, call: int
+    warehouse: PublishedWarehouse, metastore: str, monkeypatch: pytest.MonkeyPatch, place: str, call: int
 ) -> None:
-    change(world)
-    jvm = killed(world, metastore, place, call, "sent")
+    change(warehouse)
+    jvm = killed(warehouse, metastore, place, call, "sent")
     try:
         with monkeypatch.context() as patch:
             patch.setattr(connection, "LOCK_SECONDS", 0.3)
             with pytest.raises(Transient, match="holds the lock of publish"):
-                world.publish()
+                warehouse.publish()
     finally:
         os.kill(jvm, signal.SIGCONT)
-    look(world)
+    look(warehouse)
 
 
-def test_a_late_switch_is_refused(world: PublishedWarehouse) -> None:
+def test_a_late_switch_is_refused(warehouse: PublishedWarehouse) -> None:
     """After another publisher has published, the metastore executes what the killed publisher had requested."""
-    world.write((1, 10))
-    world.publish()
-    before = world.store.table("shop", "orders")
-    second = world.write((2, 20))
-    world.publish()
+    warehouse.write((1, 10))
+    warehouse.publish()
+    before = warehouse.store.table("shop", "orders")
+    second = warehouse.write((2, 20))
+    warehouse.publish()
     assert before is not None
     with pytest.raises(Transient, match="another program has changed the table"):
-        world.store.switch(before, before)
+        warehouse.store.switch(before, before)
     with pytest.raises(Transient, match="another program has changed the table"):
-        world.store.drop(before)
-    assert world.published() == (second, [(1, 10), (2, 20)])
+        warehouse.store.drop(before)
+    assert warehouse.published() == (second, [(1, 10), (2, 20)])
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ class StoreTask(HiveTask):
 
 
 @pytest.fixture
-def world(
+def task(
     mariadb: Server, tmp_path: Path, run_sql: RunSql, metastore: str, object_store: ObjectStore
 ) -> Iterator[StoreTask]:
     made = StoreTask(mariadb, tmp_path, run_sql, metastore=metastore, refresh="1s")
@@ -77,46 +77,46 @@ def world(
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_copy_changes_and_schema_changes_are_published_in_the_store(world: StoreTask) -> None:
-    world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), price DECIMAL(12,2))")
-    world.sql("INSERT INTO orders SELECT seq, CONCAT('v', seq), seq / 4 FROM seq_1_to_3000")
-    checked = world.pidts("check")
+def test_a_copy_changes_and_schema_changes_are_published_in_the_store(task: StoreTask) -> None:
+    task.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), price DECIMAL(12,2))")
+    task.sql("INSERT INTO orders SELECT seq, CONCAT('v', seq), seq / 4 FROM seq_1_to_3000")
+    checked = task.pidts("check")
     assert checked.returncode == 0, checked.stdout[-2000:]
-    world.run()
-    assert world.published("orders") == world.here("orders")
-    world.sql("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
-    world.sql("DELETE FROM orders WHERE id % 7 = 0")
-    world.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(10) NOT NULL DEFAULT 'none', RENAME COLUMN v TO name")
-    world.sql("INSERT INTO orders (name, price, note) VALUES ('last', 1, 'new')")
-    world.run()
-    assert world.published("orders") == world.here("orders")
-    with world.store() as store:
-        days = store.partitions(world.database, "orders_changes")
-        changes = store.table(world.database, "orders_changes")
+    task.run()
+    assert task.published("orders") == task.here("orders")
+    task.sql("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
+    task.sql("DELETE FROM orders WHERE id % 7 = 0")
+    task.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(10) NOT NULL DEFAULT 'none', RENAME COLUMN v TO name")
+    task.sql("INSERT INTO orders (name, price, note) VALUES ('last', 1, 'new')")
+    task.run()
+    assert task.published("orders") == task.here("orders")
+    with task.store() as store:
+        days = store.partitions(task.database, "orders_changes")
+        changes = store.table(task.database, "orders_changes")
         assert changes is not None
     files = [each for day in days for each in files_in(f"{folder_of(changes.location)}/pidts_day={day}")]
     ops = [op for each in files for op in pq.read_table(IO.new_input(each).open())["pidts_op"].to_pylist()]
     assert (ops.count("delete"), ops.count("insert"), ops.count("update_to")) == (428, 1, 1000)
-    assert not list((world.folder / "warehouse").rglob("*.parquet")), "files of tables are in the directory"
+    assert not list((task.folder / "warehouse").rglob("*.parquet")), "files of tables are in the directory"
 
 
-def test_a_run_that_is_killed_again_and_again_publishes_whole_states(world: StoreTask) -> None:
-    world.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b INT)")
-    world.sql("INSERT INTO t (a, b) SELECT 0, 0 FROM seq_1_to_500")
-    world.run()
+def test_a_run_that_is_killed_again_and_again_publishes_whole_states(task: StoreTask) -> None:
+    task.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b INT)")
+    task.sql("INSERT INTO t (a, b) SELECT 0, 0 FROM seq_1_to_500")
+    task.run()
     for round_ in range(4):
-        run = world.start()
+        run = task.start()
         until = time.monotonic() + 12 + 3 * round_
         while time.monotonic() < until:
             # Both columns change in one transaction: between two transactions, they have equal numbers.
-            world.sql("UPDATE t SET a = a + 1, b = b + 1")
+            task.sql("UPDATE t SET a = a + 1, b = b + 1")
             time.sleep(0.2)
         run.send_signal(signal.SIGKILL)
         run.wait()
-        rows = world.published("t")
+        rows = task.published("t")
         assert len(rows) == 500
         assert len({row[1:] for row in rows}) == 1
         assert all(a == b for _, a, b in rows)
-    world.run()
-    assert world.published("t") == world.here("t")
-    assert inner_folders(f"{world.files}/hive-tables", 4)
+    task.run()
+    assert task.published("t") == task.here("t")
+    assert inner_folders(f"{task.files}/hive-tables", 4)

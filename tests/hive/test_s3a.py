@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, store: ObjectStore, jars: Path) -> Iterator[StoreTask]:
+def task(mariadb: Server, tmp_path: Path, run_sql: RunSql, store: ObjectStore, jars: Path) -> Iterator[StoreTask]:
     (tmp_path / "metastore").mkdir()
     with metastore_server(tmp_path / "metastore", str(jars)) as address:
         made = StoreTask(mariadb, tmp_path, run_sql, metastore=address)
@@ -59,12 +59,12 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, store: ObjectStore, 
         made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_spark_reads_states_and_changes_in_an_object_store(world: StoreTask, store: ObjectStore, jars: Path) -> None:
-    world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2))")
-    world.sql("INSERT INTO orders (buyer, price) VALUES ('Ann', 1.25), ('Bob', 2.5), ('Cy', NULL)")
-    checked = world.pidts("check")
+def test_spark_reads_states_and_changes_in_an_object_store(task: StoreTask, store: ObjectStore, jars: Path) -> None:
+    task.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2))")
+    task.sql("INSERT INTO orders (buyer, price) VALUES ('Ann', 1.25), ('Bob', 2.5), ('Cy', NULL)")
+    checked = task.pidts("check")
     assert checked.returncode == 0, checked.stdout[-2000:]
-    world.run()
+    task.run()
     first = [[1, "Ann", "1.25"], [2, "Bob", "2.50"], [3, "Cy", None]]
     settings = {
         "spark.driver.extraClassPath": f"{jars}/*",
@@ -72,14 +72,14 @@ def test_spark_reads_states_and_changes_in_an_object_store(world: StoreTask, sto
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.sql.filesourceTableRelationCacheSize": "0",
     }
-    rows = f"SELECT id, buyer, CAST(price AS STRING) FROM {world.database}.orders ORDER BY id"
-    with world.reader(**settings) as reader:
+    rows = f"SELECT id, buyer, CAST(price AS STRING) FROM {task.database}.orders ORDER BY id"
+    with task.reader(**settings) as reader:
         assert reader.rows(rows) == first
-        world.sql("UPDATE orders SET price = 9 WHERE id = 1")
-        world.sql("DELETE FROM orders WHERE id = 2")
-        world.sql("ALTER TABLE orders RENAME COLUMN buyer TO customer, ADD COLUMN note VARCHAR(20) DEFAULT 'none'")
-        world.sql("INSERT INTO orders (customer, note) VALUES ('Dan', 'new')")
-        world.run()
+        task.sql("UPDATE orders SET price = 9 WHERE id = 1")
+        task.sql("DELETE FROM orders WHERE id = 2")
+        task.sql("ALTER TABLE orders RENAME COLUMN buyer TO customer, ADD COLUMN note VARCHAR(20) DEFAULT 'none'")
+        task.sql("INSERT INTO orders (customer, note) VALUES ('Dan', 'new')")
+        task.run()
         later = rows.replace("buyer", "customer").replace("AS STRING)", "AS STRING), note")
         for form in ("true", "false"):  # Spark's own reader reads first, then Hive's.
             reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
@@ -88,18 +88,18 @@ def test_spark_reads_states_and_changes_in_an_object_store(world: StoreTask, sto
                 [3, "Cy", None, "none"],
                 [4, "Dan", None, "new"],
             ]
-            changes = f"SELECT pidts_op, id, CAST(price AS STRING), note FROM {world.database}.orders_changes"
+            changes = f"SELECT pidts_op, id, CAST(price AS STRING), note FROM {task.database}.orders_changes"
             assert reader.rows(f"{changes} ORDER BY pidts_lsn, pidts_op") == [
                 ["update_from", 1, "1.25", None],
                 ["update_to", 1, "9.00", None],
                 ["delete", 2, "2.50", None],
                 ["insert", 4, None, "new"],
             ]
-        world.sql("TRUNCATE TABLE orders")
-        world.run()
+        task.sql("TRUNCATE TABLE orders")
+        task.run()
         for form in ("true", "false"):
             reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
             assert reader.rows(later) == []
     for name in ("hive-tables", "hive-changes"):
-        there = [each for each in (world.warehouse / name).rglob("*") if each.suffix == ".parquet"]
+        there = [each for each in (task.warehouse / name).rglob("*") if each.suffix == ".parquet"]
         assert not there, "published files are in the directory"

@@ -45,24 +45,24 @@ PLAIN = ("id", "m", "j", "e", "s", "yr", "c", "txt", "f", "g")
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, metastore: str) -> Iterator[HiveTask]:
+def task(mariadb: Server, tmp_path: Path, run_sql: RunSql, metastore: str) -> Iterator[HiveTask]:
     made = HiveTask(mariadb, tmp_path, run_sql, metastore=metastore)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def catalogs(world: HiveTask) -> dict[str, dict[str, str]]:
+def catalogs(task: HiveTask) -> dict[str, dict[str, str]]:
     """Returns the catalogs of `docs/start/`, and one catalog with Trino's defaults."""
     files = {"fs.hadoop.enabled": "true"}
-    plain = {"connector.name": "hive", "hive.metastore.uri": world.metastore, **files}
+    plain = {"connector.name": "hive", "hive.metastore.uri": task.metastore, **files}
     lake = {
         "connector.name": "iceberg",
         "iceberg.catalog.type": "jdbc",
         "iceberg.jdbc-catalog.catalog-name": "lake",
         "iceberg.jdbc-catalog.driver-class": "org.sqlite.JDBC",
-        "iceberg.jdbc-catalog.connection-url": f"jdbc:sqlite:{world.warehouse}/catalog.db",
+        "iceberg.jdbc-catalog.connection-url": f"jdbc:sqlite:{task.warehouse}/catalog.db",
         "iceberg.jdbc-catalog.schema-version": "V1",
-        "iceberg.jdbc-catalog.default-warehouse-dir": f"file://{world.warehouse}",
+        "iceberg.jdbc-catalog.default-warehouse-dir": f"file://{task.warehouse}",
         **files,
     }
     hive = {**plain, "hive.parquet.time-zone": "UTC", "hive.timestamp-precision": "MICROSECONDS"}
@@ -74,53 +74,53 @@ def of_kinds(where: str, **forms: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {where} ORDER BY id"
 
 
-def of_source(world: HiveTask) -> list[list[Any]]:
+def of_source(task: HiveTask) -> list[list[Any]]:
     """Returns the rows of `kinds` as Trino shows them: zero and partial dates are NULL, and times have six fractional
     digits.
     """
-    found = world.sql(of_kinds("kinds", text="CHAR", moment="DATETIME(6)", hex="HEX", number="+0"))
+    found = task.sql(of_kinds("kinds", text="CHAR", moment="DATETIME(6)", hex="HEX", number="+0"))
     return [[None if str(value).startswith(("0000-00", "2026-00")) else value for value in row] for row in found]
 
 
-def look_at_kinds(world: HiveTask, trino: Trino) -> None:
+def look_at_kinds(task: HiveTask, trino: Trino) -> None:
     for catalog in ("hive", "lake"):
-        where = f"{catalog}.{world.database}.kinds"
+        where = f"{catalog}.{task.database}.kinds"
         assert trino.rows(of_kinds(where, text="VARCHAR", moment="TIMESTAMP(6)", hex="to_hex", number="")) == of_source(
-            world
+            task
         )
 
 
-def test_trino_reads_what_the_source_has(world: HiveTask) -> None:
-    world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, Buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
-    world.sql("INSERT INTO orders (Buyer, price, n) VALUES ('Ann', 1.25, 1), ('Bob', 2.5, 2), ('Cy', NULL, 3)")
-    world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
-    world.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
-    world.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
-    world.sql("CREATE TABLE sales (id INT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2))")
-    world.sql("INSERT INTO sales VALUES (1, 'Ann', 1.25), (2, 'Bob', 2.5)")
-    world.sql(KINDS)
-    world.sql(ONE)
-    world.run()
-    with trino_server(world.folder / "trino", catalogs(world)) as trino:
-        hive = f"hive.{world.database}"
-        look_at_kinds(world, trino)
+def test_trino_reads_what_the_source_has(task: HiveTask) -> None:
+    task.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, Buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
+    task.sql("INSERT INTO orders (Buyer, price, n) VALUES ('Ann', 1.25, 1), ('Bob', 2.5, 2), ('Cy', NULL, 3)")
+    task.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
+    task.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
+    task.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
+    task.sql("CREATE TABLE sales (id INT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2))")
+    task.sql("INSERT INTO sales VALUES (1, 'Ann', 1.25), (2, 'Bob', 2.5)")
+    task.sql(KINDS)
+    task.sql(ONE)
+    task.run()
+    with trino_server(task.folder / "trino", catalogs(task)) as trino:
+        hive = f"hive.{task.database}"
+        look_at_kinds(task, trino)
         orders = [[1, "Ann", "1.25", 1], [2, "Bob", "2.50", 2], [3, "Cy", None, 3]]
         for catalog in ("hive", "lake"):
-            assert trino.rows(f"SELECT * FROM {catalog}.{world.database}.orders ORDER BY id") == orders
-        change_sales(world)
-        world.sql("SET STATEMENT sql_mode='' FOR " + ODD)
-        world.sql("UPDATE orders SET price = 9 WHERE id = 1")
-        world.sql("DELETE FROM orders WHERE id = 2")
-        world.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none' AFTER id")
-        world.sql("ALTER TABLE orders RENAME COLUMN Buyer TO customer, DROP COLUMN n")
-        world.sql("INSERT INTO orders (customer, price, note) VALUES ('Dan', 7, 'new')")
-        world.sql("DELETE FROM keyless WHERE id = 1 LIMIT 1")
-        world.sql("DROP TABLE gone")
-        world.run()
-        look_at_kinds(world, trino)
+            assert trino.rows(f"SELECT * FROM {catalog}.{task.database}.orders ORDER BY id") == orders
+        change_sales(task)
+        task.sql("SET STATEMENT sql_mode='' FOR " + ODD)
+        task.sql("UPDATE orders SET price = 9 WHERE id = 1")
+        task.sql("DELETE FROM orders WHERE id = 2")
+        task.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none' AFTER id")
+        task.sql("ALTER TABLE orders RENAME COLUMN Buyer TO customer, DROP COLUMN n")
+        task.sql("INSERT INTO orders (customer, price, note) VALUES ('Dan', 7, 'new')")
+        task.sql("DELETE FROM keyless WHERE id = 1 LIMIT 1")
+        task.sql("DROP TABLE gone")
+        task.run()
+        look_at_kinds(task, trino)
         orders = [[1, "none", "Ann", "9.00"], [3, "none", "Cy", None], [4, "new", "Dan", "7.00"]]
         for catalog in ("hive", "lake"):
-            at = f"{catalog}.{world.database}"
+            at = f"{catalog}.{task.database}"
             assert trino.rows(f"SELECT * FROM {at}.orders ORDER BY id") == orders
             assert trino.rows(f"SELECT * FROM {at}.keyless ORDER BY id") == [[1, "a"], [2, None]]
             assert trino.rows(f"SELECT id, CAST(price AS VARCHAR), note FROM {at}.sales") == [[10, "7.50", "last"]]
@@ -138,7 +138,7 @@ def test_trino_reads_what_the_source_has(world: HiveTask) -> None:
         assert names == {"orders", "keyless", "kinds", "sales", "orders_changes", "keyless_changes", "kinds_changes", "sales_changes"}  # fmt: skip
         # By default, Trino reads moments in its own time zone, and cuts them to milliseconds.
         shifted = trino.rows(
-            f"SELECT CAST(d AS VARCHAR), CAST(z AS VARCHAR) FROM plain.{world.database}.kinds WHERE id = 1"
+            f"SELECT CAST(d AS VARCHAR), CAST(z AS VARCHAR) FROM plain.{task.database}.kinds WHERE id = 1"
         )
         assert shifted == [["1970-01-01 08:59:59.500", "2026-01-02 12:04:05.000"]]
 

@@ -43,7 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def world(
+def task(
     mariadb: Server,
     tmp_path_factory: pytest.TempPathFactory,
     run_sql: RunSql,
@@ -84,14 +84,14 @@ def world(
 
 
 @pytest.fixture
-def parts(world: WarehouseTask) -> tuple[TaskConfig, ...]:
-    return load_parts(world.file)
+def parts(task: WarehouseTask) -> tuple[TaskConfig, ...]:
+    return load_parts(task.file)
 
 
 @pytest.fixture(scope="module")
-def alone(world: WarehouseTask) -> Report:
+def alone(task: WarehouseTask) -> Report:
     """Returns the report of one process."""
-    report = compare_task(*load_parts(world.file), examples=50)
+    report = compare_task(*load_parts(task.file), examples=50)
     (item, word) = report.tables
     assert (item.missing, item.extra, item.different) == (2, 3, 6)
     assert (word.missing, word.extra) == (2, 60)
@@ -138,11 +138,11 @@ def test_a_comparison_ends_while_a_job_runs_and_another_one_begins(
 
 
 def test_without_a_free_executor_this_process_compares(
-    world: WarehouseTask, alone: Report, monkeypatch: pytest.MonkeyPatch
+    task: WarehouseTask, alone: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_jobs, "_PATIENCE", 1.0)
-    large = world.folder / "large.yaml"
-    large.write_text(world.file.read_text().replace("'spark.executor.memory': '512m'", "'spark.executor.memory': '9g'"))
+    large = task.folder / "large.yaml"
+    large.write_text(task.file.read_text().replace("'spark.executor.memory': '512m'", "'spark.executor.memory': '9g'"))
     parts, said = load_parts(large), list[str]()
     with comparison_jobs.comparison_jobs(parts, said.append) as elsewhere:
         assert compare_task(*parts, examples=50, elsewhere=elsewhere) == alone

@@ -60,7 +60,7 @@ class StoreTask(WarehouseTask):
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, object_store: ObjectStore) -> Iterator[StoreTask]:
+def task(mariadb: Server, tmp_path: Path, run_sql: RunSql, object_store: ObjectStore) -> Iterator[StoreTask]:
     made = StoreTask(mariadb, tmp_path, run_sql)
     made.store, made.files = object_store, f"{object_store.bucket()}/w"
     made.file.write_text(
@@ -70,71 +70,71 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, object_store: Object
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def objects(world: StoreTask) -> set[str]:
+def objects(task: StoreTask) -> set[str]:
     """Returns the names of all objects."""
-    root = world.files.removeprefix("s3://")
+    root = task.files.removeprefix("s3://")
     store = files.IO.fs_by_scheme("s3", root.partition("/")[0])
     found = store.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True))
     return {each.path for each in found if each.type == pafs.FileType.File}
 
 
-def test_the_copy_the_log_and_schema_changes_arrive(world: StoreTask) -> None:
-    world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), price DECIMAL(12,2))")
-    world.sql("INSERT INTO orders SELECT seq, CONCAT('v', seq), seq / 4 FROM seq_1_to_5000")
-    world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
-    world.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
-    checked = world.pidts("check")
+def test_the_copy_the_log_and_schema_changes_arrive(task: StoreTask) -> None:
+    task.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), price DECIMAL(12,2))")
+    task.sql("INSERT INTO orders SELECT seq, CONCAT('v', seq), seq / 4 FROM seq_1_to_5000")
+    task.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
+    task.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
+    checked = task.pidts("check")
     assert checked.returncode == 0, checked.stdout[-2000:]
-    assert not objects(world), "a check has left an object"
-    world.run()
-    assert equal(world, "orders")
-    world.sql("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
-    world.sql("DELETE FROM orders WHERE id % 7 = 0")
-    world.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(10) NOT NULL DEFAULT 'none'")
-    world.sql("INSERT INTO orders (v, price, note) VALUES ('last', 1, 'new')")
-    world.sql("DELETE FROM keyless WHERE id = 1 LIMIT 1")
-    world.run()
-    assert equal(world, "orders")
-    assert equal(world, "keyless")
-    report = world.verified()
+    assert not objects(task), "a check has left an object"
+    task.run()
+    assert equal(task, "orders")
+    task.sql("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
+    task.sql("DELETE FROM orders WHERE id % 7 = 0")
+    task.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(10) NOT NULL DEFAULT 'none'")
+    task.sql("INSERT INTO orders (v, price, note) VALUES ('last', 1, 'new')")
+    task.sql("DELETE FROM keyless WHERE id = 1 LIMIT 1")
+    task.run()
+    assert equal(task, "orders")
+    assert equal(task, "keyless")
+    report = task.verified()
     assert report["equal"], report
-    there = [each for each in (world.folder / "warehouse").rglob("*") if each.suffix in (".parquet", ".avro", ".json")]
+    there = [each for each in (task.folder / "warehouse").rglob("*") if each.suffix in (".parquet", ".avro", ".json")]
     assert not there, "files of tables are in the directory"
 
 
-def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(world: StoreTask) -> None:
-    world.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
-    world.sql("INSERT INTO t (v) SELECT seq FROM seq_1_to_2000")
+def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(task: StoreTask) -> None:
+    task.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    task.sql("INSERT INTO t (v) SELECT seq FROM seq_1_to_2000")
     for round_ in range(4):
-        run = world.start()
+        run = task.start()
         until = time.monotonic() + 2 + round_
-        while time.monotonic() < until or not world.has("t", 1):
-            world.sql("INSERT INTO t (v) VALUES (1), (2), (3)")
-            world.sql("UPDATE t SET v = v + 1 WHERE id % 10 = 1")
-            world.sql("DELETE FROM t WHERE id % 50 = 7 ORDER BY id LIMIT 1")
+        while time.monotonic() < until or not task.has("t", 1):
+            task.sql("INSERT INTO t (v) VALUES (1), (2), (3)")
+            task.sql("UPDATE t SET v = v + 1 WHERE id % 10 = 1")
+            task.sql("DELETE FROM t WHERE id % 50 = 7 ORDER BY id LIMIT 1")
             time.sleep(0.05)
         run.send_signal(signal.SIGKILL)
         run.wait()
-    world.run()
-    assert equal(world, "t")
+    task.run()
+    assert equal(task, "t")
 
 
-def test_a_run_continues_when_the_store_answers_again(world: StoreTask) -> None:
-    world.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
-    world.sql("INSERT INTO t (v) VALUES (1)")
-    world.run()
-    run = world.start()
+def test_a_run_continues_when_the_store_answers_again(task: StoreTask) -> None:
+    task.sql("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    task.sql("INSERT INTO t (v) VALUES (1)")
+    task.run()
+    run = task.start()
     try:
-        world.store.silence()
+        task.store.silence()
         for _ in range(10):
-            world.sql("INSERT INTO t (v) SELECT v FROM t LIMIT 100")
-            world.sql("UPDATE t SET v = v + 1")
+            task.sql("INSERT INTO t (v) SELECT v FROM t LIMIT 100")
+            task.sql("UPDATE t SET v = v + 1")
             time.sleep(1)
         assert run.poll() is None
     finally:
-        world.store.wake()
+        task.store.wake()
     until = time.monotonic() + SECONDS
-    while not equal(world, "t"):
+    while not equal(task, "t"):
         assert time.monotonic() < until
         assert run.poll() is None
         time.sleep(0.5)
@@ -142,51 +142,51 @@ def test_a_run_continues_when_the_store_answers_again(world: StoreTask) -> None:
     assert run.wait(SECONDS) == 0
 
 
-def test_a_missing_object_halts_and_is_named(world: StoreTask) -> None:
-    world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    world.sql("INSERT INTO t VALUES (1, 1)")
-    world.run()
-    (data,) = (each for each in objects(world) if each.endswith(".parquet"))
+def test_a_missing_object_halts_and_is_named(task: StoreTask) -> None:
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    task.sql("INSERT INTO t VALUES (1, 1)")
+    task.run()
+    (data,) = (each for each in objects(task) if each.endswith(".parquet"))
     files.remove(f"s3://{data}")
-    world.sql("UPDATE t SET v = 2")
-    assert world.start("--until-synced").wait(SECONDS) != 0
-    said = (world.folder / "log").read_text()
+    task.sql("UPDATE t SET v = 2")
+    assert task.start("--until-synced").wait(SECONDS) != 0
+    said = (task.folder / "log").read_text()
     assert "target-damaged" in said
     assert f"s3://{data}" in said
     assert "AWS_ENDPOINT_URL" in said
 
 
-def test_unneeded_files_are_swept(world: StoreTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    world.sql("INSERT INTO t VALUES (1, 1)")
-    world.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
-    world.sql("INSERT INTO gone VALUES (1)")
-    world.run()
-    world.sql("DROP TABLE gone")
-    world.run()
-    place = world.folder / "warehouse"
+def test_unneeded_files_are_swept(task: StoreTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    task.sql("INSERT INTO t VALUES (1, 1)")
+    task.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
+    task.sql("INSERT INTO gone VALUES (1)")
+    task.run()
+    task.sql("DROP TABLE gone")
+    task.run()
+    place = task.folder / "warehouse"
     with closing(sqlite3.connect(place / "catalog.db")) as catalog:
         ((location,),) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall()
     folder = location.rpartition("/metadata/")[0]
     orphan = f"{folder}/data/00000001-{'0' * 32}.parquet"
     files.write_bytes(orphan, b"of a run that was killed")
-    before = objects(world)
+    before = objects(task)
     now = [time.time()]
     monkeypatch.setattr("time.time", lambda: now[0])
-    with closing(IcebergTarget(str(place), files=world.files).connect()) as session:
+    with closing(IcebergTarget(str(place), files=task.files).connect()) as session:
         sweep(session)
-        assert objects(world) == before
+        assert objects(task) == before
         now[0] += ORPHAN_SECONDS + 10
         assert sweep(session) == 2  # it removes the file without a table, and the folder of the dropped table
     assert {each for each in before if "/gone-" in each}
-    assert not {each for each in objects(world) if "/gone-" in each}
+    assert not {each for each in objects(task) if "/gone-" in each}
     assert not files.exists(orphan)
-    assert equal(world, "t")
+    assert equal(task, "t")
 
 
-def test_a_check_finds_a_bucket_that_is_not_there(world: StoreTask) -> None:
-    world.sql("CREATE TABLE t (id INT PRIMARY KEY)")
-    world.file.write_text(world.file.read_text().replace("/w}", "-of-nobody/w}"))
-    checked = world.pidts("check", "--json")
+def test_a_check_finds_a_bucket_that_is_not_there(task: StoreTask) -> None:
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    task.file.write_text(task.file.read_text().replace("/w}", "-of-nobody/w}"))
+    checked = task.pidts("check", "--json")
     assert checked.returncode != 0
     assert "cannot be written to" in json.dumps(json.loads(checked.stdout))

@@ -66,7 +66,7 @@ class Published(WarehouseTask):
 
 
 @pytest.fixture
-def world(
+def task(
     mariadb: Server, postgres: Server, database: str, tmp_path: Path, run_sql: Callable[..., Any]
 ) -> Iterator[Published]:
     made = Published(mariadb, postgres, database, tmp_path, run_sql)
@@ -74,16 +74,16 @@ def world(
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_rows_and_schema_changes_arrive_in_the_servers_catalog(world: Published) -> None:
+def test_rows_and_schema_changes_arrive_in_the_servers_catalog(task: Published) -> None:
     for name in ("t", "u", "w"):
-        world.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b VARCHAR(20))")
-        world.sql(f"INSERT INTO {name} VALUES (1, 1, 'one'), (2, 2, 'two')")
-    checked = world.pidts("check")
+        task.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b VARCHAR(20))")
+        task.sql(f"INSERT INTO {name} VALUES (1, 1, 'one'), (2, 2, 'two')")
+    checked = task.pidts("check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "published to postgresql" in checked.stdout
-    world.run()
+    task.run()
     for name in ("t", "u", "w"):
-        world.demand_equal(name)
+        task.demand_equal(name)
     for statement in (
         "UPDATE t SET a = 5 WHERE id = 1",
         "ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7",
@@ -94,42 +94,42 @@ def test_rows_and_schema_changes_arrive_in_the_servers_catalog(world: Published)
         "RENAME TABLE w TO v, t TO w",
         "INSERT INTO v VALUES (4, 4, 'four')",
     ):
-        world.sql(statement)
-    world.run()
-    world.demand_equal("v")
-    world.demand_equal("w")
+        task.sql(statement)
+    task.run()
+    task.demand_equal("v")
+    task.demand_equal("w")
     for name in ("t", "u"):
         with pytest.raises(NoSuchTableError):
-            world.there(name)
-    found = world.status()["server_catalog"]
+            task.there(name)
+    found = task.status()["server_catalog"]
     assert found["place"].startswith("postgresql ")
     assert (found["tables"], found["behind"], found["lag_seconds"], found["problems"]) == (2, 0, 0, [])
-    assert "published in" in world.pidts("status").stdout
+    assert "published in" in task.pidts("status").stdout
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_leaves_a_servers_catalog_that_can_be_read_and_is_completed(world: Published) -> None:
+def test_a_run_that_is_killed_leaves_a_servers_catalog_that_can_be_read_and_is_completed(task: Published) -> None:
     """Two tables change in the same transactions. The process is killed at any point of commits and publications."""
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
     for name in ("t", "u"):
-        world.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT NOT NULL)")
-        world.sql(f"INSERT INTO {name} VALUES " + ", ".join(f"({number}, 0)" for number in range(100)))
-    world.run()
+        task.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT NOT NULL)")
+        task.sql(f"INSERT INTO {name} VALUES " + ", ".join(f"({number}, 0)" for number in range(100)))
+    task.run()
     for attempt in range(4):
-        run = world.start()
-        world.sql(f"REPLACE INTO t VALUES ({1000 + attempt}, {attempt})")
-        world.until(lambda number=1000 + attempt: _shows(world, number))
+        run = task.start()
+        task.sql(f"REPLACE INTO t VALUES ({1000 + attempt}, {attempt})")
+        task.until(lambda number=1000 + attempt: _shows(task, number))
         end = time.monotonic() + chance.uniform(0.1, 2.5)
         while time.monotonic() < end:
-            world.sql("UPDATE t JOIN u USING (id) SET t.v = t.v + 1, u.v = u.v + 1")
+            task.sql("UPDATE t JOIN u USING (id) SET t.v = t.v + 1, u.v = u.v + 1")
         os.kill(run.pid, signal.SIGKILL)
         assert run.wait(30) == -signal.SIGKILL
-        shown = {name: {row["v"] for row in world.there(name) if row["id"] < 1000} for name in ("t", "u")}
+        shown = {name: {row["v"] for row in task.there(name) if row["id"] < 1000} for name in ("t", "u")}
         assert all(len(values) == 1 for values in shown.values()), shown
-    world.run()
-    world.demand_equal("t")
-    world.demand_equal("u")
-    assert world.status()["server_catalog"]["behind"] == 0
+    task.run()
+    task.demand_equal("t")
+    task.demand_equal("u")
+    assert task.status()["server_catalog"]["behind"] == 0
 
 
 @pytest.mark.long
@@ -137,32 +137,32 @@ def test_the_task_continues_while_the_server_is_down_and_then_catches_up(
     mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]
 ) -> None:
     with sandbox.start_postgres() as to:
-        world = Published(mariadb, to, "postgres", tmp_path, run_sql)
-        world.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
-        world.sql("INSERT INTO t VALUES (1, 1)")
-        run = world.start()
+        task = Published(mariadb, to, "postgres", tmp_path, run_sql)
+        task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        task.sql("INSERT INTO t VALUES (1, 1)")
+        run = task.start()
         try:
-            world.until(lambda: world.has("t", 1))
-            world.until(lambda: _shows(world, 1))
+            task.until(lambda: task.has("t", 1))
+            task.until(lambda: _shows(task, 1))
             to.kill()
-            world.sql("INSERT INTO t VALUES (2, 2)")
-            world.until(lambda: world.status()["server_catalog"]["behind"] == 1)
+            task.sql("INSERT INTO t VALUES (2, 2)")
+            task.until(lambda: task.status()["server_catalog"]["behind"] == 1)
             time.sleep(3)
-            assert world.status()["server_catalog"]["lag_seconds"] >= 2
-            assert "behind" in world.pidts("status").stdout
-            world.sql("INSERT INTO t VALUES (3, 3)")
+            assert task.status()["server_catalog"]["lag_seconds"] >= 2
+            assert "behind" in task.pidts("status").stdout
+            task.sql("INSERT INTO t VALUES (3, 3)")
             to.start()
-            world.until(lambda: _shows(world, 3))
-            world.demand_equal("t")
-            world.until(lambda: world.status()["server_catalog"]["behind"] == 0)
+            task.until(lambda: _shows(task, 3))
+            task.demand_equal("t")
+            task.until(lambda: task.status()["server_catalog"]["behind"] == 0)
         finally:
             run.terminate()
             run.wait(SECONDS)
-        world.sql(f"DROP DATABASE {world.database}", database=None)
+        task.sql(f"DROP DATABASE {task.database}", database=None)
 
 
-def _shows(world: Published, number: int) -> bool:
+def _shows(task: Published, number: int) -> bool:
     try:
-        return any(row["id"] == number for row in world.there("t"))
+        return any(row["id"] == number for row in task.there("t"))
     except NoSuchTableError:
         return False

@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) -> Iterator[WarehouseTask]:
+def task(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) -> Iterator[WarehouseTask]:
     made = WarehouseTask(mariadb, tmp_path, run_sql)
     text = made.file.read_text().replace(
         "    block-allow-list: ours\n", "    block-allow-list: ours\n    syncer-config-name: two\n"
@@ -50,23 +50,23 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) ->
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_cluster_copies_and_follows_and_a_killed_run_continues(world: WarehouseTask, cluster: Cluster) -> None:
-    world.sql("CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(30), price DECIMAL(9,2))")
-    world.sql(f"INSERT INTO item SELECT seq, CONCAT('item ', seq), seq / 4 FROM seq_1_to_{ROWS}")
-    run = world.start()
+def test_a_cluster_copies_and_follows_and_a_killed_run_continues(task: WarehouseTask, cluster: Cluster) -> None:
+    task.sql("CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(30), price DECIMAL(9,2))")
+    task.sql(f"INSERT INTO item SELECT seq, CONCAT('item ', seq), seq / 4 FROM seq_1_to_{ROWS}")
+    run = task.start()
     until = time.monotonic() + SECONDS
-    while not world.has("item", ROWS):
-        assert time.monotonic() < until, (world.folder / "log").read_text()[-3000:]
+    while not task.has("item", ROWS):
+        assert time.monotonic() < until, (task.folder / "log").read_text()[-3000:]
         time.sleep(0.2)
-    world.sql("UPDATE item SET price = price + 1 WHERE id % 3 = 0")
-    world.sql("UPDATE item SET id = id + 100000 WHERE id % 11 = 0")
+    task.sql("UPDATE item SET price = price + 1 WHERE id % 3 = 0")
+    task.sql("UPDATE item SET id = id + 100000 WHERE id % 11 = 0")
     time.sleep(1)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
-    world.sql("DELETE FROM item WHERE id % 7 = 0")
-    world.run()
-    assert equal(world, "item")
-    assert world.verified()["equal"]
+    task.sql("DELETE FROM item WHERE id % 7 = 0")
+    task.run()
+    assert equal(task, "item")
+    assert task.verified()["equal"]
     assert cluster.executors()
-    shown = world.pidts("status")
+    shown = task.pidts("status")
     assert shown.returncode == 0, shown.stderr[-2000:]

@@ -108,126 +108,126 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
 
 
 @pytest.fixture
-def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[WarehouseTask]:
+def task(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[WarehouseTask]:
     made = WarehouseTask(mariadb, tmp_path, run_sql)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def equal(world: WarehouseTask, table: str) -> bool:
-    return [tuple(row.values()) for row in world.there(table)] == world.here(table)
+def equal(task: WarehouseTask, table: str) -> bool:
+    return [tuple(row.values()) for row in task.there(table)] == task.here(table)
 
 
-def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: WarehouseTask) -> None:
-    world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
-    world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
+def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(task: WarehouseTask) -> None:
+    task.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
+    task.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
     for first in range(0, 3000, 1000):
-        world.sql(
+        task.sql(
             "INSERT INTO orders (buyer, price, n) VALUES "
             + ", ".join(f"('buyer {number}', {number}.25, {number % 7})" for number in range(first, first + 1000))
         )
-    world.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
-    world.run()
-    assert equal(world, "orders")
-    assert equal(world, "keyless")
-    world.sql("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
-    world.sql("DELETE FROM orders WHERE id % 10 = 1")
-    world.sql("DELETE FROM keyless WHERE v = 'a' LIMIT 1")
-    world.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none', MODIFY n BIGINT")
-    world.sql("INSERT INTO orders (buyer, price, n, note) VALUES ('late', 1, 5000000000, 'x')")
-    world.sql("ALTER TABLE orders RENAME COLUMN buyer TO customer, DROP COLUMN price")
-    world.sql("CREATE TABLE more (id INT PRIMARY KEY, t TIME(3), d DATETIME(6), b BIT(5), u BIGINT UNSIGNED)")
-    world.sql("INSERT INTO more VALUES (1, '-12:30:00.5', '2026-01-02 03:04:05.000006', b'101', 18446744073709551615)")
-    world.run()
-    assert equal(world, "orders")
-    assert equal(world, "keyless")
-    (more,) = world.there("more")
+    task.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
+    task.run()
+    assert equal(task, "orders")
+    assert equal(task, "keyless")
+    task.sql("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
+    task.sql("DELETE FROM orders WHERE id % 10 = 1")
+    task.sql("DELETE FROM keyless WHERE v = 'a' LIMIT 1")
+    task.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none', MODIFY n BIGINT")
+    task.sql("INSERT INTO orders (buyer, price, n, note) VALUES ('late', 1, 5000000000, 'x')")
+    task.sql("ALTER TABLE orders RENAME COLUMN buyer TO customer, DROP COLUMN price")
+    task.sql("CREATE TABLE more (id INT PRIMARY KEY, t TIME(3), d DATETIME(6), b BIT(5), u BIGINT UNSIGNED)")
+    task.sql("INSERT INTO more VALUES (1, '-12:30:00.5', '2026-01-02 03:04:05.000006', b'101', 18446744073709551615)")
+    task.run()
+    assert equal(task, "orders")
+    assert equal(task, "keyless")
+    (more,) = task.there("more")
     assert (more["t"], more["b"], int(more["u"])) == ("-12:30:00.500000", 5, 2**64 - 1)
-    report = world.verified()
+    report = task.verified()
     assert report["equal"], report
 
 
-def test_a_copy_without_spark_makes_few_snapshots(world: WarehouseTask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_without_spark_makes_few_snapshots(task: WarehouseTask, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy into a warehouse starts Spark only for more rows than a copy into a server."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    monkeypatch.setenv("JAVA_HOME", str(world.folder / "no-java"))
-    world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    world.sql("INSERT INTO t SELECT seq, seq FROM seq_1_to_150000")
-    world.run()
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
-    table = catalog.load_table((world.database, "t"))
+    monkeypatch.setenv("JAVA_HOME", str(task.folder / "no-java"))
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    task.sql("INSERT INTO t SELECT seq, seq FROM seq_1_to_150000")
+    task.run()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{task.folder}/warehouse/catalog.db")
+    table = catalog.load_table((task.database, "t"))
     catalog.engine.dispose()
     assert len(table.scan().to_arrow()) == 150_000
     assert len(table.metadata.snapshots) <= 16  # A slow machine reads fewer rows at once, but at least 10,000.
 
 
-def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: WarehouseTask) -> None:
+def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(task: WarehouseTask) -> None:
     """Each run has committed something before it is killed at any point of a later commit."""
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
-    world.sql("CREATE TABLE accounts (id INT PRIMARY KEY, v INT NOT NULL)")
-    world.sql("INSERT INTO accounts VALUES " + ", ".join(f"({number}, 0)" for number in range(500)))
+    task.sql("CREATE TABLE accounts (id INT PRIMARY KEY, v INT NOT NULL)")
+    task.sql("INSERT INTO accounts VALUES " + ", ".join(f"({number}, 0)" for number in range(500)))
     for attempt in range(3):
-        world.sql(f"REPLACE INTO accounts VALUES ({1000 + attempt}, {attempt})")
-        run = world.start()
+        task.sql(f"REPLACE INTO accounts VALUES ({1000 + attempt}, {attempt})")
+        run = task.start()
         until = time.monotonic() + SECONDS
-        while not world.has("accounts", 1000 + attempt):
-            assert run.poll() is None, (world.folder / "log").read_text()[-3000:]
+        while not task.has("accounts", 1000 + attempt):
+            assert run.poll() is None, (task.folder / "log").read_text()[-3000:]
             assert time.monotonic() < until
             time.sleep(0.1)
         until = time.monotonic() + chance.uniform(0.1, 1.5)
         while time.monotonic() < until:
-            world.sql(f"UPDATE accounts SET v = v + 1 WHERE id % 5 = {attempt}")
+            task.sql(f"UPDATE accounts SET v = v + 1 WHERE id % 5 = {attempt}")
         os.kill(run.pid, signal.SIGKILL)
         assert run.wait(30) == -signal.SIGKILL
-    world.run()
-    assert equal(world, "accounts")
-    assert world.verified()["equal"]
+    task.run()
+    assert equal(task, "accounts")
+    assert task.verified()["equal"]
 
 
-def test_a_lost_data_file_halts_and_a_new_copy_repairs_it(world: WarehouseTask) -> None:
+def test_a_lost_data_file_halts_and_a_new_copy_repairs_it(task: WarehouseTask) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
-    world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    world.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
-    world.run()
-    for lost in (world.folder / "warehouse").rglob("data/*.parquet"):
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    task.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+    task.run()
+    for lost in (task.folder / "warehouse").rglob("data/*.parquet"):
         lost.unlink()
-    world.sql("UPDATE t SET v = 3 WHERE id = 1")
-    assert world.start("--until-synced").wait(SECONDS) == 5
-    log = (world.folder / "log").read_text()
+    task.sql("UPDATE t SET v = 3 WHERE id = 1")
+    assert task.start("--until-synced").wait(SECONDS) == 5
+    log = (task.folder / "log").read_text()
     assert "target-damaged" in log
     assert str(lost) in log
-    done = world.pidts("status")
+    done = task.pidts("status")
     assert done.returncode == 5
     assert f"[target-damaged] a file of the warehouse is missing ({lost})" in done.stdout
     assert "do         Restore the file" in done.stdout
     assert "nothing is halted" not in done.stdout
-    found = json.loads(world.pidts("status", "--json").stdout)
+    found = json.loads(task.pidts("status", "--json").stdout)
     assert (found["ended"]["code"], found["needs_operator"]) == ("target-damaged", True)
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
-    catalog.drop_table((world.database, "t"))
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{task.folder}/warehouse/catalog.db")
+    catalog.drop_table((task.database, "t"))
     catalog.engine.dispose()
-    assert world.start("--until-synced", "--resync").wait(SECONDS) == 0, (world.folder / "log").read_text()[-3000:]
-    assert equal(world, "t")
-    done = world.pidts("status")
+    assert task.start("--until-synced", "--resync").wait(SECONDS) == 0, (task.folder / "log").read_text()[-3000:]
+    assert equal(task, "t")
+    done = task.pidts("status")
     assert (done.returncode, "the last run" in done.stdout) == (0, False)
 
 
-def test_only_a_run_makes_a_warehouse(world: WarehouseTask) -> None:
-    world.sql("CREATE TABLE t (id INT PRIMARY KEY)")
-    place = world.folder / "warehouse"
-    check = world.pidts("check")
+def test_only_a_run_makes_a_warehouse(task: WarehouseTask) -> None:
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    place = task.folder / "warehouse"
+    check = task.pidts("check")
     assert check.returncode == 0, check.stderr
     assert f"there is no warehouse at {place} yet" in check.stdout
     for command in ("status", "verify"):
-        done = world.pidts(command)
+        done = task.pidts(command)
         assert done.returncode == 5
         assert "no-warehouse" in done.stderr
     assert not place.exists()
-    world.run()
+    task.run()
     assert place.exists()
-    world.file.write_text(world.file.read_text().replace("warehouse: warehouse", "warehouse: password"))
-    check = world.pidts("check")
+    task.file.write_text(task.file.read_text().replace("warehouse: warehouse", "warehouse: password"))
+    check = task.pidts("check")
     assert check.returncode != 0
-    assert f"{world.folder}/password is not a directory" in check.stdout
+    assert f"{task.folder}/password is not a directory" in check.stdout

@@ -94,9 +94,9 @@ class ChangingShards:
 )
 def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, workers, crashes, is_minimal, seed):
     chance, target = random.Random(seed), new_target()
-    world = ChangingShards(chance, steps, keyed=keyed, is_minimal=is_minimal)
+    shards = ChangingShards(chance, steps, keyed=keyed, is_minimal=is_minimal)
     for _ in range(rows):
-        world.happen()
+        shards.happen()
     extract = Extract("t_(.*)", "shard") if keyed else None
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, extract),)))
     session = target.connect()
@@ -105,7 +105,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     ways = {**{table.name: CopyMode.ADD for table in SHARDS}, ALONE.name: CopyMode.NEW}
     task = Task(
-        world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
+        shards.server, target, ways, limits=limits, workers=workers, chance=chance, between=shards.step, rules=rules
     )
     for points in [*crashes, None, None]:
         target.store.hook = None
@@ -116,11 +116,11 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
         except CrashError:
             continue
     target.store.hook = None
-    while world.left:
-        world.step()
+    while shards.left:
+        shards.step()
     assert not task.run().copying
-    assert task.content(LANDS) == world.rows()
-    assert task.content(ALONE.name) == in_any_order(world.server.rows(ALONE.name))
+    assert task.content(LANDS) == shards.rows()
+    assert task.content(ALONE.name) == in_any_order(shards.server.rows(ALONE.name))
     target.forget()
 
 
@@ -142,25 +142,25 @@ def test_rows_that_a_shard_lacks_are_removed_and_those_of_others_stay(
     extra.
     """
     chance, target = random.Random(seed), new_target()
-    world = ChangingShards(chance, steps, keyed=True, is_minimal=is_minimal)
+    shards = ChangingShards(chance, steps, keyed=True, is_minimal=is_minimal)
     for _ in range(rows):
-        world.happen()
+        shards.happen()
     rules = Rules(routes=Routes((RouteRule("shop", "t_*", LANDS.schema, LANDS.name, Extract("t_(.*)", "shard")),)))
     session = target.connect()
     rules = replace(rules, keyed=keyed_targets(session, rules, SHARDS, {LANDS}))
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     ways = {table.name: CopyMode.OWN for table in SHARDS[:2]} | {SHARDS[2].name: CopyMode.ADD}
     task = Task(
-        world.server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, rules=rules
+        shards.server, target, ways, limits=limits, workers=workers, chance=chance, between=shards.step, rules=rules
     )
     session.begin()
     session.meta.notes.write("t", SourceTablesKey("s"), RULES, to_text(rules))
-    session.meta.structures.save("t", MergedTablesKey(), world.server.received, {LANDS: rules.target_table(SHARDS[0])})
+    session.meta.structures.save("t", MergedTablesKey(), shards.server.received, {LANDS: rules.target_table(SHARDS[0])})
     session.commit()
     session.close()
     stored = target.store.tables[LANDS]
     names = [column.name for column in stored.table.columns]
-    begun = [row for row in world.rows() if chance.random() < 0.8]
+    begun = [row for row in shards.rows() if chance.random() < 0.8]
     lost = [
         {name: number if name == "id" else "12"[number % 2] if name == "shard" else None for name in names}
         for number in range(200, 206)
@@ -178,12 +178,12 @@ def test_rows_that_a_shard_lacks_are_removed_and_those_of_others_stay(
         except CrashError:
             continue
     target.store.hook = None
-    while world.left:
-        world.step()
+    while shards.left:
+        shards.step()
     assert not task.run().copying
     gone = [row for row in task.content(LANDS) if row["shard"] in ("9", "3", "") and row["id"] >= 200]
     assert gone == in_any_order(left)
-    assert in_any_order([row for row in task.content(LANDS) if row not in gone]) == world.rows()
+    assert in_any_order([row for row in task.content(LANDS) if row not in gone]) == shards.rows()
     target.forget()
 
 

@@ -206,28 +206,28 @@ def test_the_target_ends_as_the_source(
     rows, steps, ddl, chunk, size, workers, crashes, is_long, defers, looks, zones, seed
 ):
     chance = random.Random(seed)
-    world = ChangingSource(chance, steps, ddl=False)
+    changing = ChangingSource(chance, steps, ddl=False)
     for _ in range(rows):
-        world.happen()
-    world.ddl = ddl
+        changing.happen()
+    changing.ddl = ddl
     target = new_target()
     ways = {ORDERS.name: CopyMode.NEW, PLAIN.name: CopyMode.NEW, BAG.name: CopyMode.NEW, FIXED.name: CopyMode.REPAIR}
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     limits = replace(limits, one_origin=bool(zones))
     task = Task(
-        world.server,
+        changing.server,
         target,
         ways,
         limits=limits,
         workers=workers,
         chance=chance,
-        between=world.step,
+        between=changing.step,
         is_long=is_long,
         defers=defers,
         origins=zones,
     )
     task.slow_ddl = chance.random() < 0.5
-    diverged(target, world.server, chance)
+    diverged(target, changing.server, chance)
     with pytest.MonkeyPatch.context() as patch:
         if is_long:  # As if each batch were large, and each transaction too large for one part.
             patch.setattr(settlement, "_ONE_PIECE_BYTES", -1)
@@ -237,7 +237,7 @@ def test_the_target_ends_as_the_source(
         joins = chance.randrange(len(crashes) + 2)
         for number, points in enumerate([*crashes, None, None]):
             if number >= joins and not task.has_joined:
-                late = [name for name in world.server.structures if name.name.startswith("late")]
+                late = [name for name in changing.server.structures if name.name.startswith("late")]
                 task.joining = dict.fromkeys(late, CopyMode.NEW)
             target.store.hook = None
             if points is not None:
@@ -247,14 +247,14 @@ def test_the_target_ends_as_the_source(
             except CrashError:
                 continue
     target.store.hook = None
-    while world.left:
-        world.step()
+    while changing.left:
+        changing.step()
     state = task.run()
     assert not state.copying
     assert not state.held
-    for name, table in world.server.structures.items():
+    for name, table in changing.server.structures.items():
         assert table.arrow.names == target.store.tables[name].table.arrow.names
-        assert task.content(name) == in_any_order(world.server.rows(name)), f"{name} differs"
+        assert task.content(name) == in_any_order(changing.server.rows(name)), f"{name} differs"
     target.forget()
 
 

@@ -103,11 +103,11 @@ class Moving(ChangingSource):
 )
 def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, crashes, is_long, zones, seed):
     chance = random.Random(seed)
-    world = Moving(chance, steps)
-    server = world.server
+    changing = Moving(chance, steps)
+    server = changing.server
     for _ in range(rows):
-        world.happen()
-    world.ddl = ddl
+        changing.happen()
+    changing.ddl = ddl
     target = new_target()
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     limits = replace(limits, one_origin=bool(zones))
@@ -119,7 +119,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
         limits=limits,
         workers=workers,
         chance=chance,
-        between=world.step,
+        between=changing.step,
         is_long=is_long,
         origins=zones,
     )
@@ -136,8 +136,8 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
                 with suppress(CrashError):
                     task.run()
             target.store.hook = None
-            while world.left:
-                world.step()
+            while changing.left:
+                changing.step()
             state = task.run()
         except Halted as error:
             # When the table's copy is done, nothing sends the row to the worker of its new key.

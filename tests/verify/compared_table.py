@@ -83,29 +83,29 @@ def _in(span: KeySpan, key: Any) -> bool:
 
 
 class Source:
-    """The world's source as the only member of the target's table."""
+    """The source of a compared table as the only member of the target's table."""
 
-    def __init__(self, world: ComparedTable, label: str = "one") -> None:
-        self.world, self.label, self.catch_up = world, label, self
+    def __init__(self, compared: ComparedTable, label: str = "one") -> None:
+        self.compared, self.label, self.catch_up = compared, label, self
 
     @property
     def name(self) -> TableName:
-        return self.world.table.name
+        return self.compared.table.name
 
     @property
     def extracted(self) -> dict[str, str]:
-        return self.world.extracted
+        return self.compared.extracted
 
     def size(self) -> EstimatedSize:
-        return EstimatedSize(len(self.world.source), 16)
+        return EstimatedSize(len(self.compared.source), 16)
 
     def highest(self) -> Key | None:
-        return [max(self.world.source)] if self.world.source else None
+        return [max(self.compared.source)] if self.compared.source else None
 
     def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         after = span.after
         while True:
-            keys = sorted(key for key in self.world.source if _in(KeySpan(after, span.upto), key))
+            keys = sorted(key for key in self.compared.source if _in(KeySpan(after, span.upto), key))
             if len(keys) <= rows:
                 yield KeySpan(after, span.upto)
                 return
@@ -113,78 +113,78 @@ class Source:
             after = [keys[rows - 1]]
 
     def sum(self, span: KeySpan) -> Sum | None:
-        self.world.asked("source.sum")
-        return _sum(self.world.source, span)
+        self.compared.asked("source.sum")
+        return _sum(self.compared.source, span)
 
     def rows(self, span: KeySpan) -> pa.Table:
-        self.world.asked("source.rows")
-        return self.world.handed([row for key, row in self.world.source.items() if _in(span, key)])
+        self.compared.asked("source.rows")
+        return self.compared.handed([row for key, row in self.compared.source.items() if _in(span, key)])
 
     def find(self, keys: pa.Table) -> pa.Table:
-        self.world.asked("source.find")
-        return self.world.handed(_found(self.world.source, keys))
+        self.compared.asked("source.find")
+        return self.compared.handed(_found(self.compared.source, keys))
 
     def count(self) -> int:
-        return len(self.world.source)
+        return len(self.compared.source)
 
     def all(self) -> Iterator[pa.Table]:
-        self.world.asked("source.all")
-        yield arrow(self.world.table, list(self.world.source.values()))
+        self.compared.asked("source.all")
+        yield arrow(self.compared.table, list(self.compared.source.values()))
 
     def settled(self) -> Lsn:
-        return Lsn(0, 1, len(self.world.log))
+        return Lsn(0, 1, len(self.compared.log))
 
     def place(self) -> Lsn:
-        self.world.asked("place")
-        return Lsn(0, 1, len(self.world.log))
+        self.compared.asked("place")
+        return Lsn(0, 1, len(self.compared.log))
 
     def behind(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
-        self.world.asked("reached")
-        if self.world.runs and not self.world.waits:
-            self.world.apply(lsn.offset)
-        return None if self.world.applied >= lsn.offset else NotCaughtUp(self.world.waits)
+        self.compared.asked("reached")
+        if self.compared.runs and not self.compared.waits:
+            self.compared.apply(lsn.offset)
+        return None if self.compared.applied >= lsn.offset else NotCaughtUp(self.compared.waits)
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        return self.world.knows_log and after == upto
+        return self.compared.knows_log and after == upto
 
 
-def merged(*worlds: ComparedTable) -> tuple[MergedSource, MergedCatchUp]:
+def merged(*compared_tables: ComparedTable) -> tuple[MergedSource, MergedCatchUp]:
     """Makes the tables members of one group; they share a target."""
-    table = worlds[0].table
-    members = tuple(Source(world, f"s{number}") for number, world in enumerate(worlds))
+    table = compared_tables[0].table
+    members = tuple(Source(compared, f"s{number}") for number, compared in enumerate(compared_tables))
     group = MergedTable(table, table, members)
     source = MergedSource(lambda: {table.name: group}, lambda _: frozenset(one.label for one in members))
     return source, MergedCatchUp(lambda: source.groups)
 
 
 class Target:
-    def __init__(self, world: ComparedTable) -> None:
-        self.world = world
+    def __init__(self, compared: ComparedTable) -> None:
+        self.compared = compared
 
     @property
     def has_sums(self) -> bool:
-        return self.world.sums
+        return self.compared.sums
 
     def order(self, table: Table) -> Order:
-        return self.world.order
+        return self.compared.order
 
     def misfits(self, table: Table) -> list[str] | None:
         return []
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        self.world.questions.append("target.sum")  # The source's question, on another thread, makes time pass.
-        return _sum(dict(self.world.target), span) if self.world.sums else None
+        self.compared.questions.append("target.sum")  # The source's question, on another thread, makes time pass.
+        return _sum(dict(self.compared.target), span) if self.compared.sums else None
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        self.world.asked("target.find")
-        return self.world.handed(_found(self.world.target, keys))
+        self.compared.asked("target.find")
+        return self.compared.handed(_found(self.compared.target, keys))
 
     def locked(self, table: Table, keys: pa.Table) -> list[int]:
-        return [place for place, key in enumerate(keys.column(0).to_pylist()) if key in self.world.locked]
+        return [place for place, key in enumerate(keys.column(0).to_pylist()) if key in self.compared.locked]
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        self.world.asked("target.keys")
-        backwards, target = self.world.order is Order.OTHER, dict(self.world.target)
+        self.compared.asked("target.keys")
+        backwards, target = self.compared.order is Order.OTHER, dict(self.compared.target)
         keys = sorted(target, reverse=backwards)
         if after is not None:
             keys = [key for key in keys if (key < after[0] if backwards else key > after[0])]
@@ -192,8 +192,8 @@ class Target:
         return found, [keys[:rows][-1]] if keys else None
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        self.world.asked("target.all")
-        yield arrow(table, list(self.world.target.values()))
+        self.compared.asked("target.all")
+        yield arrow(table, list(self.compared.target.values()))
 
 
 def _found(rows: Mapping[Any, Row], keys: pa.Table) -> list[Row]:
@@ -213,15 +213,15 @@ class Traffic:
         self._dice, self._keys, self._lag, self._writes = random.Random(seed), keys, lag, writes
         self.wrong: set[int] = set()
 
-    def __call__(self, world: ComparedTable) -> None:
+    def __call__(self, compared: ComparedTable) -> None:
         for _ in range(self._dice.randrange(self._writes)):
             key = self._dice.choice(self._keys)
             # Only two values: rows often get a former value again.
-            world.write(key, None if self._dice.random() < 0.3 else (key, self._dice.randrange(2)))
-        behind = len(world.log) - world.applied
-        world.apply(world.applied + self._dice.randrange(max(behind - self._lag, 0) + 2))
+            compared.write(key, None if self._dice.random() < 0.3 else (key, self._dice.randrange(2)))
+        behind = len(compared.log) - compared.applied
+        compared.apply(compared.applied + self._dice.randrange(max(behind - self._lag, 0) + 2))
 
-    def plant(self, world: ComparedTable, key: int, row: Row | None) -> None:
-        world.on_apply = self.wrong.discard
+    def plant(self, compared: ComparedTable, key: int, row: Row | None) -> None:
+        compared.on_apply = self.wrong.discard
         self.wrong.add(key)
-        _put(world.target, key, row)
+        _put(compared.target, key, row)

@@ -61,21 +61,21 @@ def table(*types: ColumnType, key: int = 1) -> Table:
     return Table(TableName("d", "t"), columns, keys)
 
 
-def world(source: list[Row], target: list[Row], *types: ColumnType, **more: Any) -> ComparedTable:
+def compared(source: list[Row], target: list[Row], *types: ColumnType, **more: Any) -> ComparedTable:
     kinds = types or (INT, INT)
     return ComparedTable(table(*kinds), {row[0]: row for row in source}, {row[0]: row for row in target}, **more)
 
 
-def run(world: ComparedTable, **options: Any) -> Report:
-    source, catch_up = merged(world)
-    return compare(source, Target(world), catch_up, **options)
+def run(compared: ComparedTable, **options: Any) -> Report:
+    source, catch_up = merged(compared)
+    return compare(source, Target(compared), catch_up, **options)
 
 
 class Elsewhere:
     """Compares each span like another process, which has no information about the other spans."""
 
-    def __init__(self, world: ComparedTable) -> None:
-        self._world, self.spans = world, 0
+    def __init__(self, compared: ComparedTable) -> None:
+        self._world, self.spans = compared, 0
 
     def __call__(self, table: TableName, signature: str, look: Callable[[], None]) -> CompareSpans:
         source, _ = merged(self._world)
@@ -104,7 +104,7 @@ PLACES = [(order, sums) for order in Order for sums in (True, False)]
 def test_missing_extra_and_different_rows_are_named_whatever_the_target_can_show(order: Order, *, sums: bool) -> None:
     rows: list[Row] = [(n, n) for n in range(10, 610)]
     target = [(n, n + (n == 410)) for n, _ in rows if n != 77]
-    found = run(world(rows, [(3, 3), *target, (900, 1)], order=order, sums=sums))
+    found = run(compared(rows, [(3, 3), *target, (900, 1)], order=order, sums=sums))
     (numbers,) = found.tables
     assert (numbers.rows, numbers.missing, numbers.extra, numbers.different) == (600, 1, 2, 1)
     assert names(found) == {
@@ -121,13 +121,13 @@ def test_other_processes_find_the_same_in_the_same_order(order: Order, monkeypat
     monkeypatch.setattr(sys.modules["pidts.verify.compare"], "_MANY_ROWS", 600)
     rows: list[Row] = [(n, n) for n in range(10, 610)]
     target = [(3, 3), *((n, n + (n == 410)) for n, _ in rows if n not in {77, 500}), (501, 1), (900, 1)]
-    found = run(world(rows, target, order=order, sums=False))
-    other = world(rows, target, order=order, sums=False)
+    found = run(compared(rows, target, order=order, sums=False))
+    other = compared(rows, target, order=order, sums=False)
     elsewhere = Elsewhere(other)
     assert run(other, elsewhere=elsewhere) == found
     assert elsewhere.spans == 6
     # With few rows, or if the target computes sums, this process compares.
-    for of_this_process in (world(rows[1:], target, sums=False), world(rows, target)):
+    for of_this_process in (compared(rows[1:], target, sums=False), compared(rows, target)):
         unused = Elsewhere(of_this_process)
         run(of_this_process, elsewhere=unused)
         assert unused.spans == 0
@@ -137,43 +137,43 @@ def test_other_processes_find_the_same_in_the_same_order(order: Order, monkeypat
 def test_locked_rows_that_are_not_equal_are_counted_apart(*, runs: bool) -> None:
     rows: list[Row] = [(n, n) for n in range(10)]
     target: list[Row] = [(0, 0), (1, 7), *rows[3:5], (5, 7), *rows[6:], (11, 1), (12, 1)]
-    found = run(world(rows, target, locked={0, 1, 2, 11}, runs=runs, knows_log=True))
+    found = run(compared(rows, target, locked={0, 1, 2, 11}, runs=runs, knows_log=True))
     (numbers,) = found.tables
     assert (numbers.missing, numbers.extra, numbers.different, numbers.locked) == (0, 1, 1, 3)
     assert {"d.t (a=1): locked in b", "d.t (a=2): locked", "d.t (a=11): locked"} < names(found)
-    found = run(world(rows, [(0, 1), *rows[1:]], locked={0}))
+    found = run(compared(rows, [(0, 1), *rows[1:]], locked={0}))
     assert not found.equal
     assert found.waits
 
 
 def test_a_row_after_the_last_one_of_the_source_is_counted_once() -> None:
     rows: list[Row] = [(n, n) for n in range(15)]
-    assert run(world(rows, [*rows, (900, 1)], sums=False)).tables[0].extra == 1
+    assert run(compared(rows, [*rows, (900, 1)], sums=False)).tables[0].extra == 1
 
 
 @pytest.mark.parametrize("order", Order)
 def test_two_empty_sides_are_equal_and_an_empty_source_shows_all_extra_rows(order: Order) -> None:
-    assert run(world([], [], order=order)).equal
-    assert run(world([], [(1, 1), (2, 2)], order=order)).tables[0].extra == 2
+    assert run(compared([], [], order=order)).equal
+    assert run(compared([], [(1, 1), (2, 2)], order=order)).tables[0].extra == 2
 
 
 def test_equal_sums_are_enough_and_no_row_is_read() -> None:
     rows: list[Row] = [(n, n) for n in range(500)]
-    quiet = world(rows, rows)
+    quiet = compared(rows, rows)
     assert run(quiet).equal
     assert quiet.largest == 0
 
 
 def test_only_the_rows_of_unequal_sums_are_read_and_few_at_a_time() -> None:
     rows: list[Row] = [(n, n) for n in range(500)]
-    quiet = world(rows, [row for row in rows if row[0] != 300])
+    quiet = compared(rows, [row for row in rows if row[0] != 300])
     assert run(quiet).tables[0].missing == 1
     assert quiet.questions.count("source.rows") == 1
     assert quiet.largest <= 10
 
 
 def test_examples_are_capped_and_numbers_are_not() -> None:
-    found = run(world([(n, 0) for n in range(50)], [(n, 1) for n in range(25, 60)]), examples=7)
+    found = run(compared([(n, 0) for n in range(50)], [(n, 1) for n in range(25, 60)]), examples=7)
     (numbers,) = found.tables
     assert (numbers.missing, numbers.different, numbers.extra, len(found.examples)) == (25, 25, 10, 7)
 
@@ -185,7 +185,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_rows_toggle(
 ) -> None:
     rows: list[Row] = [(n, 0) for n in range(400)]
     traffic = Traffic(seed, range(0, 400, 3))
-    busy = world(rows, rows, tick=traffic, order=order, knows_log=knows_log)
+    busy = compared(rows, rows, tick=traffic, order=order, knows_log=knows_log)
     planted = {1: None, 100: (100, 7), 250: (250, 7), 3: (3, 9), 33: None, 500: (500, 1)}
     for key, row in planted.items():
         traffic.plant(busy, key, row)
@@ -200,12 +200,12 @@ def test_no_false_difference_and_no_loss_overlooked_while_rows_toggle(
 def test_rows_that_become_what_they_were_again_and_again_are_no_difference(*, knows_log: bool) -> None:
     for seed in range(15):
         rows: list[Row] = [(n, 0) for n in range(6)]
-        busy = world(rows, rows, tick=Traffic(seed, range(6), lag=4, writes=5), knows_log=knows_log)
+        busy = compared(rows, rows, tick=Traffic(seed, range(6), lag=4, writes=5), knows_log=knows_log)
         assert {example.kind for example in run(busy).examples} <= {DifferenceKind.UNSETTLED}
 
 
 def test_a_comparison_waits_for_pending_changes() -> None:
-    late = world([(1, 1)], [(1, 1)])
+    late = compared([(1, 1)], [(1, 1)])
     late.write(2, (2, 2))
     late.write(1, (1, 5))
     assert run(late).equal
@@ -213,7 +213,7 @@ def test_a_comparison_waits_for_pending_changes() -> None:
 
 
 def test_a_target_that_does_not_move_leaves_rows_unsettled() -> None:
-    late = world([(1, 1), (3, 3)], [(1, 1), (3, 3)], runs=False)
+    late = compared([(1, 1), (3, 3)], [(1, 1), (3, 3)], runs=False)
     late.write(2, (2, 2))
     found = run(late)
     assert (found.equal, found.tables[0].unsettled) == (False, 1)
@@ -224,7 +224,7 @@ def test_no_row_of_a_halted_table_that_is_not_equal_is_reported_as_no_difference
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Row 2 waits for its change. No change of row 3 is pending: another program has changed the row."""
-    halted = world([(1, 1), (3, 3)], [(1, 1), (3, 4)], waits="d.t waits at bin.000001:4: [row-diverged] it differs")
+    halted = compared([(1, 1), (3, 3)], [(1, 1), (3, 4)], waits="d.t waits at bin.000001:4: [row-diverged] it differs")
     halted.write(2, (2, 2))
     found = run(halted)
     assert (found.tables[0].waiting, found.differences) == (2, 0)
@@ -243,21 +243,21 @@ def test_no_row_of_a_halted_table_that_is_not_equal_is_reported_as_no_difference
     [([(1, 1), (2, 2)], "equal, 2 rows"), ([(1, 1)], "1 difference, 1 row"), ([], "2 differences, 0 rows")],
 )
 def test_the_last_line_counts(source: list[Row], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    show_report("task", run(world(source, [(1, 1), (2, 2)])), as_json=False)
+    show_report("task", run(compared(source, [(1, 1), (2, 2)])), as_json=False)
     assert capsys.readouterr().out.splitlines()[-1] == f"task: {said} of 1 table compared"
 
 
 def test_equal_rows_need_no_running_task() -> None:
-    late = world([(1, 1)], [(1, 1)], runs=False)
+    late = compared([(1, 1)], [(1, 1)], runs=False)
     late.write(9, None)
     assert run(late).equal
 
 
 def test_a_row_that_changes_all_the_time_is_unsettled_and_named() -> None:
-    def tick(world: ComparedTable) -> None:
-        world.write(1, (1, len(world.log)))
+    def tick(compared: ComparedTable) -> None:
+        compared.write(1, (1, len(compared.log)))
 
-    restless = world([(1, -1), (2, 0)], [(1, -2), (2, 0)], tick=tick)
+    restless = compared([(1, -1), (2, 0)], [(1, -2), (2, 0)], tick=tick)
     found = run(restless)
     assert (found.tables[0].unsettled, found.tables[0].differences) == (1, 1)
 
@@ -275,11 +275,11 @@ class Broken:
         self.saves += 1
         self.stop.set()
 
-    def run(self, world: ComparedTable) -> Report:
+    def run(self, compared: ComparedTable) -> Report:
         while True:
             self.stop.clear()
             try:
-                return run(world, memory=self.memory, callbacks=Callbacks(save=self.save, stop=self.stop))
+                return run(compared, memory=self.memory, callbacks=Callbacks(save=self.save, stop=self.stop))
             except ComparisonInterrupted:
                 continue
 
@@ -291,7 +291,7 @@ def test_a_comparison_that_is_interrupted_continues_and_finds_the_same(
     monkeypatch.setattr(sys.modules["pidts.verify.compare"], "_SAVE_SECONDS", -1.0)
     rows: list[Row] = [(n, n) for n in range(700)]
     target = [(n, n + (n % 200 == 5)) for n, _ in rows if n % 300 != 77]
-    quiet = world(rows, [*target, (-1, 0), (999, 0)], order=order)
+    quiet = compared(rows, [*target, (-1, 0), (999, 0)], order=order)
     broken = Broken()
     found, whole = broken.run(quiet), run(quiet)
     assert broken.saves > 3
@@ -304,7 +304,7 @@ def test_a_comparison_that_is_interrupted_continues_and_finds_the_same(
 def test_rows_that_were_read_on_the_source_are_not_looked_up_there_again(*, sums: bool) -> None:
     rows: list[Row] = [(n, n) for n in range(300)]
     target = [(n, n + (n == 40)) for n, _ in rows]
-    there = world(rows, target, sums=sums)
+    there = compared(rows, target, sums=sums)
     run(there)
     # Two for the row that differs: in one round, the source's row is read before and after the target's row.
     assert there.questions.count("source.find") == 2
@@ -342,13 +342,13 @@ def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_fou
     bag = table(INT, INT, key=0)
     rows = {n: (n, 0) for n in range(5)}
 
-    def meanwhile(world: ComparedTable) -> None:
-        reading = world.questions.count("target.all")
-        if reading in {1, 2} and world.questions[-1] == "target.all":
-            world.write(8 + reading, (9, 0))  # The source was read before, and the target is read now.
-            world.apply(reading)
-        if world.questions.count("source.all") == 3:
-            world.target.pop(3, None)
+    def meanwhile(compared: ComparedTable) -> None:
+        reading = compared.questions.count("target.all")
+        if reading in {1, 2} and compared.questions[-1] == "target.all":
+            compared.write(8 + reading, (9, 0))  # The source was read before, and the target is read now.
+            compared.apply(reading)
+        if compared.questions.count("source.all") == 3:
+            compared.target.pop(3, None)
 
     found = run(ComparedTable(bag, dict(rows), dict(rows), tick=meanwhile, sums=False))
     assert (found.tables[0].missing, found.tables[0].extra, found.equal) == (1, 0, False)

@@ -43,8 +43,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"pidts.verify.settle.{name}", 0.0)
 
 
-def worlds(sources: Sequence[Rows], target: Rows, kind: ColumnType = INT, **more: Any) -> list[ComparedTable]:
-    """Returns a world for each source, all with one target. The first world's settings are those of the target."""
+def compared_tables(sources: Sequence[Rows], target: Rows, kind: ColumnType = INT, **more: Any) -> list[ComparedTable]:
+    """Returns a table for each source, all with one target. The settings of the first table are those of the target."""
     return [ComparedTable(table(kind, INT), dict(rows), target, **more) for rows in sources]
 
 
@@ -74,11 +74,11 @@ def test_every_kind_of_difference_is_named_with_the_table_it_is_of(
 ) -> None:
     sources = spread(kind, 600, interleaved=interleaved)
     target = {at: row for rows in sources for at, row in rows.items()}
-    assert run(worlds(sources, dict(target), kind, order=order, sums=sums)).equal
+    assert run(compared_tables(sources, dict(target), kind, order=order, sums=sums)).equal
     del target[key(kind, 77)]
     target[key(kind, 410)] = (key(kind, 410), -1)
     target |= {key(kind, n): (key(kind, n), n) for n in (900, 901)}
-    found = run(worlds(sources, target, kind, order=order, sums=sums))
+    found = run(compared_tables(sources, target, kind, order=order, sums=sums))
     (numbers,) = found.tables
     assert (numbers.rows, numbers.missing, numbers.extra, numbers.different) == (600, 1, 2, 1)
     owner = {at: f"s{number}" for number, rows in enumerate(sources) for at in rows}
@@ -94,11 +94,11 @@ def test_every_kind_of_difference_is_named_with_the_table_it_is_of(
 def test_equal_sums_are_enough_and_few_rows_are_read_at_a_time() -> None:
     sources = spread(INT, 900, interleaved=True)
     target = {at: row for rows in sources for at, row in rows.items()}
-    quiet = worlds(sources, target)
+    quiet = compared_tables(sources, target)
     assert run(quiet).equal
     assert all(one.largest == 0 for one in quiet)
     del target[500]
-    wrong = worlds(sources, target)
+    wrong = compared_tables(sources, target)
     assert run(wrong).tables[0].missing == 1
     # The keys of all members' rows are looked up on the target.
     assert sum(one.largest for one in wrong[1:]) <= 4 * 12
@@ -108,7 +108,7 @@ def test_equal_sums_are_enough_and_few_rows_are_read_at_a_time() -> None:
 
 def test_a_key_that_two_tables_have_is_no_row_of_either() -> None:
     sources: list[Rows] = [{1: (1, 1), 2: (2, 2)}, {2: (2, 5), 3: (3, 3)}]
-    found = run(worlds(sources, {1: (1, 1), 2: (2, 5), 3: (3, 3)}))
+    found = run(compared_tables(sources, {1: (1, 1), 2: (2, 5), 3: (3, 3)}))
     assert names(found) == {"d.t (a=2): different in b; it is in s0 and in s1"}
 
 
@@ -120,7 +120,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_all_are_written_to(
     rows = [{key(kind, n): (key(kind, n), 0) for n in range(start, 300, 3)} for start in range(3)]
     target = {at: row for each in rows for at, row in each.items()}
     traffics = [Traffic(3 * seed + n, list(each)[::4]) for n, each in enumerate(rows)]  # type: ignore[arg-type]
-    members = worlds(rows, target, kind, order=order)
+    members = compared_tables(rows, target, kind, order=order)
 
     def tick(_: ComparedTable) -> None:
         for traffic, member in zip(traffics, members, strict=True):
@@ -145,7 +145,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_all_are_written_to(
 def test_waiting_rows_are_distinguished_from_lost_rows(kind: ColumnType, order: Order) -> None:
     rows = [{key(kind, n): (key(kind, n), 0) for n in range(start, 60, 3)} for start in range(3)]
     target = {at: row for each in rows for at, row in each.items()}
-    members = worlds(rows, target, kind, order=order)
+    members = compared_tables(rows, target, kind, order=order)
     held, other = members[1], members[0]
     held.waits = "t_1 waits"
     held.write(key(kind, 1), (key(kind, 1), 5))
@@ -173,7 +173,7 @@ def test_waiting_rows_are_distinguished_from_lost_rows(kind: ColumnType, order: 
 
 def test_rows_for_which_nothing_is_pending_are_different_whatever_waits() -> None:
     rows: list[Rows] = [{1: (1, 1)}, {2: (2, 2)}]
-    members = worlds(rows, {1: (1, 1)})
+    members = compared_tables(rows, {1: (1, 1)})
     members[1].waits = "t_1 waits"
     assert names(run(members)) == {"d.t (a=2): missing; it is in s1"}
 
@@ -188,7 +188,7 @@ def test_a_comparison_that_is_interrupted_continues_and_finds_the_same(
     for n in (3, 77, 333):
         del target[key(kind, n)]
     target[key(kind, 999)] = (key(kind, 999), 0)
-    members = worlds(sources, target, kind, order=order, sums=sums)
+    members = compared_tables(sources, target, kind, order=order, sums=sums)
     broken, found = Broken(), None
     while found is None:
         broken.stop.clear()
@@ -204,7 +204,7 @@ def test_a_comparison_that_is_interrupted_continues_and_finds_the_same(
 
 def test_a_table_that_comes_to_the_others_meanwhile_is_compared_with_them() -> None:
     rows: list[Rows] = [{1: (1, 1)}, {2: (2, 2)}, {3: (3, 3)}]
-    members = worlds(rows, {1: (1, 1), 2: (2, 2), 3: (3, 3)})
+    members = compared_tables(rows, {1: (1, 1), 2: (2, 2), 3: (3, 3)})
     begun, _ = merged(*members[:2])
     later, _ = merged(*members)
     readings = iter([begun._read(), later._read()])

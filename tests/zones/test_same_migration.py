@@ -36,15 +36,15 @@ class Zone:
             session.meta.prepare()
         self.sql = lambda text_: run_sql(server, text_, database=database)
         made: Table = table(TableName(database, "t"), {"id": INT, "v": INT, "w": text()}, unique=["v"])
-        self.world = AlteredTarget(self.target, f"t{database}", made.name, made)
+        self.altered = AlteredTarget(self.target, f"t{database}", made.name, made)
         self.sql("INSERT INTO t VALUES (1, 1, 'one'), (2, NULL, NULL)")
 
     def ddl(self, statement: str, through: Any = None, *, between_zones: bool = True) -> Outcome:
         """Runs a statement as a task that has read it in another zone's log does."""
-        world = self.world
-        change = schema_change(statement, world.known, world.name)
+        altered = self.altered
+        change = schema_change(statement, altered.known, altered.name)
         change = replace(change, between_zones=between_zones)
-        outcome = runner(through or self.target, world.task, world.epoch).run(change, lsn(world.place))
+        outcome = runner(through or self.target, altered.task, altered.epoch).run(change, lsn(altered.place))
         assert isinstance(outcome, Outcome)
         return outcome
 
@@ -89,7 +89,7 @@ def test_a_migration_that_the_zone_has_made_itself_is_done(zone: Zone, statement
     before = zone.structures()
     assert zone.ddl(statement) is Outcome.APPLIED
     assert zone.structures() == before
-    assert runner(zone.target, zone.world.task, zone.world.epoch).is_done(lsn(zone.world.place))
+    assert runner(zone.target, zone.altered.task, zone.altered.epoch).is_done(lsn(zone.altered.place))
 
 
 @pytest.mark.parametrize("statement", MADE[:1] + MADE[3:5] + MADE[7:8] + MADE[12:13])
@@ -155,8 +155,8 @@ def test_a_column_that_is_created_anew_is_not_taken_for_made(zone: Zone) -> None
 
 def test_tables_with_equal_structures_are_exchanged_with_a_warning(zone: Zone) -> None:
     zone.sql("CREATE TABLE other LIKE t")
-    other = TableName(zone.world.name.schema, "other")
-    zone.world.known[other] = zone.world.known[zone.world.name].renamed(other)
+    other = TableName(zone.altered.name.schema, "other")
+    zone.altered.known[other] = zone.altered.known[zone.altered.name].renamed(other)
     with capture_logs() as logs:
         zone.ddl("RENAME TABLE t TO x, other TO t, x TO other")
     assert zone.sql("SELECT COUNT(*) FROM other") == [(2,)]

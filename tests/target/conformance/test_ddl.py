@@ -102,13 +102,13 @@ class AlteredTarget:
 
 
 @pytest.fixture
-def world(target: Target, task: str, name: TableName) -> AlteredTarget:
+def altered(target: Target, task: str, name: TableName) -> AlteredTarget:
     return AlteredTarget(target, task, name, table(name, {"id": INT, "v": INT, "w": text()}))
 
 
-def test_columns_come_change_and_go(world: AlteredTarget) -> None:
-    name = world.name
-    world.write(world.known[name], (1, 10, "a"), (2, 20, None))
+def test_columns_come_change_and_go(altered: AlteredTarget) -> None:
+    name = altered.name
+    altered.write(altered.known[name], (1, 10, "a"), (2, 20, None))
     for sql in (
         "ALTER TABLE {t} ADD COLUMN a INT NOT NULL DEFAULT 7 AFTER id, ADD COLUMN b VARCHAR(20) NOT NULL COMMENT 'it''s'",
         "ALTER TABLE {t} MODIFY v BIGINT UNSIGNED NULL, DROP COLUMN w",
@@ -118,60 +118,60 @@ def test_columns_come_change_and_go(world: AlteredTarget) -> None:
         "ALTER TABLE {t} ADD COLUMN d DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP, ADD UNIQUE KEY ua (amount), ADD KEY kb (b, a)",
         "ALTER TABLE {t} DROP KEY ua, DROP KEY kb, COMMENT = 'new'",
     ):
-        assert world.ddl(sql.format(t=f"`{name.name}`")) is Outcome.APPLIED
-        world.check()
-    rows = world.rows()
+        assert altered.ddl(sql.format(t=f"`{name.name}`")) is Outcome.APPLIED
+        altered.check()
+    rows = altered.rows()
     for row in rows:
         row["amount"], row["d"] = str(row["amount"]), str(row["d"])
     fixed = {"a": 7, "b": "", "e": "x", "s": "p,q", "d": "2023-11-14 22:13:20"}
-    if not isinstance(world.target, ValuesTarget):
+    if not isinstance(altered.target, ValuesTarget):
         assert rows == [{"id": 1, "amount": "10.00", **fixed}, {"id": 2, "amount": "20.00", **fixed}]
-    world.write(
-        world.known[name],
+    altered.write(
+        altered.known[name],
         *[tuple({**row, "id": 3, "amount": None, "e": "z", "d": 0}.values()) for row in rows[:1]],
     )
 
 
-def test_names_may_be_swapped(world: AlteredTarget) -> None:
-    t = world.name.name
-    world.write(world.known[world.name], (1, 10, "a"))
-    world.ddl(f"ALTER TABLE `{t}` CHANGE v w INT NULL, CHANGE w v VARCHAR(40) NULL")
-    world.check()
-    row = world.rows()[0]
+def test_names_may_be_swapped(altered: AlteredTarget) -> None:
+    t = altered.name.name
+    altered.write(altered.known[altered.name], (1, 10, "a"))
+    altered.ddl(f"ALTER TABLE `{t}` CHANGE v w INT NULL, CHANGE w v VARCHAR(40) NULL")
+    altered.check()
+    row = altered.rows()[0]
     assert (row["v"], row["w"]) == ("a", 10)
 
 
-def test_tables_are_created_renamed_emptied_and_dropped(world: AlteredTarget) -> None:
-    t = world.name.name
-    one, two = TableName(world.name.schema, t + "_1"), TableName(world.name.schema, t + "_2")
-    world.ddl(
+def test_tables_are_created_renamed_emptied_and_dropped(altered: AlteredTarget) -> None:
+    t = altered.name.name
+    one, two = TableName(altered.name.schema, t + "_1"), TableName(altered.name.schema, t + "_2")
+    altered.ddl(
         f"CREATE TABLE `{one.name}` (id INT AUTO_INCREMENT PRIMARY KEY, u VARCHAR(20) UNIQUE, t TEXT, KEY (u, id), "
         "j JSON, dt DATE NOT NULL, ts TIMESTAMP NULL) COMMENT='a ''table'''"
     )
-    world.check()
-    world.ddl(f"CREATE TABLE `{two.name}` LIKE `{world.name.name}`")
-    world.write(world.known[two], (5, 5, "five"))
-    world.ddl(f"RENAME TABLE `{one.name}` TO `{t}_3`, `{two.name}` TO `{one.name}`")
-    world.check()
-    assert [row["id"] for row in world.rows(one)] == [5]
-    world.ddl(f"TRUNCATE TABLE `{one.name}`")
-    assert world.rows(one) == []
-    world.ddl(f"DROP TABLE `{one.name}`, `{t}_3`")
-    session = world.target.connect()
+    altered.check()
+    altered.ddl(f"CREATE TABLE `{two.name}` LIKE `{altered.name.name}`")
+    altered.write(altered.known[two], (5, 5, "five"))
+    altered.ddl(f"RENAME TABLE `{one.name}` TO `{t}_3`, `{two.name}` TO `{one.name}`")
+    altered.check()
+    assert [row["id"] for row in altered.rows(one)] == [5]
+    altered.ddl(f"TRUNCATE TABLE `{one.name}`")
+    assert altered.rows(one) == []
+    altered.ddl(f"DROP TABLE `{one.name}`, `{t}_3`")
+    session = altered.target.connect()
     assert session.schema.structure(one) is None
     session.close()
-    world.check()
+    altered.check()
 
 
-def test_primary_keys_change(world: AlteredTarget) -> None:
-    t = world.name.name
-    world.write(world.known[world.name], (1, 10, "a"), (2, 20, "b"))
-    world.ddl(f"ALTER TABLE `{t}` MODIFY v INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)")
-    world.check()
-    world.ddl(f"ALTER TABLE `{t}` CHANGE id number INT NOT NULL")
-    world.check()
-    world.write(world.known[world.name], (1, 10, "c"), (1, 11, "d"))
-    assert len(world.rows()) == 3
+def test_primary_keys_change(altered: AlteredTarget) -> None:
+    t = altered.name.name
+    altered.write(altered.known[altered.name], (1, 10, "a"), (2, 20, "b"))
+    altered.ddl(f"ALTER TABLE `{t}` MODIFY v INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)")
+    altered.check()
+    altered.ddl(f"ALTER TABLE `{t}` CHANGE id number INT NOT NULL")
+    altered.check()
+    altered.write(altered.known[altered.name], (1, 10, "c"), (1, 11, "d"))
+    assert len(altered.rows()) == 3
 
 
 STATEMENTS = {
@@ -198,9 +198,9 @@ CASES = [
 def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
     target: Target, task: str, name: TableName, verb: str, error: str
 ) -> None:
-    world = AlteredTarget(target, task, name, table(name, {"id": INT}))
+    altered = AlteredTarget(target, task, name, table(name, {"id": INT}))
     dry = Breaking(target)
-    world.ddl(STATEMENTS[verb].format(t=name.name, n="dry"), dry)
+    altered.ddl(STATEMENTS[verb].format(t=name.name, n="dry"), dry)
     everywhere = isinstance(target, ValuesTarget)
     chosen = [n for n, point in enumerate(dry.points) if everywhere or point.split(":")[0] in ("commit", "execute")]
     assert len(chosen) >= 4
@@ -208,52 +208,52 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
         watched = Breaking(target, broken, ERRORS[error])
         statement = STATEMENTS[verb].format(t=name.name, n=broken)
         try:
-            assert world.ddl(statement, watched) is Outcome.APPLIED
+            assert altered.ddl(statement, watched) is Outcome.APPLIED
         except Died:
-            world.epoch = claimed(target, task)
+            altered.epoch = claimed(target, task)
             finished = broken == len(dry.points) - 1
-            assert world.ddl(statement) is (Outcome.ALREADY if finished else Outcome.APPLIED)
+            assert altered.ddl(statement) is (Outcome.ALREADY if finished else Outcome.APPLIED)
         assert len(watched.points) > broken
-        world.check()
+        altered.check()
 
 
-def test_an_older_run_changes_nothing_any_more(world: AlteredTarget) -> None:
-    t = world.name.name
-    old = world.epoch
-    world.epoch = claimed(world.target, world.task)
-    world.ddl(f"ALTER TABLE `{t}` ADD COLUMN fresh INT")
-    late = schema_change(f"TRUNCATE TABLE `{t}`", world.known, world.name)
-    world.write(world.known[world.name], (1, 1, "a", 1))
+def test_an_older_run_changes_nothing_any_more(altered: AlteredTarget) -> None:
+    t = altered.name.name
+    old = altered.epoch
+    altered.epoch = claimed(altered.target, altered.task)
+    altered.ddl(f"ALTER TABLE `{t}` ADD COLUMN fresh INT")
+    late = schema_change(f"TRUNCATE TABLE `{t}`", altered.known, altered.name)
+    altered.write(altered.known[altered.name], (1, 1, "a", 1))
     with pytest.raises(Fenced):
-        runner(world.target, world.task, old).run(late, lsn(world.place + 10))
-    assert len(world.rows()) == 1
+        runner(altered.target, altered.task, old).run(late, lsn(altered.place + 10))
+    assert len(altered.rows()) == 1
 
 
-def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_once(world: AlteredTarget) -> None:
+def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_once(altered: AlteredTarget) -> None:
     """The old run is executing its statement when the new run takes over, writes rows and begins the same change."""
-    if isinstance(world.target, IcebergTarget):
+    if isinstance(altered.target, IcebergTarget):
         pytest.skip(
             "the catalog's database has one writer at a time: a take-over and a commit wait for a schema change"
         )
-    t = world.name.name
+    t = altered.name.name
     took_over = []
 
     def watch(point: str) -> None:
         if point == "execute:after" and not took_over:
-            took_over.append(claimed(world.target, world.task))
-            with Committer(world.target, world.task, "s", took_over[0]) as writer:
+            took_over.append(claimed(altered.target, altered.task))
+            with Committer(altered.target, altered.task, "s", took_over[0]) as writer:
                 assert writer.commit(0, lsn(100), checkpoint(105), lambda _: [], has_rows=False) is Outcome.APPLIED
 
     with pytest.raises(Fenced):
-        world.ddl(f"ALTER TABLE `{t}` ADD COLUMN once INT", Breaking(world.target, watch=watch))
-    world.epoch = took_over[0]
-    assert world.ddl(f"ALTER TABLE `{t}` ADD COLUMN once INT") is Outcome.APPLIED
-    world.check()
+        altered.ddl(f"ALTER TABLE `{t}` ADD COLUMN once INT", Breaking(altered.target, watch=watch))
+    altered.epoch = took_over[0]
+    assert altered.ddl(f"ALTER TABLE `{t}` ADD COLUMN once INT") is Outcome.APPLIED
+    altered.check()
 
 
-def test_rows_of_others_are_committed_while_a_change_runs(world: AlteredTarget) -> None:
+def test_rows_of_others_are_committed_while_a_change_runs(altered: AlteredTarget) -> None:
     """This is also true if the change is part of a transaction: it locks checkpoints only while it commits."""
-    if isinstance(world.target, IcebergTarget):
+    if isinstance(altered.target, IcebergTarget):
         pytest.skip(
             "the catalog's database has one writer at a time: a take-over and a commit wait for a schema change"
         )
@@ -261,38 +261,40 @@ def test_rows_of_others_are_committed_while_a_change_runs(world: AlteredTarget) 
 
     def watch(point: str) -> None:
         if point == "execute:after" and not committed:
-            with Committer(world.target, world.task, "s", world.epoch) as writer:
+            with Committer(altered.target, altered.task, "s", altered.epoch) as writer:
                 committed.append(writer.commit(0, lsn(100), checkpoint(105), lambda _: [], has_rows=False))
 
-    assert world.ddl(f"TRUNCATE TABLE `{world.name.name}`", Breaking(world.target, watch=watch)) is Outcome.APPLIED
+    assert (
+        altered.ddl(f"TRUNCATE TABLE `{altered.name.name}`", Breaking(altered.target, watch=watch)) is Outcome.APPLIED
+    )
     assert committed == [Outcome.APPLIED]
-    world.check()
+    altered.check()
 
 
-def test_a_table_that_exists_already_must_be_the_same(world: AlteredTarget, name: TableName) -> None:
+def test_a_table_that_exists_already_must_be_the_same(altered: AlteredTarget, name: TableName) -> None:
     other = TableName(name.schema, name.name + "_e")
-    session = world.target.connect()
+    session = altered.target.connect()
     for sql in session.schema.create_statements(table(other, {"id": INT})).statements:
         session.execute(sql)
     session.close()
-    assert world.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY)") is Outcome.APPLIED
-    del world.known[other]
+    assert altered.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY)") is Outcome.APPLIED
+    del altered.known[other]
     with pytest.raises(Halted, match="lacks column v"):
-        world.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY, v INT)")
+        altered.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY, v INT)")
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_values_that_only_the_source_knows_halt_it(world: AlteredTarget) -> None:
-    t = world.name.name
-    world.ddl(f"ALTER TABLE `{t}` ADD COLUMN empty_is_fine TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
-    world.write(world.known[world.name], (1, 1, "a", None))
+def test_values_that_only_the_source_knows_halt_it(altered: AlteredTarget) -> None:
+    t = altered.name.name
+    altered.ddl(f"ALTER TABLE `{t}` ADD COLUMN empty_is_fine TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
+    altered.write(altered.known[altered.name], (1, 1, "a", None))
     with pytest.raises(Halted, match="ddl-not-translatable"):
-        world.ddl(f"ALTER TABLE `{t}` ADD COLUMN moment TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
+        altered.ddl(f"ALTER TABLE `{t}` ADD COLUMN moment TIMESTAMP(6) NULL DEFAULT CURRENT_TIMESTAMP(6)")
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 def test_a_change_waits_for_the_one_that_a_lost_run_left_running(target: Target, task: str, name: TableName) -> None:
-    world = AlteredTarget(target, task, name, table(name, {"id": INT}))
+    altered = AlteredTarget(target, task, name, table(name, {"id": INT}))
     holder = target.connect()
     done = threading.Event()
 
@@ -300,11 +302,11 @@ def test_a_change_waits_for_the_one_that_a_lost_run_left_running(target: Target,
         done.wait(0.5)
         holder.close()
 
-    with_lock = holder.meta.ddl_lock(task, f"s {lsn(world.place + 10)}")
+    with_lock = holder.meta.ddl_lock(task, f"s {lsn(altered.place + 10)}")
     with_lock.__enter__()
     thread = threading.Thread(target=release)
     thread.start()
-    assert world.ddl(f"ALTER TABLE `{name.name}` ADD COLUMN x INT") is Outcome.APPLIED
+    assert altered.ddl(f"ALTER TABLE `{name.name}` ADD COLUMN x INT") is Outcome.APPLIED
     thread.join()
 
 
@@ -323,8 +325,8 @@ def test_columns_are_named_in_what_is_left_out(target: Target, name: TableName) 
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97"])
-def test_a_key_over_a_part_of_a_text_is_no_obstacle(world: AlteredTarget) -> None:
-    one = TableName(world.name.schema, world.name.name + "_p")
-    world.ddl(f"CREATE TABLE `{one.name}` (id INT PRIMARY KEY, t TEXT, KEY (t(10)))")
-    world.write(world.known[one], (1, "x" * 20_000), (2, "x" * 20_000))
-    world.check()
+def test_a_key_over_a_part_of_a_text_is_no_obstacle(altered: AlteredTarget) -> None:
+    one = TableName(altered.name.schema, altered.name.name + "_p")
+    altered.ddl(f"CREATE TABLE `{one.name}` (id INT PRIMARY KEY, t TEXT, KEY (t(10)))")
+    altered.write(altered.known[one], (1, "x" * 20_000), (2, "x" * 20_000))
+    altered.check()

@@ -71,12 +71,12 @@ class OperatorWorld(AlteredTarget):
 
 
 @pytest.fixture
-def world(target: Target, task: str, name: TableName) -> OperatorWorld:
+def altered(target: Target, task: str, name: TableName) -> OperatorWorld:
     return OperatorWorld(target, task, name)
 
 
-def instead(world: OperatorWorld) -> str:
-    (sql,) = world.words(f"ALTER TABLE `{world.name.name}` ADD COLUMN other BIGINT")
+def instead(altered: OperatorWorld) -> str:
+    (sql,) = altered.words(f"ALTER TABLE `{altered.name.name}` ADD COLUMN other BIGINT")
     return sql
 
 
@@ -90,37 +90,37 @@ def instead(world: OperatorWorld) -> str:
     ],
 )
 def test_the_target_follows_the_ddl_command_and_the_record_follows_the_source(
-    world: OperatorWorld, kind_of_order: OrderKind, columns: list[str]
+    altered: OperatorWorld, kind_of_order: OrderKind, columns: list[str]
 ) -> None:
-    if isinstance(world.target, ValuesTarget | IcebergTarget) and kind_of_order is OrderKind.INJECT:
+    if isinstance(altered.target, ValuesTarget | IcebergTarget) and kind_of_order is OrderKind.INJECT:
         # On these targets, a statement names a whole structure. A warehouse keeps the columns that it does not name.
-        columns = ["id", "late"] if isinstance(world.target, ValuesTarget) else ["id", "late", "other"]
-    world.give(kind_of_order, *([instead(world)] if kind_of_order in {OrderKind.REPLACE, OrderKind.INJECT} else []))
-    assert world.carry_out() is Outcome.APPLIED
-    assert world.columns() == columns
-    assert world.recorded() == ["id", "late"]
-    assert world.order().taken
-    assert world.carry_out() is Outcome.ALREADY
+        columns = ["id", "late"] if isinstance(altered.target, ValuesTarget) else ["id", "late", "other"]
+    altered.give(kind_of_order, *([instead(altered)] if kind_of_order in {OrderKind.REPLACE, OrderKind.INJECT} else []))
+    assert altered.carry_out() is Outcome.APPLIED
+    assert altered.columns() == columns
+    assert altered.recorded() == ["id", "late"]
+    assert altered.order().taken
+    assert altered.carry_out() is Outcome.ALREADY
 
 
-def test_a_ddl_command_starts_a_failed_change_again_and_a_later_one_replaces_it(world: OperatorWorld) -> None:
+def test_a_ddl_command_starts_a_failed_change_again_and_a_later_one_replaces_it(altered: OperatorWorld) -> None:
     def refused() -> Halted:
         return Halted("target-refused", "no")
 
-    dry = Breaking(world.target)
+    dry = Breaking(altered.target)
     with pytest.raises(Halted) as caught:
-        world.carry_out(Breaking(world.target, watch=lambda point: _refuse(point, refused)))
-    assert caught.value.where.table == str(world.name), "what is refused names the table"
-    world.give(OrderKind.REPLACE, "nonsense")
+        altered.carry_out(Breaking(altered.target, watch=lambda point: _refuse(point, refused)))
+    assert caught.value.where.table == str(altered.name), "what is refused names the table"
+    altered.give(OrderKind.REPLACE, "nonsense")
     with pytest.raises((Halted, ValueError)) as caught:
-        world.carry_out(dry)
+        altered.carry_out(dry)
     if isinstance(caught.value, Halted):
-        assert (caught.value.code, caught.value.where.table) == ("order-refused", str(world.name))
+        assert (caught.value.code, caught.value.where.table) == ("order-refused", str(altered.name))
         assert "`pidts ddl replace`: nonsense: " in caught.value.what
-    world.give(OrderKind.REPLACE, instead(world))
-    assert (world.order().taken, world.order().number) == (False, 2)
-    assert world.carry_out() is Outcome.APPLIED
-    assert world.columns() == ["id", "other"]
+    altered.give(OrderKind.REPLACE, instead(altered))
+    assert (altered.order().taken, altered.order().number) == (False, 2)
+    assert altered.carry_out() is Outcome.APPLIED
+    assert altered.columns() == ["id", "other"]
 
 
 def _refuse(point: str, error) -> None:
@@ -128,24 +128,24 @@ def _refuse(point: str, error) -> None:
         raise error()
 
 
-def test_an_error_of_the_journal_names_no_table(world: OperatorWorld) -> None:
+def test_an_error_of_the_journal_names_no_table(altered: OperatorWorld) -> None:
     def watch(point: str) -> None:
         if point == "meta.journal.write:before":
             raise Halted("target-refused", "no such table")
 
     with pytest.raises(Halted) as caught:
-        world.carry_out(Breaking(world.target, watch=watch))
+        altered.carry_out(Breaking(altered.target, watch=watch))
     assert caught.value.where.table == ""
 
 
-def test_a_command_that_was_replaced_is_not_begun(world: OperatorWorld) -> None:
-    world.give(OrderKind.REPLACE, instead(world))
-    made = replace(schema_change(world.sql, world.known, world.name), order=world.order())
-    world.give(OrderKind.SKIP)
-    assert runner(world.target, world.task, world.epoch).run(made, AT) == Superseded()
-    assert world.columns() == ["id"]
-    assert world.carry_out() is Outcome.APPLIED
-    assert world.columns() == ["id"]
+def test_a_command_that_was_replaced_is_not_begun(altered: OperatorWorld) -> None:
+    altered.give(OrderKind.REPLACE, instead(altered))
+    made = replace(schema_change(altered.sql, altered.known, altered.name), order=altered.order())
+    altered.give(OrderKind.SKIP)
+    assert runner(altered.target, altered.task, altered.epoch).run(made, AT) == Superseded()
+    assert altered.columns() == ["id"]
+    assert altered.carry_out() is Outcome.APPLIED
+    assert altered.columns() == ["id"]
 
 
 @pytest.mark.parametrize("kind", ["values", "values-journaled", "postgres", "mariadb"])
@@ -162,14 +162,14 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
     chosen = [n for n, point in enumerate(dry.points) if everywhere or point.split(":")[0] in ("commit", "execute")]
     assert len(chosen) >= 4
     for broken in chosen:
-        world = OperatorWorld(target, f"{task}-{broken}", TableName(name.schema, f"{name.name}_{broken}"))
-        world.give(kind_of_order, instead(world))
+        altered = OperatorWorld(target, f"{task}-{broken}", TableName(name.schema, f"{name.name}_{broken}"))
+        altered.give(kind_of_order, instead(altered))
         with pytest.raises(Died):
-            world.carry_out(Breaking(target, broken))
-        world.epoch = claimed(target, world.task)
-        world.carry_out()
-        assert world.columns() == wanted, dry.points[broken]
-        assert world.recorded() == ["id", "late"]
+            altered.carry_out(Breaking(target, broken))
+        altered.epoch = claimed(target, altered.task)
+        altered.carry_out()
+        assert altered.columns() == wanted, dry.points[broken]
+        assert altered.recorded() == ["id", "late"]
 
 
 def test_halts_are_reported_and_resolved(target: Target, task: str, name: TableName) -> None:
@@ -188,14 +188,14 @@ def test_halts_are_reported_and_resolved(target: Target, task: str, name: TableN
 
 
 @pytest.mark.parametrize("clause", ["late INT NOT NULL DEFAULT 7", "late INT DEFAULT 7"])
-def test_a_column_that_is_there_already_is_not_taken_for_the_new_one(world: OperatorWorld, clause: str) -> None:
+def test_a_column_that_is_there_already_is_not_taken_for_the_new_one(altered: OperatorWorld, clause: str) -> None:
     """An operator has added the column by hand, and it is NULL in all rows."""
-    session = world.target.connect()
-    for sql in world.words(world.sql):
+    session = altered.target.connect()
+    for sql in altered.words(altered.sql):
         session.execute(sql)
     session.close()
-    world.write(world.known[world.name], (1,))
-    world.sql = f"ALTER TABLE `{world.name.name}` ADD COLUMN {clause}"
+    altered.write(altered.known[altered.name], (1,))
+    altered.sql = f"ALTER TABLE `{altered.name.name}` ADD COLUMN {clause}"
     with pytest.raises(Halted) as raised:
-        world.carry_out()
+        altered.carry_out()
     assert raised.value.code == "target-shape"

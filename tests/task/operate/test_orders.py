@@ -82,94 +82,96 @@ class TaskOfTwoSources:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[TaskOfTwoSources]:
+def two_sources(tmp_path: Path) -> Iterator[TaskOfTwoSources]:
     made = TaskOfTwoSources(tmp_path)
     yield made
     made.session.close()
     made.target.forget()
 
 
-def test_everything_that_waits_is_listed_with_its_source(world: TaskOfTwoSources) -> None:
-    world.halt("s1", change("a", at(1)), ROWS)
-    world.halt("s2", change("a", at(1)))
-    found = world.task_orders.blocked_changes()
+def test_everything_that_waits_is_listed_with_its_source(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", change("a", at(1)), ROWS)
+    two_sources.halt("s2", change("a", at(1)))
+    found = two_sources.task_orders.blocked_changes()
     assert [(one.source, str(one.tables[0]), one.halt is not None and is_refused_rows(one.halt)) for one in found] == [
         ("s1", "shop.b", True),
         ("s1", "shop.a", False),
         ("s2", "shop.a", False),
     ]
-    assert len(world.task_orders.matching("s2")) == 1
-    assert [one.source for one in world.task_orders.matching(table="shop.b")] == ["s1"]
+    assert len(two_sources.task_orders.matching("s2")) == 1
+    assert [one.source for one in two_sources.task_orders.matching(table="shop.b")] == ["s1"]
     with pytest.raises(ConfigError, match="no source 's3'"):
-        world.task_orders.matching("s3")
+        two_sources.task_orders.matching("s3")
 
 
-def test_the_one_that_waits_is_meant_or_it_has_to_be_said(world: TaskOfTwoSources) -> None:
+def test_the_one_that_waits_is_meant_or_it_has_to_be_said(two_sources: TaskOfTwoSources) -> None:
     with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
-        world.task_orders.find()
-    world.halt("s1", change("a", at(1)), ROWS)
-    assert world.task_orders.find().source == "s1"
-    world.halt("s2", change("a", at(1)), change("c", at(3)))
+        two_sources.task_orders.find()
+    two_sources.halt("s1", change("a", at(1)), ROWS)
+    assert two_sources.task_orders.find().source == "s1"
+    two_sources.halt("s2", change("a", at(1)), change("c", at(3)))
     with pytest.raises(ConfigError, match=r"3 schema changes are waiting.*--source s1 --at .*--source s2"):
-        world.task_orders.find()
+        two_sources.task_orders.find()
     with pytest.raises(ConfigError, match="2 schema changes are waiting"):
-        world.task_orders.find(str(at(1)))
-    assert world.task_orders.find(str(at(1)), "s2").source == "s2"
-    assert world.task_orders.find(str(at(3))).source == "s2"
-    assert world.task_orders.find("bin.000001:373").lsn == at(3)
-    assert world.task_orders.find(table="shop.c").lsn == at(3)
+        two_sources.task_orders.find(str(at(1)))
+    assert two_sources.task_orders.find(str(at(1)), "s2").source == "s2"
+    assert two_sources.task_orders.find(str(at(3))).source == "s2"
+    assert two_sources.task_orders.find("bin.000001:373").lsn == at(3)
+    assert two_sources.task_orders.find(table="shop.c").lsn == at(3)
     with pytest.raises(ConfigError, match="no schema change at"):
-        world.task_orders.find(str(at(9)))
+        two_sources.task_orders.find(str(at(9)))
     with pytest.raises(ConfigError, match="not a position in the log"):
-        world.task_orders.find("there")
+        two_sources.task_orders.find("there")
 
 
-def test_no_command_is_accepted_for_applied_changes(world: TaskOfTwoSources) -> None:
-    world.halt("s1", change("a", at(1)))
-    world.session.begin()
-    world.session.meta.journal.write(
+def test_no_command_is_accepted_for_applied_changes(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", change("a", at(1)))
+    two_sources.session.begin()
+    two_sources.session.meta.journal.write(
         DdlJournal(task="t", source="s1", lsn=at(1), statement="", rendered=(), step=0, state=DdlState.DONE)
     )
-    world.session.commit()
-    assert not world.task_orders.blocked_changes()[0].is_blocked
+    two_sources.session.commit()
+    assert not two_sources.task_orders.blocked_changes()[0].is_blocked
     with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
-        world.task_orders.find()
+        two_sources.task_orders.find()
 
 
-def test_a_ddl_command_is_recorded_for_its_own_source(world: TaskOfTwoSources) -> None:
-    world.halt("s1", change("a", at(1)))
-    world.halt("s2", change("a", at(1)))
-    found = world.task_orders.find(str(at(1)), "s2")
-    world.task_orders.give(found, OrderKind.REPLACE, ("one", "two"))
-    world.task_orders.give(found, OrderKind.SKIP)
-    assert world.orders("s1") == []
-    assert world.orders("s2") == [(OrderKind.SKIP, (), 2)]
+def test_a_ddl_command_is_recorded_for_its_own_source(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", change("a", at(1)))
+    two_sources.halt("s2", change("a", at(1)))
+    found = two_sources.task_orders.find(str(at(1)), "s2")
+    two_sources.task_orders.give(found, OrderKind.REPLACE, ("one", "two"))
+    two_sources.task_orders.give(found, OrderKind.SKIP)
+    assert two_sources.orders("s1") == []
+    assert two_sources.orders("s2") == [(OrderKind.SKIP, (), 2)]
     for sql in ("COMMIT", "/* so */ begin", "-- \nLOAD DATA LOCAL INFILE 'x' INTO TABLE a"):
         with pytest.raises(ConfigError) as error:
-            world.task_orders.give(found, OrderKind.REPLACE, ("one", sql))
+            two_sources.task_orders.give(found, OrderKind.REPLACE, ("one", sql))
         assert error.value.code == "bad-order", sql
-    world.task_orders.give(found, OrderKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
+    two_sources.task_orders.give(found, OrderKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
 
 
-def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: TaskOfTwoSources) -> None:
-    world.halt("s1", change("a", at(1)), ROWS)
-    world.task_orders.retry_rows(world.task_orders.matching(table="shop.b"))
-    assert [one.tables for one in world.task_orders.blocked_changes()] == [(TableName("shop", "a"),)]
-    assert world.session.meta.orders.read("t", "s1") == []
+def test_rows_are_tried_again_where_their_halt_is_off_the_record(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", change("a", at(1)), ROWS)
+    two_sources.task_orders.retry_rows(two_sources.task_orders.matching(table="shop.b"))
+    assert [one.tables for one in two_sources.task_orders.blocked_changes()] == [(TableName("shop", "a"),)]
+    assert two_sources.session.meta.orders.read("t", "s1") == []
 
 
-def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reported(world: TaskOfTwoSources) -> None:
+def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reported(
+    two_sources: TaskOfTwoSources,
+) -> None:
     refused = Halt(tables=(TableName("shop", "t_2"),), lsn=at(1), code="target-shape", what="no")
-    world.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
-    (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
+    two_sources.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
+    (lock,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
     assert lock.refused == {"s1: shop.t_2": "target-shape"}
     assert lock.to_json()["refused"] == {"s1: shop.t_2": "target-shape"}
 
 
-def test_shards_that_wait_are_one_lock(world: TaskOfTwoSources) -> None:
-    world.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
-    world.halt("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
-    (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
+def test_shards_that_wait_are_one_lock(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
+    two_sources.halt("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
+    (lock,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
     assert (str(lock.target), lock.owner.source, lock.since) == ("shop.orders", "s2", 2.0)
     assert lock.awaited == ("s1: shop.t_2",)
     assert lock.awaited_since == {"s1: shop.t_2": 2.0}, "since the first came who waits for it"
@@ -187,9 +189,9 @@ def test_shards_that_wait_are_one_lock(world: TaskOfTwoSources) -> None:
         find_lock([lock, lock], "")
 
 
-def test_a_command_is_for_the_lock_at_which_a_shard_waits(world: TaskOfTwoSources) -> None:
-    world.halt("s1", awaits("t_1", at(1)))
-    (first,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
+def test_a_command_is_for_the_lock_at_which_a_shard_waits(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", awaits("t_1", at(1)))
+    (first,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
     other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.owner, lsn=at(2)),))
     assert find_lock([first, other], "", str(at(1)), "s1") is first
     assert find_lock([first, other], "", str(at(2))) is other
@@ -198,10 +200,10 @@ def test_a_command_is_for_the_lock_at_which_a_shard_waits(world: TaskOfTwoSource
             find_lock([first, other], "", place, source)
 
 
-def test_shards_that_disagree_are_not_unlocked_by_chance(world: TaskOfTwoSources) -> None:
-    world.halt("s1", awaits("t_1", at(1), code="shards-disagree"))
-    world.halt("s2", awaits("t_9", at(1), code="shards-disagree"))
-    (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())
+def test_shards_that_disagree_are_not_unlocked_by_chance(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", awaits("t_1", at(1), code="shards-disagree"))
+    two_sources.halt("s2", awaits("t_9", at(1), code="shards-disagree"))
+    (lock,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
     assert lock.disagrees
     with pytest.raises(ConfigError, match="Name the one to run: --source s1"):
         chosen_change(lock, "", "")
@@ -210,9 +212,9 @@ def test_shards_that_disagree_are_not_unlocked_by_chance(world: TaskOfTwoSources
 
 
 @pytest.fixture
-def relay(world: TaskOfTwoSources) -> Path:
+def relay(two_sources: TaskOfTwoSources) -> Path:
     """Writes a relay with twelve transactions of s1: of a, of b, of both, and so on."""
-    folder = world.parts[0].relay
+    folder = two_sources.parts[0].relay
     writer = RelayWriter.open(folder, "s1", segment_bytes=350)
     writer.begin(Origin("server", "bin", 0), at(0), "0-1-0")
     body = struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\1"
@@ -243,8 +245,8 @@ def _sealed(kind: int, body: bytes) -> bytes:
 
 
 @pytest.mark.usefixtures("relay")
-def test_waiting_changes_are_counted_in_the_relay(world: TaskOfTwoSources) -> None:
-    config = world.parts[0]
+def test_waiting_changes_are_counted_in_the_relay(two_sources: TaskOfTwoSources) -> None:
+    config = two_sources.parts[0]
     a, b = (TableName("shop", name) for name in "ab")
     found, other, nothing, both = backlogs(config, [([a], at(3)), ([b], at(8)), ([a], at(12)), ([a, b], at(9))])
     assert found is not None
@@ -257,19 +259,21 @@ def test_waiting_changes_are_counted_in_the_relay(world: TaskOfTwoSources) -> No
     assert 9 * 123 <= found.log_bytes <= 9 * 123 + 5 * 200, "what else stands there, and heads of segments"
     assert nothing is not None
     assert (nothing.transactions, nothing.log_bytes) == (0, 0)
-    assert backlogs(world.parts[1], [([a], at(3))]) == [None], "its relay is elsewhere"
-    world.halt("s1", change("a", at(4)), ROWS)
-    world.halt("s2", change("a", at(4)))
-    counted = world.task_orders.with_backlogs(world.task_orders.blocked_changes())
+    assert backlogs(two_sources.parts[1], [([a], at(3))]) == [None], "its relay is elsewhere"
+    two_sources.halt("s1", change("a", at(4)), ROWS)
+    two_sources.halt("s2", change("a", at(4)))
+    counted = two_sources.task_orders.with_backlogs(two_sources.task_orders.blocked_changes())
     assert [one.backlog is not None for one in counted] == [True, True, False]
     assert counted[0].halt is not None
     assert counted[0].halt.position == "bin.000001:250", "as the relay knows it"
-    assert world.task_orders.find("bin.000001:373").statement.startswith("ALTER"), "behind what comes before it, too"
+    assert two_sources.task_orders.find("bin.000001:373").statement.startswith("ALTER"), (
+        "behind what comes before it, too"
+    )
 
 
 @pytest.mark.usefixtures("relay")
-def test_how_much_is_kept_for_waiting_tables(world: TaskOfTwoSources) -> None:
-    config, a, b = world.parts[0], TableName("shop", "a"), TableName("shop", "b")
+def test_how_much_is_kept_for_waiting_tables(two_sources: TaskOfTwoSources) -> None:
+    config, a, b = two_sources.parts[0], TableName("shop", "a"), TableName("shop", "b")
     states = [
         PlanState(at(10), held=(HeldTables(frozenset({a}), at(4)),)),
         PlanState(at(10), held=(HeldTables(frozenset({a}), at(6)), HeldTables(frozenset({b}), at(8)))),
@@ -286,18 +290,18 @@ def test_how_much_is_kept_for_waiting_tables(world: TaskOfTwoSources) -> None:
     assert 6 * 123 <= alone.log_bytes <= held.log_bytes - 2 * 123, "11 is of others"
     assert held.to_json()["tables"] == {"shop.a": str(at(4)), "shop.b": str(at(8))}
     assert held_tables(config, rows[:0]).log_bytes == 0
-    elsewhere = held_tables(world.parts[1], rows)
+    elsewhere = held_tables(two_sources.parts[1], rows)
     assert (elsewhere.is_known, elsewhere.to_json()["log_bytes"]) == (False, None)
 
 
 @pytest.mark.usefixtures("relay")
-def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(world: TaskOfTwoSources) -> None:
-    config, a = world.parts[0], TableName("shop", "a")
-    assert world.task_orders.held_tables()[0].tables == {}
+def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(two_sources: TaskOfTwoSources) -> None:
+    config, a = two_sources.parts[0], TableName("shop", "a")
+    assert two_sources.task_orders.held_tables()[0].tables == {}
     start = Checkpoint(task="t", source="s1", worker=0, lsn=at(3))
-    world.session.meta.checkpoints.claim("t", "s1", 1, start)
-    world.halt("s1", awaits("a", at(4)), awaits("b", at(2)), ROWS)
-    (held, other) = world.task_orders.held_tables()
+    two_sources.session.meta.checkpoints.claim("t", "s1", 1, start)
+    two_sources.halt("s1", awaits("a", at(4)), awaits("b", at(2)), ROWS)
+    (held, other) = two_sources.task_orders.held_tables()
     assert held.tables == {a: at(3)}, "the change at 2 is behind the checkpoint"
     assert 123 <= held.log_bytes < 2 * 123 + 200, "4 is the change; 5 is of others, who have not come to it"
     assert other.tables == {}
@@ -305,35 +309,37 @@ def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(wo
     assert 9 * 123 <= also.log_bytes <= 9 * 123 + 5 * 200, "all is of these two"
 
 
-def test_a_new_table_accepts_only_skip(world: TaskOfTwoSources) -> None:
-    world.halt("s1", change("t_9", at(1), "shard-structure"))
-    comes = world.task_orders.find()
+def test_a_new_table_accepts_only_skip(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", change("t_9", at(1), "shard-structure"))
+    comes = two_sources.task_orders.find()
     for kind, statements in (
         (OrderKind.UNLOCK, ()),
         (OrderKind.REPLACE, ("SELECT 1",)),
         (OrderKind.INJECT, ("SELECT 1",)),
     ):
         with pytest.raises(ConfigError, match=r"shop\.t_9 joins the task with the statement") as caught:
-            world.task_orders.give(comes, kind, statements)
+            two_sources.task_orders.give(comes, kind, statements)
         assert caught.value.code == "shard-comes"
-    assert world.orders("s1") == []
-    world.task_orders.give(comes, OrderKind.SKIP)
-    world.task_orders.give(comes, OrderKind.REVERT)
-    assert [kind for kind, _, _ in world.orders("s1")] == [OrderKind.REVERT]
+    assert two_sources.orders("s1") == []
+    two_sources.task_orders.give(comes, OrderKind.SKIP)
+    two_sources.task_orders.give(comes, OrderKind.REVERT)
+    assert [kind for kind, _, _ in two_sources.orders("s1")] == [OrderKind.REVERT]
 
 
-def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(world: TaskOfTwoSources) -> None:
-    world.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
-    world.halt("s2", awaits("t_2", at(2), "s1: shop.t_1"))
-    mine, other = world.task_orders.find(source="s1", table="shop.t_1"), world.task_orders.find(source="s2")
-    world.task_orders.give(mine, OrderKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
+def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(two_sources: TaskOfTwoSources) -> None:
+    two_sources.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
+    two_sources.halt("s2", awaits("t_2", at(2), "s1: shop.t_1"))
+    mine, other = two_sources.task_orders.find(source="s1", table="shop.t_1"), two_sources.task_orders.find(source="s2")
+    two_sources.task_orders.give(mine, OrderKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
     with pytest.raises(ConfigError, match="is waiting already") as caught:
-        world.task_orders.give(other, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+        two_sources.task_orders.give(other, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
     assert (caught.value.code, caught.value.where.source) == ("order-stands", "s1")
-    assert world.orders("s2") == []
-    world.task_orders.give(mine, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
-    world.task_orders.give(world.task_orders.find(source="s1", table="shop.c"), OrderKind.REPLACE, ("SELECT 1",))
-    world.task_orders.give(other, OrderKind.SKIP)
-    world.task_orders.give(mine, OrderKind.REVERT)
-    world.task_orders.give(other, OrderKind.UNLOCK)
-    assert [kind for kind, _, _ in world.orders("s2")] == [OrderKind.UNLOCK]
+    assert two_sources.orders("s2") == []
+    two_sources.task_orders.give(mine, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    two_sources.task_orders.give(
+        two_sources.task_orders.find(source="s1", table="shop.c"), OrderKind.REPLACE, ("SELECT 1",)
+    )
+    two_sources.task_orders.give(other, OrderKind.SKIP)
+    two_sources.task_orders.give(mine, OrderKind.REVERT)
+    two_sources.task_orders.give(other, OrderKind.UNLOCK)
+    assert [kind for kind, _, _ in two_sources.orders("s2")] == [OrderKind.UNLOCK]
