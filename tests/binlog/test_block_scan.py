@@ -165,6 +165,22 @@ def test_ordinary_transactions_are_read_by_the_block_scan_alone():
     assert found.skipped == len(maker.events) - 1
 
 
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_of_xa_transactions_only_the_end_of_each_group_is_read_by_itself(flavor):
+    maker = LogMaker(random.Random(1), flavor=flavor)
+    for _ in range(50):
+        maker.gtid(xa=64)
+        maker.plain_query("XA START X'6f6e65',X'6A',1")
+        maker.table_map("a")
+        maker.rows()
+        maker.plain_query("XA END X'6f6e65',X'6A',1")
+        maker.put(EventType.XA_PREPARE, struct.pack("<BIII", 0, 1, 3, 0) + b"one")
+        maker.gtid(xa=128)
+        maker.plain_query("XA COMMIT X'6f6e65',X'',1")
+    found = same(maker.events, maker.start, maker.file, random.Random(3))
+    assert found.skipped == 50 * 6
+
+
 def test_many_tables_in_one_transaction():
     maker = LogMaker(random.Random(1), flavor="mysql")
     maker.ordinary(tables=[f"t{number:05}" for number in range(3000)])

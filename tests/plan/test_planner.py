@@ -334,6 +334,49 @@ def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_co
     assert batch.row_events == 4
 
 
+def test_prepared_transactions_that_commit_one_after_the_other_are_one_slice():
+    """An ordinary transaction between two commits, or a group in another segment or log file, begins another slice."""
+    entries = log("mmmmrrrrrr")
+    places = [PreparedExtent(1, each.extent.offset, 100, each.transaction.begin) for each in entries[:4]]
+    elsewhere = PreparedExtent(2, 4, 100, replace(START, log_index=2))
+    for number, place in zip([4, 5, 7, 8, 9], [places[1], places[0], places[2], places[3], elsewhere], strict=True):
+        entries[number] = committed(entries[number], place)
+    batch = plan_between(
+        PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
+    )
+    groups = [[(group.extent.offset, group.begin, group.commit) for group in piece.prepared] for piece in batch.log]
+
+    def expected(*pairs: tuple[int, PreparedExtent]) -> list[tuple[int, Lsn, Lsn]]:
+        return [(place.offset, place.begin, entries[number].transaction.xa.at) for number, place in pairs]
+
+    assert groups == [
+        expected((4, places[1]), (5, places[0])),
+        [],
+        expected((7, places[2]), (8, places[3])),
+        expected((9, elsewhere)),
+    ]
+    assert [piece.number for piece in batch.log] == [0, 1, 2, 3]
+    assert [piece.size for piece in batch.log] == [200, 100, 200, 100]
+    assert batch.log_bytes == 600
+    assert batch.row_events == 6
+    for piece in batch.log:
+        assert Pointer.from_json(Pointer(log=piece).to_json()).log == piece
+
+
+def test_a_slice_has_only_so_many_prepared_transactions_as_fit_into_memory():
+    entries = log("mmmrrr")
+    places = [
+        PreparedExtent(1, each.extent.offset, size << 20, each.transaction.begin)
+        for each, size in zip(entries[:3], [4, 3, 2], strict=True)
+    ]
+    for number, place in enumerate(places, 3):
+        entries[number] = committed(entries[number], place)
+    batch = plan_between(
+        PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
+    )
+    assert [len(piece.prepared) for piece in batch.log] == [2, 1]
+
+
 def test_a_prepared_transaction_counts_with_its_own_size():
     entries = log("rrr")
     entries[0] = committed(entries[0], PreparedExtent(1, 4, LIMITS.bytes, START))

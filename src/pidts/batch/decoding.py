@@ -26,7 +26,15 @@ from pidts.batch.parts import LogPart
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed
-from pidts.binlog import KeptDecoder, LogFacts, decode_slice, decode_stream, whole_events
+from pidts.binlog import (
+    KeptDecoder,
+    LogFacts,
+    PreparedGroup,
+    decode_groups,
+    decode_slice,
+    decode_stream,
+    whole_events,
+)
 from pidts.binlog.decode import Structures
 from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, Where, byte_size
 from pidts.model.zone_notes import NOTES, only_notes
@@ -53,19 +61,28 @@ class SliceReader:
 
     def __init__(self, relay: RelayReader) -> None:
         self.relay = relay
-        self._decoder = KeptDecoder()
+        self._kept = KeptDecoder()
         self._made_for: tuple[object, object] = _NOTHING, _NOTHING
         """The structures and the rules that the decoder knows."""
 
     def rows(self, context: JobContext, piece: LogSlice, facts: LogFacts) -> list[ChangeBatch]:
         """Returns the rows of a slice that is small enough to be decoded in memory."""
+        if piece.commit is not None:
+            groups = [
+                PreparedGroup(self.relay.read(group.extent), group.begin.offset, group.commit, group.commit_time)
+                for group in piece.prepared
+            ]
+            facts = {**facts, "commit": None}
+            decode = self._decoder(context).decode_groups if _takes_all(piece) else decode_groups
+            return decode(groups, **facts)
         raw = read_at_once(self.relay, piece)
-        if not _is_plain(piece):
-            return decode_slice(raw, **facts)
+        return (self._decoder(context).decode_slice if _takes_all(piece) else decode_slice)(raw, **facts)
+
+    def _decoder(self, context: JobContext) -> KeptDecoder:
         structures, rules = self._made_for
         if structures is not context.structures or rules is not context.rules:
-            self._decoder, self._made_for = KeptDecoder(), (context.structures, context.rules)
-        return self._decoder.decode_slice(raw, **facts)
+            self._kept, self._made_for = KeptDecoder(), (context.structures, context.rules)
+        return self._kept
 
 
 def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = None) -> Iterator[Blob]:
@@ -146,16 +163,16 @@ def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFa
     }
 
 
-def _is_plain(piece: LogSlice) -> bool:
-    """Whether the rows of all tables are taken from a slice, and each row gets the Lsn of its own event."""
-    return piece.only is None and not piece.without and piece.commit is None and not piece.has_notes
+def _takes_all(piece: LogSlice) -> bool:
+    """Whether the rows of all tables are taken from a slice."""
+    return piece.only is None and not piece.without and not piece.has_notes
 
 
 def _structures(context: JobContext, piece: LogSlice) -> Structures:
     """Returns the structures of the tables whose rows are taken from a slice."""
     if piece.has_notes:
         return {name: NOTES.renamed(name) for name in piece.only or ()}
-    if _is_plain(piece):
+    if _takes_all(piece):
         return context.structures
     return lambda found: context.structures.get(found.name) if piece.carries(found.name) else None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from pidts.model import Extent, Lsn, TableName
-from pidts.plan import BatchPlan, ChunkRequest, LogSlice
+from pidts.plan import BatchPlan, ChunkRequest, LogSlice, PreparedSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Pointer:
             data["log"] = [extent.segment, extent.offset, extent.size, str(self.log.begin), self.log.number]
             if self.log.commit:
                 data["commit"] = [str(self.log.commit), self.log.commit_time]
+            if self.log.more:
+                data["more"] = [_prepared_to_json(group) for group in self.log.more]
             if self.log.only is not None:
                 data["only"] = _names_to_json(self.log.only)
             if self.log.without:
@@ -62,9 +65,19 @@ class Pointer:
                 is_returned=data.get("returned", False),
                 has_notes=data.get("notes", False),
                 gaps=tuple((first, after) for first, after in data.get("gaps", [])),
+                more=tuple(_prepared_from_json(segment, group) for group in data.get("more", [])),
             )
         write = ChunkRequest.from_json(data["write"]) if "write" in data else None
         return cls(log, write)
+
+
+def _prepared_to_json(group: PreparedSlice) -> list[object]:
+    return [group.extent.offset, group.extent.size, str(group.begin), str(group.commit), group.commit_time]
+
+
+def _prepared_from_json(segment: int, data: list[Any]) -> PreparedSlice:
+    offset, size, begin, commit, commit_time = data
+    return PreparedSlice(Extent(segment, offset, size), Lsn.parse(begin), Lsn.parse(commit), commit_time)
 
 
 def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:

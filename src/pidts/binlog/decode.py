@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, Unpack
 
 from pidts.binlog import refusals
-from pidts.binlog.blocks.event_times import EventTimes
+from pidts.binlog.blocks.event_times import CommitTimes, EventTimes
 from pidts.binlog.choice import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.events import Event, EventType, Format
@@ -74,6 +75,25 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     return _decoded(new_decoder(facts, log_stays=True), raw, facts)
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedGroup:
+    """The events that prepared an XA transaction, and the event that commits it."""
+
+    raw: bytes
+    offset: int
+    """The byte of the log file at which the first event begins."""
+    commit: Lsn
+    commit_time: int
+
+
+def decode_groups(groups: Sequence[PreparedGroup], **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
+    """Returns the row changes of XA transactions in the order of the groups, as `decode_slice` does for each of them.
+
+    All groups are in one log file, and all commits are in one log file, each commit after the commit before it.
+    """
+    return _decoded_groups(new_decoder(facts, log_stays=True), groups, facts)
+
+
 class KeptDecoder:
     """Decodes slices of one log as `decode_slice` does, and keeps from slice to slice what it knows about the tables.
 
@@ -88,14 +108,28 @@ class KeptDecoder:
 
     def decode_slice(self, raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
         """Returns the row changes of whole transactions. After an error, the next slice gets a new decoder."""
+        return self._keeping(lambda decoder: _decoded(decoder, raw, facts), facts)
+
+    def decode_groups(self, groups: Sequence[PreparedGroup], **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
+        """Returns the row changes of XA transactions, as the function `decode_groups` does."""
+        return self._keeping(lambda decoder: _decoded_groups(decoder, groups, facts), facts)
+
+    def _keeping(self, decode: Callable[[RowDecoder], list[ChangeBatch]], facts: LogFacts) -> list[ChangeBatch]:
         kept, self._kept = self._kept, None
         form, change_no = facts["format"], facts["change_no"]
         is_same = kept is not None and kept[:2] == (form, change_no)
         decoder = kept[2] if kept is not None and is_same else new_decoder(facts, log_stays=True)
-        found = _decoded(decoder, raw, facts)
+        found = decode(decoder)
         if decoder.can_begin_again():
             self._kept = form, change_no, decoder
         return found
+
+
+def _decoded_groups(decoder: RowDecoder, groups: Sequence[PreparedGroup], facts: LogFacts) -> list[ChangeBatch]:
+    decoder.follow_groups(walker_of(facts), groups)
+    if not decoder.asks_for_times:
+        return decoder.take()
+    return decoder.take(CommitTimes([(group.commit, group.commit_time) for group in groups]).of)
 
 
 def _decoded(decoder: RowDecoder, raw: bytes | memoryview, facts: LogFacts) -> list[ChangeBatch]:
@@ -161,6 +195,13 @@ class RowDecoder:
         """Reads the next events, in log order. The walker is before the first of them."""
         for _ in self.steps(walker, raw):
             pass
+
+    def follow_groups(self, walker: LogWalker, groups: Sequence[PreparedGroup]) -> None:
+        """Reads groups of events that have prepared XA transactions; the rows get the Lsns of the commits."""
+        for group in groups:
+            self._commit, self._group = group.commit, None
+            self.follow(LogWalker(walker.file, group.offset, walker.format), group.raw)
+        self._commit = self._group = None
 
     def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
         """Reads the next events as `follow` does, with pauses inside an event that contains many others."""

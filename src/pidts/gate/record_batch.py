@@ -10,10 +10,12 @@ import pyarrow as pa
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import AT_ONCE, READ_BYTES, SliceReader, decode_raw, log_facts, read_at_once
 from pidts.binlog import whole_events
+from pidts.binlog.blocks.event_times import CommitTimes
 from pidts.binlog.decode import times_of
 from pidts.gate.committer import in_pieces
 from pidts.gate.records import Numbering, of_rows, transaction_ends
 from pidts.model import LogEntry, Lsn
+from pidts.model.early_filter import TimesOf
 from pidts.model.transaction import xa_not_received
 from pidts.plan import BatchPlan, Limits, LogSlice, RelevanceKind
 from pidts.plan.relevance import RelevanceOf
@@ -90,7 +92,7 @@ class Records:
 
     def ahead(self) -> Records | None:
         """Returns the log part with its records already made; None if they are too large to wait in memory."""
-        if sum(piece.extent.size for piece in self.plan.log) > AT_ONCE:
+        if self.plan.log_bytes > AT_ONCE:
             return None
         made, size = list[pa.Table](), 0
         for records in self._unnumbered():
@@ -120,13 +122,19 @@ class Records:
             yield from self._of_slice(piece)
 
     def _of_slice(self, piece: LogSlice) -> Iterator[pa.Table]:
+        times = self._times_of(piece)
+        for batches in decode_raw(self.context, SliceReader(self.relay), piece):
+            records = of_rows(batches, times, self.zone)
+            if records is not None:
+                yield records
+
+    def _times_of(self, piece: LogSlice) -> TimesOf:
+        if piece.prepared:
+            return CommitTimes([(group.commit, group.commit_time) for group in piece.prepared]).of
         times = times_of(log_facts(self.context, self.relay, piece))
         if piece.extent.size <= AT_ONCE:
             times.add(read_at_once(self.relay, piece))
         else:
             for raw in whole_events(self.relay.chunks(piece.extent, READ_BYTES)):
                 times.add(raw)
-        for batches in decode_raw(self.context, SliceReader(self.relay), piece):
-            records = of_rows(batches, times.of, self.zone)
-            if records is not None:
-                yield records
+        return times.of

@@ -19,12 +19,23 @@ _FAR = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedSlice:
+    """The group of events that prepared an XA transaction, and the event that commits it."""
+
+    extent: Extent
+    begin: Lsn
+    """The place of the first event in the source's log."""
+    commit: Lsn
+    commit_time: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogSlice:
     """Whole transactions that are neighbours in one relay segment, or are near each other.
 
-    A slice may instead be the single group of events that prepared an XA transaction. Such a slice is in the batch that
-    has the commit of the transaction, wherever the group is in the log. Prepared groups between the other transactions
-    of a slice are skipped when the slice is decoded.
+    A slice may instead be groups of events that prepared XA transactions, in the order of their commits. Such a slice
+    is in the batch that has the commits of these transactions, wherever the groups are in the log. Prepared groups
+    between the other transactions of a slice are skipped when the slice is decoded.
     """
 
     extent: Extent
@@ -33,7 +44,7 @@ class LogSlice:
     number: int
     """The index in the batch: a slice with a higher number has later changes."""
     commit: Lsn | None = None
-    """The event that committed a prepared group; the group's rows get the Lsn of this event."""
+    """The event that committed a prepared group; the group's rows get the Lsn of this event. `extent` is the group."""
     only: frozenset[TableName] | None = None
     """The tables whose rows are taken from the slice: they are at another place in the log than the task's other
     tables. None: all tables.
@@ -54,6 +65,21 @@ class LogSlice:
 
     Each is a pair: its first byte, and the byte after its last byte.
     """
+    more: tuple[PreparedSlice, ...] = ()
+    """Further prepared groups. All groups are in one segment and one log file, and their commits are in one log file.
+    """
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of the extent and of further prepared groups."""
+        return self.extent.size + sum(group.extent.size for group in self.more)
+
+    @property
+    def prepared(self) -> tuple[PreparedSlice, ...]:
+        """Returns all prepared groups; empty if the slice has ordinary transactions."""
+        if self.commit is None:
+            return ()
+        return (PreparedSlice(self.extent, self.begin, self.commit, self.commit_time), *self.more)
 
     @property
     def parts(self) -> tuple[Extent, ...]:
@@ -103,7 +129,7 @@ class BatchPlan:
     @property
     def log_bytes(self) -> int:
         """Returns how many bytes of the log have to be decoded."""
-        return sum(piece.extent.size for piece in self.log)
+        return sum(piece.size for piece in self.log)
 
     @property
     def largest(self) -> int:
@@ -131,7 +157,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
         place = before.get(name, start.lsn), after.get(name, end.lsn)
         if place[0] < place[1]:
             ranges.setdefault(place, set()).add(name)
-    slices: list[LogSlice] = []
+    slices = _Slices()
     cut = False  # whether rows after the last slice were left out, which an extended slice would contain
     carried: set[TableName] = set()
     origins: set[str] = set()
@@ -151,7 +177,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
                 origins.add(relevance.origin)
                 begin, back = entry.transaction.begin, relevance.is_returned
                 piece = LogSlice(entry.extent, begin, len(slices), only=mine, is_returned=back)
-                _extend(slices, piece, entry, cut=cut)
+                slices.add(piece, entry, cut=cut)
                 cut = False
             else:
                 cut |= relevance.is_returned
@@ -189,14 +215,14 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
                     is_returned=relevance.is_returned,
                     has_notes=relevance.origin == NOTES,
                 )
-                _extend(slices, piece, entry, cut=cut)
+                slices.add(piece, entry, cut=cut)
                 cut = False
             else:
                 cut |= relevance.is_returned
     if len(origins) > 1:
         raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {', '.join(sorted(origins))}")
     origin = next(iter(origins - {NOTES}), "")
-    return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(carried), origin)
+    return BatchPlan(start, end, slices.all(), count, row_events, timestamp, tuple(gtids), frozenset(carried), origin)
 
 
 def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
@@ -206,33 +232,78 @@ def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         yield entry
 
 
-def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
-    """Adds a slice, or extends the last one.
+class _Slices:
+    """The slices of a batch; entries are added in log order."""
 
-    If rows between the two were `cut`, the bytes between them become a gap.
-    """
-    if entry.prepared is not None and entry.transaction.xa is not None:
-        at = entry.transaction.xa.at
-        slices.append(
-            replace(
-                piece,
-                extent=entry.prepared,
-                begin=entry.prepared.begin,
-                commit=at,
-                commit_time=entry.transaction.timestamp,
+    def __init__(self) -> None:
+        self._slices: list[LogSlice] = []
+        self._more: list[PreparedSlice] = []
+        """Further prepared groups of the last slice, which it gets when it is complete."""
+        self._more_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def all(self) -> tuple[LogSlice, ...]:
+        """Returns all slices; nothing may be added afterwards."""
+        self._complete()
+        return tuple(self._slices)
+
+    def add(self, piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
+        """Adds a slice, or extends the last one.
+
+        If rows between the two were `cut`, the bytes between them become a gap.
+        """
+        if entry.prepared is not None and entry.transaction.xa is not None:
+            place, transaction = entry.prepared, entry.transaction
+            self._add_prepared(
+                replace(
+                    piece,
+                    extent=Extent(place.segment, place.offset, place.size),
+                    begin=place.begin,
+                    commit=entry.transaction.xa.at,
+                    commit_time=transaction.timestamp,
+                )
             )
-        )
-        return
-    last = slices[-1] if slices else piece
-    if slices and last.commit is None and _alike(last, piece) and not (cut and _is_far(last, piece)):
-        extent, before = piece.extent, last.extent
-        near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
-        if near and extent.end - before.offset <= _SLICE_BYTES:
-            longer = Extent(before.segment, before.offset, extent.end - before.offset)
-            gaps = (*last.gaps, (before.end, extent.offset)) if cut else last.gaps
-            slices[-1] = replace(last, extent=longer, gaps=gaps)
             return
-    slices.append(piece)
+        last = self._slices[-1] if self._slices else piece
+        if self._slices and last.commit is None and _alike(last, piece) and not (cut and _is_far(last, piece)):
+            extent, before = piece.extent, last.extent
+            near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
+            if near and extent.end - before.offset <= _SLICE_BYTES:
+                longer = Extent(before.segment, before.offset, extent.end - before.offset)
+                gaps = (*last.gaps, (before.end, extent.offset)) if cut else last.gaps
+                self._slices[-1] = replace(last, extent=longer, gaps=gaps)
+                return
+        self._append(piece)
+
+    def _add_prepared(self, piece: LogSlice) -> None:
+        """Adds a slice that is a prepared group, or adds the group to the last slice."""
+        if self._slices and _may_be_with(self._slices[-1], piece):
+            size = self._more_bytes + piece.extent.size
+            if self._slices[-1].extent.size + size <= _SLICE_BYTES:
+                self._more += piece.prepared
+                self._more_bytes = size
+                return
+        self._append(piece)
+
+    def _append(self, piece: LogSlice) -> None:
+        self._complete()
+        self._slices.append(piece)
+
+    def _complete(self) -> None:
+        if self._more:
+            self._slices[-1] = replace(self._slices[-1], more=tuple(self._more))
+        self._more, self._more_bytes = [], 0
+
+
+def _may_be_with(one: LogSlice, other: LogSlice) -> bool:
+    """Whether a prepared group may be in the same slice as another one, so that both are decoded together."""
+    if one.commit is None or other.commit is None or one.extent.segment != other.extent.segment:
+        return False
+    files = ((lsn.change_no, lsn.log_index) for lsn in (one.begin, other.begin))
+    commits = ((lsn.change_no, lsn.log_index) for lsn in (one.commit, other.commit))
+    return next(files) == next(files) and next(commits) == next(commits) and _alike(one, other)
 
 
 def _is_far(one: LogSlice, other: LogSlice) -> bool:

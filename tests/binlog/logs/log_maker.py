@@ -65,11 +65,14 @@ class LogMaker:
         head = struct.pack("<IIBHH", self.chance.getrandbits(16), 0, len(name), 0, len(variables))
         self.put(EventType.QUERY, head + variables + name + b"\0" + sql.encode())
 
-    def gtid(self, *, odd: bool = False) -> None:
+    def gtid(self, *, odd: bool = False, xa: int = 0) -> None:
         self.number += 1
         if self.flavor == "mariadb":
             flags = self.chance.choice([0, 1, 32, 64, 128, 3]) if odd else self.chance.choice([0, 2, 4, 8, 12, 14])
+            flags |= xa
             body = struct.pack("<QIB", self.number, self.chance.choice([0, 0, 3]), flags) + bytes(8 if flags & 2 else 6)
+            if xa:
+                body = body[:13] + bytes(8 if flags & 2 else 0) + struct.pack("<IBB", 1, 3, 0) + b"one"
             extra = bytes([self.chance.choice([2, 4, 8] if odd else [0, 1])]) + bytes(2)
             extra *= self.chance.random() < 0.2
             self.put(EventType.MARIADB_GTID, body + extra)
@@ -114,6 +117,26 @@ class LogMaker:
         else:
             self.plain_query("COMMIT")
 
+    def xa(self) -> None:
+        """Puts a group that prepares an XA transaction, or one that ends such a transaction; sometimes in odd forms."""
+        chance = self.chance
+        xid = chance.choice(["X'6f6e65',X'',1"] * 6 + ["X'6f',X'6A',77", "X'6',X'',1", "X'6f' , X'',1", "'one'"])
+        self.gtid(xa=chance.choice([64, 128]))
+        if chance.random() < 0.4:
+            self.plain_query(f"XA {chance.choice(['COMMIT', 'ROLLBACK'])} {xid}")
+            return
+        self.plain_query(f"XA START {xid}")
+        for name in chance.choices(["a", "b"], k=chance.randint(0, 2)):
+            self.table_map(name)
+            self.rows()
+        self.plain_query(f"{chance.choice(['XA', 'XA', 'xa'])} END {xid}")
+        name = chance.choice([b"one", b"o"])
+        end = chance.randrange(4)
+        if end == 0:
+            self.plain_query("COMMIT")
+        else:
+            self.put(EventType.XA_PREPARE, struct.pack("<BIII", end == 1, 1, len(name), 0) + name)
+
     def put_begin(self) -> None:
         self.plain_query("BEGIN")
 
@@ -122,7 +145,9 @@ class LogMaker:
 
     def odd(self) -> None:
         chance = self.chance
-        match chance.randrange(10):
+        match chance.randrange(12):
+            case 10 | 11:
+                self.xa()
             case 0:
                 self.query(chance.choice(STATEMENTS))
             case 1:

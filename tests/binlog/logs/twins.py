@@ -62,7 +62,7 @@ def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
     some_stay = decoded("compiled", raw, **how, early_filter_of=early_filter)
     if isinstance(plain, Halted):
         return None if isinstance(all_stay, Halted) else f"{plain!r} and {all_stay!r}"
-    return disagreement(all_stay, plain) or disagreement(some_stay, _kept(plain))
+    return disagreement(all_stay, plain) or disagreement(some_stay, kept_of(plain))
 
 
 def _none(_batch: ChangeBatch) -> None:
@@ -84,7 +84,8 @@ def early_filter(table: Table) -> EarlyFilter:
     return EarlyFilter(frozenset(looked_at), asked, frozenset({Op.DELETE} if width % 3 == 0 else ()), dropped)
 
 
-def _kept(batches: list[ChangeBatch]) -> list[ChangeBatch]:
+def kept_of(batches: list[ChangeBatch]) -> list[ChangeBatch]:
+    """Returns the rows that the early filter keeps."""
     left = [early_filter(batch.table).of(batch) for batch in batches]
     return [batch for batch in left if len(batch)]
 

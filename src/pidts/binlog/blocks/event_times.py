@@ -6,7 +6,8 @@ from an Lsn, and all headers are read in order. Neighbouring events mostly have 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,26 @@ _SECOND = 1_000_000
 _FILE_BITS = 40
 """The number of bits for the place of a byte in a log file: more than the largest file needs."""
 _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
+
+
+class CommitTimes:
+    """The times of changes that were committed by events in one log file, in log order."""
+
+    def __init__(self, commits: Sequence[tuple[Lsn, int]]) -> None:
+        """`commits` has the Lsn of each event that commits changes, and the time in its header."""
+        self._places = np.array([lsn.offset for lsn, _ in commits], np.int64)
+        self._times = np.array([time for _, time in commits], np.int64)
+
+    def of(self, lsns: pa.Array) -> pa.Array:
+        """Returns the times of changes, in microseconds since 1970."""
+        found = np.searchsorted(self._places, _fields(lsns)["offset"].astype(np.int64))
+        return pa.array(self._times[found] * _SECOND)
+
+
+def _fields(lsns: pa.Array) -> Any:
+    """Returns the fields of Lsns as columns."""
+    begin = lsns.offset * Lsn.SIZE
+    return np.frombuffer(lsns.buffers()[1], np.uint8)[begin : begin + len(lsns) * Lsn.SIZE].view(_LSN)
 
 
 class EventTimes:
@@ -89,8 +110,7 @@ class EventTimes:
         """Returns the times of changes, in microseconds since 1970."""
         if self._commit_time is not None:
             return pa.array(np.full(len(lsns), self._commit_time * _SECOND, np.int64))
-        begin = lsns.offset * Lsn.SIZE
-        fields = np.frombuffer(lsns.buffers()[1], np.uint8)[begin : begin + len(lsns) * Lsn.SIZE].view(_LSN)
+        fields = _fields(lsns)
         files = np.searchsorted(np.array(self._files, np.int64), fields["log_index"].astype(np.int64))
         places = files << _FILE_BITS | fields["offset"].astype(np.int64)
         found = np.searchsorted(np.array(self._places, np.int64), places, "right") - 1

@@ -13,9 +13,9 @@ GTID_ROOM = 128
 _LAST_NUMBER = 2**63 - 2
 _UUID_SIZE = 16
 _LONGEST_TAG = 32
-# MariaDB's flags: first the unusual ones (standalone, DDL, prepared XA, completed XA), then group commit. A further
-# byte has the steps of a two-phase ALTER.
-_EXTRAORDINARY, _GROUP_COMMIT, _TWO_PHASE = 1 | 32 | 64 | 128, 2, 2 | 4 | 8
+# MariaDB's flags: first the unusual ones (standalone, DDL), then group commit, and those of prepared and completed XA
+# transactions, whose name is in the event. A further byte has the steps of a two-phase ALTER.
+_EXTRAORDINARY, _GROUP_COMMIT, _XA, _TWO_PHASE = 1 | 32, 2, 64 | 128, 2 | 4 | 8
 _FLAGS_FIELD, _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD = 0, 1, 2, 3
 
 
@@ -63,6 +63,10 @@ def _mariadb(event: int, body: int, end: int, target: int) -> tuple[int, int]:
         return NO_GTID, 0
     number, flags = load64(body), load8(body + 12)
     extra = body + 13 + (8 if flags & _GROUP_COMMIT else 0)
+    if flags & _XA:
+        if end - extra < 6:
+            return NO_GTID, 0
+        extra += 6 + load8(extra + 4) + load8(extra + 5)
     if number < 0 or flags & _EXTRAORDINARY or extra > end or (extra < end and load8(extra) & _TWO_PHASE):
         return NO_GTID, 0
     at = _put_number(target, load32(body + 8))

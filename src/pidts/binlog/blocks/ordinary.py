@@ -88,7 +88,12 @@ _ROLES = roles_of(ROW_EVENTS)
 _SIZES = _fixed_variables()
 _BEGI, _COMM, _IT = (int.from_bytes(word, "little") for word in (b"BEGI", b"COMM", b"IT"))
 _ROLLBACK = int.from_bytes(b"ROLLBACK", "little")
+_STAR, _END, _ROLL, _BACK = (int.from_bytes(word, "little") for word in (b"STAR", b"END ", b"ROLL", b"BACK"))
+_XA = int.from_bytes(b"XA", "little")
+_HEX = int.from_bytes(b"X'", "little")
+_SPACE, _COMMA = 32, 44
 C_NONE, C_BEGIN, C_END = range(3)
+XA_NONE, XA_START, XA_END, XA_OTHER = range(4)
 
 
 @jit
@@ -153,6 +158,63 @@ def control_of(body: int, end: int, plain: int) -> int:
         return C_NONE
     collation = _variables(variables, behind)
     return found if collation >= 0 and load8(plain + collation) else C_NONE
+
+
+@inline
+def _behind_hex(at: int, end: int) -> int:
+    """Returns the place after a text such as X'6f6e65'; `end` + 1 if there is no such text."""
+    if end - at < 3 or load16(at) != _HEX:
+        return end + 1
+    place_ = at + 2
+    while place_ < end and _is_hex_digit(load8(place_)):
+        place_ += 1
+    return place_ + 1 if place_ < end and load8(place_) == 39 and (place_ - at) & 1 == 0 else end + 1
+
+
+@inline
+def _is_hex_digit(letter: int) -> bool:
+    return 48 <= letter <= 57 or 65 <= letter <= 70 or 97 <= letter <= 102
+
+
+@jit
+def _is_xid(at: int, end: int) -> bool:
+    """Whether a text is the name of an XA transaction in the form in which servers log it."""
+    at = _behind_hex(at, end)
+    if end - at < 2 or load8(at) != _COMMA:
+        return False
+    at = _behind_hex(at + 1, end)
+    if end - at < 2 or load8(at) != _COMMA:
+        return False
+    for place_ in range(at + 1, end):  # noqa: SIM110 - compiled code has no generators
+        if load8(place_) < 48 or load8(place_) > 57:
+            return False
+    return True
+
+
+@jit
+def xa_of(body: int, end: int, plain: int) -> int:
+    """Returns which XA statement this is: XA START, XA END, another one (COMMIT, ROLLBACK), or none."""
+    if end - body < 14:
+        return XA_NONE
+    variables = body + 13
+    behind = variables + load16(body + 11)
+    text = behind + load8(body + 8) + 1
+    if end - text < 12 or load8(text - 1) != 0 or load16(text) != _XA or load8(text + 2) != _SPACE:
+        return XA_NONE
+    word = load32(text + 3)
+    size, found = 0, XA_OTHER
+    if word == _END:
+        size, found = 3, XA_END
+    elif word == _STAR and load8(text + 7) == 84:
+        size, found = 5, XA_START
+    elif word == _COMM and load16(text + 7) == _IT:
+        size = 6
+    elif word == _ROLL and load32(text + 7) == _BACK:
+        size = 8
+    if size == 0 or load8(text + 3 + size) != _SPACE or not _is_xid(text + 4 + size, end):
+        return XA_NONE
+    collation = _variables(variables, behind)
+    return found if collation >= 0 and load8(plain + collation) else XA_NONE
 
 
 @inline
@@ -299,9 +361,10 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
         elif role == STATEMENT:
             control = control_of(body, behind, state[CHARSETS])
             ends = control == C_END
-            if control == C_NONE or (ends and not state[OPEN]):
+            xa = xa_of(body, behind, state[CHARSETS]) if control == C_NONE else XA_NONE
+            if (control == C_NONE and xa not in (XA_START, XA_END)) or ((ends or xa != XA_NONE) and not state[OPEN]):
                 return HAND_OVER
-            if not ends:
+            if not ends and xa != XA_END:
                 if not state[OPEN]:
                     state[GTID_SIZE] = state[GTID_NUMBER] = 0
                     _open(state, offset, 1)

@@ -7,19 +7,20 @@ state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from pidts.binlog import compressed, decode, refusals
 from pidts.binlog.blocks import ordinary
-from pidts.binlog.events import Event, EventType
+from pidts.binlog.events import CHECKSUM_SIZE, Event, EventType
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import filter_columns, images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
 from pidts.binlog.kernel.inflate import WORK, inflate
+from pidts.binlog.kernel.payloads import Unpacked
 from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.batch import ChangeBatch
@@ -32,7 +33,7 @@ _FIRST_ENTRIES = 64
 _FIRST_TABLES = 16
 _NEVER = 2**62
 _RESERVE = 1.1
-_NOT_IN_PAYLOAD = -1
+_NOT_IN_PAYLOAD = _NO_COMMIT = -1
 _ARENA = 1 << 18
 _MOST_KEPT = 64
 """The most table maps that are kept for the next slice."""
@@ -57,6 +58,12 @@ class RoutedDecoder(decode.RowDecoder):
         self._arena, self._work = np.empty(0, np.uint8), np.zeros(WORK, np.uint8)
         """The memory into which events are decompressed, and memory for the decompression."""
         self._has_begun_again = False
+        self._block = b""
+        """The groups that were decoded; they stay in memory until their rows are taken."""
+        self._state[r.COMMIT] = _NO_COMMIT
+        self._unpacked = Unpacked.none()
+        self._groups: Sequence[decode.PreparedGroup] = ()
+        """The groups that are decoded, if these are groups that have prepared XA transactions."""
         self._state[r.INFLATE], self._state[r.WORK] = inflate.address, address(self._work)
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, filter_columns.skim_rows.address
@@ -67,8 +74,9 @@ class RoutedDecoder(decode.RowDecoder):
         """Reads all events of the slice."""
         view = memoryview(raw)
         place = 0
+        self._take_unpacked(Unpacked.none())
         while place < len(view):
-            if walker.format is not None and self._commit is None:
+            if walker.format is not None and (self._commit is None or self._groups):
                 place = self._walk(walker, view, place)
                 if place >= len(view):
                     return
@@ -80,6 +88,20 @@ class RoutedDecoder(decode.RowDecoder):
                 raise refusals.located(error, f"{walker.file}:{event.offset}") from error
             place += len(piece)
 
+    def follow_groups(self, walker: LogWalker, groups: Sequence[decode.PreparedGroup]) -> None:
+        """Reads groups of events that have prepared XA transactions as if they were one block."""
+        raw = b"".join(group.raw for group in groups)
+        begins = np.cumsum([0, *(len(group.raw) for group in groups[:-1])])
+        places = [(group.offset, group.commit.offset) for group in groups]
+        entries = np.column_stack([begins, np.array(places, np.int64)])
+        state = self._state
+        self._groups, self._block = groups, raw
+        state[r.GROUPS], state[r.GROUP_COUNT], state[r.GROUP_NEXT] = address(entries), len(groups), 0
+        self._commit, self._group = groups[0].commit, None
+        self.follow(walker, raw)
+        self._groups, self._commit, self._group = (), None, None
+        state[r.GROUP_COUNT], state[r.COMMIT] = 0, _NO_COMMIT
+
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
         """Returns all rows so far; tables are in the order in which they first appeared.
 
@@ -88,6 +110,7 @@ class RoutedDecoder(decode.RowDecoder):
         """
         taken = super().take(times)
         self._pieces.clear()
+        self._block = b""
         self._state[r.ARENA_USED] = 0
         if self._has_begun_again and len(taken) > 1:
             taken.sort(key=_first_lsn)
@@ -130,12 +153,28 @@ class RoutedDecoder(decode.RowDecoder):
             place = self._run(piece, place, event.log_index)
             if place >= len(piece):
                 return
-            raw = event_at(piece, place)
-            inner = compressed.inner_event(event, raw)
-            if inner.type == EventType.TRANSACTION_PAYLOAD:
-                raise refusals.unknown_event(inner)
-            self._feed(inner, base + place)
-            place += len(raw)
+            place += self._feed_inner(event.offset, event.log_index, event_at(piece, place), base + place)
+
+    def _feed_inner(self, offset: int, log_index: int, raw: memoryview, place: int) -> int:
+        """Handles an event inside the compressed transaction at this place in the log; returns the event's size."""
+        inner = compressed.inner_event_at(offset, log_index, raw)
+        if inner.type == EventType.TRANSACTION_PAYLOAD:
+            raise refusals.unknown_event(inner)
+        self._feed(inner, place)
+        return len(raw)
+
+    def _unpack(self, view: memoryview, place: int) -> bool:
+        """Decompresses the transactions from byte `place` on; returns False if the first one has to be read alone."""
+        tail = CHECKSUM_SIZE if self._state[r.CHECKSUMS] else 0
+        self._take_unpacked(Unpacked.of(view, place, tail))
+        return len(self._unpacked) > 0 and int(self._unpacked.entries[0, 0]) == place
+
+    def _take_unpacked(self, unpacked: Unpacked) -> None:
+        """Makes decompressed transactions known. Earlier ones stay if rows in them may be read again."""
+        if self._early_filter_of is not None and len(self._unpacked):
+            self._pieces.append(self._unpacked)
+        self._unpacked, state = unpacked, self._state
+        state[r.UNPACKED], state[r.UNPACKED_COUNT], state[r.UNPACKED_NEXT] = address(unpacked.entries), len(unpacked), 0
 
     def _walk(self, walker: LogWalker, view: memoryview, place: int) -> int:
         """Reads ordinary events from byte `place` on; returns the byte after them."""
@@ -144,6 +183,11 @@ class RoutedDecoder(decode.RowDecoder):
         state[r.OFFSET], state[r.CHECKSUMS], state[r.PAYLOAD] = walker.offset, walker.format.checksum, _NOT_IN_PAYLOAD
         try:
             place = self._run(view, place, walker.log_index)
+            while state[r.INSIDE]:
+                inner_at = int(state[r.INNER_AT])
+                inner = event_at(self._unpacked.events(place), inner_at)
+                state[r.INNER_AT] += self._feed_inner(int(state[r.PAYLOAD]), walker.log_index, inner, inner_at)
+                place = self._run(view, place, walker.log_index)
         except PidtsError as error:
             raise refusals.located(error, f"{walker.file}:{state[r.LAST]}") from error
         walker.offset = int(state[r.OFFSET])
@@ -164,6 +208,10 @@ class RoutedDecoder(decode.RowDecoder):
             if result == r.MORE_ARENA:
                 self._make_arena(int(state[r.NEEDED]))
                 continue
+            if result == r.PACKED:
+                if self._unpack(view, int(state[r.AT])):
+                    continue
+                break
             memory = self._tables[state[r.TABLE]].memory
             if not self._call.help(result, memory, self._ahead(len(view), memory.size), len(view)):
                 # The decoder reads the same event again, and raises the error.
@@ -192,8 +240,11 @@ class RoutedDecoder(decode.RowDecoder):
         state[r.AT], state[r.RESUME], state[r.CLEARED], state[r.UNMAPPED], state[r.TOUCHED_COUNT] = place, 0, 0, 0, 0
         state[r.CAREFUL] = bool(self._savepoints or self._open_full)
         state[r.LIMIT] = _NEVER if self._may_go_back else self._batch_bytes
-        state[r.AFTER] = self._last_left_out(log_index)
-        prefix = Lsn(self._change_no, log_index, 0).to_bytes()[:8]
+        if self._groups:
+            state[r.GROUP] = -1 if self._group is None else self._group
+        place_of_rows = self._commit or Lsn(self._change_no, log_index, 0)
+        state[r.AFTER] = self._last_left_out(place_of_rows)
+        prefix = place_of_rows.to_bytes()[:8]
         state[r.PREFIX] = int.from_bytes(prefix, "little", signed=True)
         state[r.SERIAL] += 1
         for rows in self._touched:
@@ -205,6 +256,10 @@ class RoutedDecoder(decode.RowDecoder):
     def _take_state(self) -> None:
         """Gives the compiled code's state to the decoder."""
         state = self._state
+        if self._groups:
+            group = int(state[r.GROUP])
+            self._commit = self._groups[max(int(state[r.GROUP_NEXT]) - 1, 0)].commit
+            self._group = None if group < 0 else group
         if state[r.CLEARED]:
             self._touched, self._savepoints = {}, {}
         if state[r.UNMAPPED]:
@@ -215,11 +270,11 @@ class RoutedDecoder(decode.RowDecoder):
         for entry in np.flatnonzero(self._entries[:, r.E_MAPPED] == state[r.MAP_SERIAL]):
             self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
 
-    def _last_left_out(self, log_index: int) -> int:
-        """Returns the byte of this log file up to which rows are left out."""
+    def _last_left_out(self, lsn: Lsn) -> int:
+        """Returns the byte of the log file with this place up to which rows are left out."""
         if self._after is None:
             return -1
-        here = (self._change_no, log_index)
+        here = (lsn.change_no, lsn.log_index)
         after = (self._after.change_no, self._after.log_index)
         if here == after:
             return self._after.offset

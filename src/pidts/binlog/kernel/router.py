@@ -26,6 +26,7 @@ from pidts.binlog.blocks.ordinary import (
     place,
     roles_of,
     same,
+    xa_of,
 )
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
@@ -40,6 +41,8 @@ DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
 MORE_ARENA = 4
 """There is no memory for the `NEEDED` bytes that the images of the next event have after decompression."""
+PACKED = 5
+"""The next event is a compressed transaction, which is not decompressed yet."""
 
 # The indexes of the state's numbers.
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
@@ -48,13 +51,26 @@ MORE_ARENA = 4
 # For compressed events: the memory into which images are decompressed, the memory and the address of `inflate`, and the
 # images of the event that is being read.
 (ARENA, ARENA_USED, ARENA_ROOM, NEEDED, WORK, INFLATE, INFLATED, INFLATED_SIZE) = range(24, 32)
-STATE_SIZE = 32
+# For MySQL's compressed transactions: the entries of those that are decompressed (`payloads.Unpacked`), their number,
+# and the next one. Then whether events of one are being read, the address and the size of these events, and the next
+# byte.
+(UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(32, 39)
+# For groups of events that have prepared XA transactions: their entries, their number, the next one, the byte of the
+# log file at which the group's first event begins (-1: not known yet), and the byte at which the event that commits the
+# group begins (-1: there are no groups). An entry has the byte of the block at which the group begins, a byte of the
+# log file at or before its first event, and the byte of the event that commits it.
+(GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT) = range(39, 44)
+STATE_SIZE = 44
+_PACKS, _PREPARES = 7, 8
+"""The roles of a compressed transaction, and of the end of a group that prepares an XA transaction."""
 
 # The entry of a known table map: the table id; address and size of its body; the table (0: not wanted) and its program
 # (0: not compiled); the serial number of the transaction in which it last occurred; the number of the table map.
 (E_ID, E_BODY, E_SIZE, E_TABLE, E_PROGRAM, E_MAPPED, E_NUMBER) = range(7)
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY
+_UNPACKED_BYTES = _GROUP_BYTES = 24
+_NO_PAYLOAD = -1
 
 _UPDATE = int(Op.UPDATE)
 _OPS, _IS_V2, _IS_COMPRESSED = (np.zeros(256, np.uint8) for _ in range(3))
@@ -65,6 +81,7 @@ for _first in (*_FIRST_V1, *_FIRST_V2):
     _IS_V2[_first : _first + 3] = _first in _FIRST_V2
     _IS_COMPRESSED[_first : _first + 3] = "COMPRESSED" in _first.name
 _ROLES = roles_of([kind for first in (*_FIRST_V1, *_FIRST_V2) for kind in range(first, first + 3)])
+_ROLES[EventType.TRANSACTION_PAYLOAD], _ROLES[EventType.XA_PREPARE] = _PACKS, _PREPARES
 
 
 @inline
@@ -268,7 +285,9 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
     if role == STATEMENT:
         control = control_of(body, end, state[CHARSETS])
         # Of BEGIN, COMMIT and ROLLBACK, only ROLLBACK ends with K.
-        if control == C_NONE or load8(end - 1) == 75:
+        if control == C_NONE:
+            return _GO_ON if xa_of(body, end, state[CHARSETS]) else HAND_OVER
+        if load8(end - 1) == 75:
             return HAND_OVER
         if control == C_BEGIN:
             _begin(state)
@@ -276,57 +295,117 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
             _end(state)
     elif role == STARTS:
         _begin(state)
+    elif role == _PREPARES and state[COMMIT] < 0:
+        return HAND_OVER  # The rows are dropped, except at a commit in one phase.
     else:
         _end(state)
     return _GO_ON
 
 
+@inline
+def _begin_group(state: Any, here: int) -> None:
+    """Notes the commit of the group that begins at byte `here` of the block, if one does."""
+    entry = state[GROUPS] + _GROUP_BYTES * state[GROUP_NEXT]
+    if load64(entry) == here:
+        state[OFFSET], state[COMMIT], state[GROUP] = load64(entry + 8), load64(entry + 16), -1
+        state[GROUP_NEXT] += 1
+
+
+@inline
+def _go_inside(state: Any, here: int, offset: int) -> int:
+    """Goes to the events of the compressed transaction at byte `here` of the block."""
+    if offset == state[AFTER]:
+        return HAND_OVER  # Some of its rows are left out, others are not.
+    while state[UNPACKED_NEXT] < state[UNPACKED_COUNT]:
+        entry = state[UNPACKED] + _UNPACKED_BYTES * state[UNPACKED_NEXT]
+        if load64(entry) > here:
+            return HAND_OVER
+        state[UNPACKED_NEXT] += 1
+        if load64(entry) == here:
+            state[INSIDE], state[INNER], state[INNER_SIZE] = 1, load64(entry + 8), load64(entry + 16)
+            state[INNER_AT], state[PAYLOAD], state[BASE] = 0, offset, 0
+            return _GO_ON
+    return PACKED
+
+
+@inline
+def _is_in_order(state: Any, event: int, size: int, offset: int, tail: int) -> bool:
+    """Whether an event is in the log file, after the event before it, and has the right checksum."""
+    if load16(event + 17) & FLAG_ARTIFICIAL or offset < state[OFFSET] or offset + size >= LAST_OFFSET:
+        return False
+    if tail == 0 or state[RESUME]:
+        return True
+    return bool(crc32_at(event, size - CHECKSUM_SIZE, 0) == load32(event + size - CHECKSUM_SIZE))
+
+
 @jit
-def route(state: Any, block: int, end: int, call: int) -> int:
-    """Reads events of a block. Returns why it stopped; `AT` is then the first byte that was not read."""
+def _step(state: Any, event: int, left: int, here: int, call: int) -> int:
+    """Reads one event, which has at most `left` bytes."""
     payload = state[PAYLOAD]
     tail = CHECKSUM_SIZE if state[CHECKSUMS] and payload < 0 else 0
-    here = state[AT]
-    while here < end:
-        state[AT] = here
-        event = block + here
-        if end - here < HEADER_SIZE:
+    if state[GROUP_NEXT] < state[GROUP_COUNT]:
+        _begin_group(state, here)
+    if left < HEADER_SIZE:
+        return HAND_OVER
+    size, kind = load32(event + 9), load8(event + 4)
+    role = np.int64(_ROLES[kind])
+    if role == OTHER or size < HEADER_SIZE + tail or size > left:
+        return HAND_OVER
+    offset = payload
+    if payload < 0:
+        offset = place(state[OFFSET], load32(event + 13), size)
+        if not _is_in_order(state, event, size, offset, tail):
             return HAND_OVER
-        size, kind = load32(event + 9), load8(event + 4)
-        role = np.int64(_ROLES[kind])
-        if role == OTHER or size < HEADER_SIZE + tail or size > end - here:
-            return HAND_OVER
-        offset = payload
-        if payload < 0:
-            offset = place(state[OFFSET], load32(event + 13), size)
-            if (
-                load16(event + 17) & FLAG_ARTIFICIAL
-                or offset < state[OFFSET]
-                or offset + size >= LAST_OFFSET
-                or (
-                    tail
-                    and not state[RESUME]
-                    and crc32_at(event, size - CHECKSUM_SIZE, 0) != load32(event + size - CHECKSUM_SIZE)
-                )
-            ):
-                return HAND_OVER
-        state[LAST] = offset
-        body, behind = event + HEADER_SIZE, event + size - tail
+    state[LAST] = offset
+    body, behind = event + HEADER_SIZE, event + size - tail
+    if state[COMMIT] >= 0:
+        if state[GROUP] < 0:
+            state[GROUP] = offset
         if role == ROWS:
-            result = _rows(state, body, behind, kind, offset, here + state[BASE] if payload >= 0 else 0, call)
-        elif role == MAPS:
-            result = _map(state, body, behind - body)
-        elif role == NOTHING:
-            result = _GO_ON
-        else:
-            result = _transaction(state, role, body, behind)
+            return _rows(state, body, behind, kind, state[COMMIT], offset - state[GROUP], call)
+        if role == _PACKS:
+            return HAND_OVER
+    if role == ROWS:
+        return _rows(state, body, behind, kind, offset, here + state[BASE] if payload >= 0 else 0, call)
+    if role == MAPS:
+        return _map(state, body, behind - body)
+    if role == NOTHING:
+        return _GO_ON
+    if role == _PACKS:
+        return _go_inside(state, here, offset) if payload < 0 else HAND_OVER
+    return _transaction(state, role, body, behind)
+
+
+@jit
+def route(state: Any, block: int, end: int, call: int) -> int:
+    """Reads events of a block. Returns why it stopped; `AT` is then the first byte that was not read.
+
+    If it stopped inside a compressed transaction, `AT` is the first byte of this transaction's event.
+    """
+    while True:
+        if state[INSIDE]:
+            while state[INNER_AT] < state[INNER_SIZE]:
+                event = state[INNER] + state[INNER_AT]
+                result = _step(state, event, state[INNER_SIZE] - state[INNER_AT], state[INNER_AT], call)
+                if result not in (_GO_ON, MAKE_ROOM):
+                    return result
+                state[INNER_AT] += load32(event + 9)
+                if result == MAKE_ROOM:
+                    return MAKE_ROOM
+            size = load32(block + state[AT] + 9)
+            state[OFFSET], state[PAYLOAD], state[INSIDE] = state[PAYLOAD] + size, _NO_PAYLOAD, 0
+            state[AT] += size
+        if state[AT] >= end:
+            return DONE
+        event = block + state[AT]
+        result = _step(state, event, end - state[AT], state[AT], call)
         if result not in (_GO_ON, MAKE_ROOM):
             return result
-        here += size
-        state[AT] = here
-        if payload < 0:
-            state[OFFSET] = offset + size
+        if state[INSIDE]:
+            continue
+        size = load32(event + 9)
+        state[AT] += size
+        if state[PAYLOAD] < 0:
+            state[OFFSET] = state[LAST] + size
         if result == MAKE_ROOM:
             return MAKE_ROOM
-    state[AT] = here
-    return DONE

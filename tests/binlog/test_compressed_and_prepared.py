@@ -1,0 +1,191 @@
+"""Transactions that MySQL has compressed, and XA transactions, are read in compiled code with the same rows."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.binlog.logs.twins import Outcome, decoded, difference, disagreement, early_filter, kept_of
+from tests.binlog.logs.twins import kernel as chosen
+from tests.binlog.test_kernel import FORMS, NAME, PLAIN, log_of, packed, unusual_logs
+from tests.examples import examples
+
+from pidts.binlog import PreparedGroup, decode_groups, iter_raw
+from pidts.binlog.kernel import payloads, routed
+from pidts.model import ChangeBatch, EarlyFilter, Halted, Lsn, Table
+
+
+def event(kind: int, body: bytes) -> bytes:
+    """Returns an event at the place that follows the event before it."""
+    return struct.pack("<IBIIIH", 1, kind, 1, 19 + len(body), 0, 0) + body
+
+
+def length_encoded(number: int) -> bytes:
+    return packed(number) if number < 1 << 16 else b"\xfd" + number.to_bytes(3, "little")
+
+
+def frames(form: str, content: bytes) -> bytes:
+    """Compresses content in one of the forms that zstd has."""
+    if form == "unsized":
+        return zstandard.ZstdCompressor(write_content_size=False).compress(content)
+    if form == "checked":
+        return zstandard.ZstdCompressor(write_checksum=True).compress(content)
+    if form == "two":
+        half = len(content) // 2
+        return zstandard.compress(content[:half]) + zstandard.compress(content[half:])
+    return zstandard.compress(content) + (b"\0" if form == "longer" else b"")
+
+
+@st.composite
+def packed_transactions(draw) -> tuple[bytes, Table]:
+    """Returns transactions of one table; most are compressed, in any form that a server may choose, or damaged."""
+    raw, table = draw(unusual_logs())
+    inner = event(2, bytes(8) + b"\0\0\0\0\0" + b"\0BEGIN") + raw
+    log = b""
+    for _ in range(draw(st.integers(1, 6))):
+        log += event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
+        form = draw(
+            st.sampled_from(["sized", "sized", "unsized", "checked", "two", "plain", "wrong", "longer", "open"])
+        )
+        if form == "open":
+            log += raw
+            continue
+        made = inner if form == "plain" else frames(form, inner)
+        size = len(inner) + (draw(st.sampled_from([-1, 1])) if form == "wrong" else 0)
+        if draw(st.integers(0, 9)) == 0:
+            place = draw(st.integers(0, len(made) - 1))
+            made = made[:place] + bytes([draw(st.integers(0, 255))]) + made[place + 1 :]
+        fields = [(1, length_encoded(len(made))), (2, b"\xfc\xff\0" if form == "plain" else b"\0")]
+        fields.append((3, length_encoded(size)))
+        head = b"".join(bytes([number, len(value)]) + value for number, value in draw(st.permutations(fields)))
+        log += event(40, head + b"\0" + made)
+    return log, table
+
+
+@settings(max_examples=examples(100))
+@given(packed_transactions())
+def test_compressed_transactions_give_the_same_rows(log):
+    raw, table = log
+    assert difference(raw, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}) is None
+
+
+def test_many_compressed_transactions_are_decompressed_at_once(monkeypatch):
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7"), (31, b"\0\7\0\5")])
+    made = zstandard.compress(raw)
+    head = b"\1\1" + bytes([len(made)]) + b"\2\1\0\3\1" + bytes([len(raw)]) + b"\0"
+    gtid = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
+    calls, fed = [], []
+    of, feed = payloads.Unpacked.of, routed.RoutedDecoder._feed
+    monkeypatch.setattr(payloads.Unpacked, "of", lambda *args: (calls.append(1), of(*args))[1])
+    monkeypatch.setattr(routed.RoutedDecoder, "_feed", lambda *args: (fed.append(args[1].type), feed(*args))[1])
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    found = decoded("compiled", (gtid + event(40, head + made)) * 500, **how)
+    assert sum(map(len, found)) == 1000
+    assert len(calls) == 1
+    assert fed == [19]
+    after = Lsn.from_bytes(found[0].rows["lsn"].to_pylist()[400])
+    assert difference((gtid + event(40, head + made)) * 500, after=after, **how) is None
+
+
+@st.composite
+def groups_of_events(draw) -> tuple[list[PreparedGroup], Table]:
+    """Returns groups that prepare XA transactions of one table; they are committed in any order."""
+    raw, table = draw(unusual_logs())
+    pieces = [bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw)][:-1]
+    gtid = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
+    xid = b"X'6f6e65',X'6272',7"
+    groups, at = [], 4
+    for _ in range(draw(st.integers(1, 4))):
+        begin = b"XA START " if draw(st.booleans()) else b"xa  begin "
+        rows = [piece for piece in pieces[1:] if draw(st.integers(0, 3))]
+        end = event(38, struct.pack("<BIII", 0, 7, 3, 2) + b"onebr")
+        group = [gtid, statement(begin + xid), pieces[0], *rows, statement(b"XA END " + xid), end]
+        whole = b"".join(group)
+        groups.append((whole, at))
+        at += len(whole) + draw(st.integers(0, 5)) * 100
+    commits = sorted(draw(st.lists(st.integers(at, at + 10_000), min_size=4, max_size=4, unique=True)))
+    order = draw(st.permutations(groups))
+    found = [
+        PreparedGroup(whole, place, Lsn(0, 3, commit), 1000 + number)
+        for number, ((whole, place), commit) in enumerate(zip(order, commits, strict=False))
+    ]
+    return found, table
+
+
+def statement(text: bytes) -> bytes:
+    return event(2, bytes(8) + b"\0\0\0\0\0" + b"\0" + text)
+
+
+def of_groups(name: str, groups: list[PreparedGroup], **how: Any) -> Outcome:
+    with chosen(name):
+        try:
+            return decode_groups(groups, **how)
+        except Halted as error:
+            return error
+
+
+def one_by_one(groups: list[PreparedGroup], **how: Any) -> Outcome:
+    """Returns what plain code makes of each group by itself, as one batch for each table."""
+    found: list[ChangeBatch] = []
+    for group in groups:
+        alone = decoded("python", group.raw, offset=group.offset, commit=group.commit, **how)
+        if isinstance(alone, Halted):
+            return alone
+        found += alone
+    if not found:
+        return []
+    rows = pa.Table.from_batches([batch.rows for batch in found]).combine_chunks().to_batches()[0]
+    return [ChangeBatch(found[0].table, rows)]
+
+
+@settings(max_examples=examples(100))
+@given(groups_of_events())
+def test_groups_that_are_decoded_together_give_the_same_rows_as_each_alone(made):
+    groups, table = made
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    expected = one_by_one(groups, **how)
+    plain = of_groups("python", groups, **how)
+    assert disagreement(of_groups("compiled", groups, **how), plain) is None
+    assert isinstance(plain, Halted) if isinstance(expected, Halted) else disagreement(plain, expected) is None
+    if not isinstance(plain, Halted):
+        filtered = of_groups("compiled", groups, **how, early_filter_of=early_filter)
+        assert disagreement(filtered, kept_of(plain)) is None
+
+
+def test_prepared_groups_need_no_plain_code(monkeypatch):
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7"), (31, b"\0\7\0\5")])
+    pieces = [bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw)][:-1]
+    xid = b"X'6f6e65',X'6272',7"
+    end = event(38, struct.pack("<BIII", 0, 7, 3, 2) + b"onebr")
+    gtid = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
+    group = b"".join([gtid, statement(b"XA START " + xid), *pieces, statement(b"XA END " + xid), end])
+    groups = [PreparedGroup(group, 4 + 1000 * number, Lsn(0, 2, 500 + number), number) for number in range(300)]
+    fed = []
+    feed = routed.RoutedDecoder._feed
+    monkeypatch.setattr(routed.RoutedDecoder, "_feed", lambda *args: (fed.append(args[1].type), feed(*args))[1])
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    found = of_groups("compiled", groups, **how)
+    assert fed == [19]
+    assert disagreement(found, of_groups("python", groups, **how)) is None
+    assert [Lsn.from_bytes(lsn).offset for lsn in found[0].rows["lsn"].to_pylist()] == sorted([*range(500, 800)] * 2)
+
+
+def test_the_times_of_rows_are_those_of_their_commits(kernel):
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7")])
+    raw = b"".join(bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw))
+    groups = [PreparedGroup(raw, 4 + 1000 * number, Lsn(0, 2, 500 + 7 * number), 60 * number) for number in range(9)]
+    seen = []
+
+    def dropped_at(batch: ChangeBatch, times: pa.Array) -> pa.BooleanArray:
+        seen.extend(times.to_pylist())
+        return pa.array([number % 2 == 0 for number in range(len(batch))], pa.bool_())
+
+    filters = EarlyFilter(frozenset(), frozenset(), frozenset(), lambda batch: None, dropped_at)
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    found = decode_groups(groups, **how, early_filter_of=lambda _: filters)
+    assert seen == [60_000_000 * number for number in range(9)]
+    assert sum(map(len, found)) == 4
