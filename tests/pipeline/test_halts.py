@@ -152,13 +152,13 @@ def relevance_of(entry) -> Relevance:
 steps = st.lists(st.tuples(st.sampled_from(["a", "b", "ab"]), st.integers(0, 3), st.integers(0, BAD)), max_size=25)
 
 
-def play(world: RefusingTask, step: tuple[str, int, int]) -> None:
+def play(task: RefusingTask, step: tuple[str, int, int]) -> None:
     """Makes one transaction, of one of the tables or of both. Only the second table gets the refused value."""
     letters, key, value = step
     done = []
     for name in (A, B):
         if name.name in letters:
-            known = {row["id"]: row for row in world.source.rows(name)}
+            known = {row["id"]: row for row in task.source.rows(name)}
             new = {"id": key, "v": None if name == A and value == BAD else value}
             if key not in known:
                 done.append((name, [(Op.INSERT, None, new)]))
@@ -166,8 +166,8 @@ def play(world: RefusingTask, step: tuple[str, int, int]) -> None:
                 done.append((name, [(Op.DELETE, known[key], None)]))
             else:
                 done.append((name, [(Op.UPDATE, known[key], new)]))
-    world.source.commit(*done)
-    world.remember()
+    task.source.commit(*done)
+    task.remember()
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -182,40 +182,40 @@ def play(world: RefusingTask, step: tuple[str, int, int]) -> None:
 def test_other_tables_continue_and_refused_rows_arrive_when_the_cause_is_removed(
     before, after, workers, size, crashes, seed
 ):
-    world, chance = RefusingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    task, chance = RefusingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     dies = Crashes(crashes)
 
     def hook(point: str) -> None:
         if point == "commit:after":
-            world.check_visible()
+            task.check_visible()
         dies(point)
 
-    world.target.store.hook = hook
+    task.target.store.hook = hook
     for history in (before, after):
         for step in history:
-            play(world, step)
+            play(task, step)
             if chance.random() < 0.3:
-                survive(world.run)
-        halted = survive(world.run)
+                survive(task.run)
+        halted = survive(task.run)
         assert halted <= {B}
-        assert world.content(A) == world.source.rows(A), "the other table has all"
+        assert task.content(A) == task.source.rows(A), "the other table has all"
         if not halted:
-            assert world.content(B) == world.source.rows(B)
-    world.picky.refuses = False
-    assert survive(world.run) == set()
-    assert {name: world.content(name) for name in TABLES} == {name: world.source.rows(name) for name in TABLES}
-    world.target.forget()
+            assert task.content(B) == task.source.rows(B)
+    task.picky.refuses = False
+    assert survive(task.run) == set()
+    assert {name: task.content(name) for name in TABLES} == {name: task.source.rows(name) for name in TABLES}
+    task.target.forget()
 
 
 def test_a_table_stays_where_its_rows_were_last_taken():
-    world = RefusingTask(1, Limits(transactions=2, idle_entries=1))
+    task = RefusingTask(1, Limits(transactions=2, idle_entries=1))
     for step in [("ab", 0, 1), ("b", 1, 2), ("ab", 2, BAD), ("a", 3, 4), ("b", 1, 3)]:
-        play(world, step)
-    assert world.run() == {B}
-    assert world.content(A) == world.source.rows(A)
-    assert [row["id"] for row in world.content(B)] == [0, 1]
-    world.check_visible()
-    assert world.run() == {B}, "the next run tries it again"
-    world.picky.refuses = False
-    assert world.run() == set()
-    assert world.content(B) == world.source.rows(B)
+        play(task, step)
+    assert task.run() == {B}
+    assert task.content(A) == task.source.rows(A)
+    assert [row["id"] for row in task.content(B)] == [0, 1]
+    task.check_visible()
+    assert task.run() == {B}, "the next run tries it again"
+    task.picky.refuses = False
+    assert task.run() == set()
+    assert task.content(B) == task.source.rows(B)

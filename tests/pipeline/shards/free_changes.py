@@ -92,57 +92,57 @@ def _made(shards: Shards, beside: Shard, name: TableName, like: Table) -> Shard:
     return shard
 
 
-def check_rows(world: TaskInMemory) -> None:
+def check_rows(task: TaskInMemory) -> None:
     """Checks that each table of the target has the rows of its shards."""
-    for name in world.target.store.tables:
-        there = {world._key(row): row for row in world.content(name)}
-        rows = {world._key(row): row for row in _rows(world, name)}
-        left = {world._key(row): row for row in _left(world, name, certain=False)}
-        certain = {world._key(row) for row in _left(world, name, certain=True)}
+    for name in task.target.store.tables:
+        there = {task._key(row): row for row in task.content(name)}
+        rows = {task._key(row): row for row in _rows(task, name)}
+        left = {task._key(row): row for row in _left(task, name, certain=False)}
+        certain = {task._key(row) for row in _left(task, name, certain=True)}
         assert rows.keys() | certain <= there.keys() <= rows.keys() | left.keys(), name
         for key, row in rows.items():
             assert row.items() <= there[key].items(), name
 
 
-def _at(world: TaskInMemory, source: ShardSource, own: TableName) -> Lsn:
-    return world.place(source.name).at(own)
+def _at(task: TaskInMemory, source: ShardSource, own: TableName) -> Lsn:
+    return task.place(source.name).at(own)
 
 
-def _rows(world: TaskInMemory, name: TableName) -> Iterator[Row]:
-    for source in world.shards.sources.values():
+def _rows(task: TaskInMemory, name: TableName) -> Iterator[Row]:
+    for source in task.shards.sources.values():
         for own in source.moments:
-            destination = world.rules[source.name].routes.destination(own)
-            moment = source.at(own, _at(world, source, own))
+            destination = task.rules[source.name].routes.destination(own)
+            moment = source.at(own, _at(task, source, own))
             if destination.name == name and moment is not None and moment.table is not None:
                 yield from (row | dict(destination.extracted) for row in moment.rows)
 
 
-def _left(world: TaskInMemory, name: TableName, *, certain: bool) -> Iterator[Row]:
+def _left(task: TaskInMemory, name: TableName, *, certain: bool) -> Iterator[Row]:
     """Returns the rows that former shards have left in this table of the target. With `certain`, rows are left out if a
     later transaction may have changed or removed them.
     """
-    for left in world.shards.left:
+    for left in task.shards.left:
         source, group = left.shard.source, left.shard.group
-        destination = world.rules[source.name].routes.destination(left.name)
-        if destination.name != name or _at(world, source, left.name) < left.lsn:
+        destination = task.rules[source.name].routes.destination(left.name)
+        if destination.name != name or _at(task, source, left.name) < left.lsn:
             continue
-        names = {left.name} if world.shards.keyed else {own for one in _of(world, group) for own in one.names}
+        names = {left.name} if task.shards.keyed else {own for one in _of(task, group) for own in one.names}
         touched: set[Any] = set()
         for event in source._events if certain else ():
-            if event.table.name in names and left.lsn < event.lsn <= _at(world, source, event.table.name):
+            if event.table.name in names and left.lsn < event.lsn <= _at(task, source, event.table.name):
                 touched |= {row["id"] for _, *images in event.changes for row in images if row is not None}
         yield from (row | dict(destination.extracted) for row in left.rows if row["id"] not in touched)
 
 
-def _of(world: TaskInMemory, group: object) -> list[Shard]:
-    return [shard for shard in world.shards.shards if shard.group is group]
+def _of(task: TaskInMemory, group: object) -> list[Shard]:
+    return [shard for shard in task.shards.shards if shard.group is group]
 
 
-def check_waits_are_recorded(world: TaskInMemory) -> None:
+def check_waits_are_recorded(task: TaskInMemory) -> None:
     """Checks that each shard that is not at the end of its log has a record that says what it waits for."""
-    for name, source in world.shards.sources.items():
-        place = world.place(name)
-        with closing(world.target.connect()) as session:
+    for name, source in task.shards.sources.items():
+        place = task.place(name)
+        with closing(task.target.connect()) as session:
             halts = session.meta.halts.read("t", name)
         found = {table for halt in halts if halt.code in WAITING for table in halt.tables}
         assert place.exceptions.keys() <= found, name

@@ -61,7 +61,7 @@ from .shard_source import Row, ShardSource, fill
 MEMORY = Path("/dev/shm")
 """A folder in memory, if there is one: creating and removing files took two fifths of the time of these tests."""
 _numbers = itertools.count()
-_worlds: dict[Path, TaskInMemory] = {}
+_tasks: dict[Path, TaskInMemory] = {}
 Places = Callable[[ShardSource, TableName], Lsn]
 
 
@@ -69,7 +69,7 @@ class MemoryRelay:
     """Replaces a reader of the relay."""
 
     def __init__(self, relay: Path, source_id: str) -> None:
-        self._source = _worlds[relay].shards.sources[source_id]
+        self._source = _tasks[relay].shards.sources[source_id]
         self.log_base = self._source.log_base
 
     def entries(self, after: Lsn, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
@@ -142,8 +142,8 @@ def driven() -> Iterator[None]:
             with capture_logs():  # Writing the log lines takes longer than everything else.
                 yield
         finally:
-            for world in [*_worlds.values()]:
-                world.close()
+            for task in [*_tasks.values()]:
+                task.close()
 
 
 def _query(entry: LogEntry) -> Query:
@@ -152,8 +152,8 @@ def _query(entry: LogEntry) -> Query:
 
 
 def _scheduler() -> Scheduler:
-    (world,) = _worlds.values()
-    return world.scheduler
+    (task,) = _tasks.values()
+    return task.scheduler
 
 
 @dataclass
@@ -195,7 +195,7 @@ class TaskInMemory:
         """The number of steps of progress of all threads."""
         self.deaths = 0
         self.scheduler = Scheduler(chance)
-        _worlds[self.relay] = self
+        _tasks[self.relay] = self
         with closing(self.target.connect()) as session:
             for name, source in shards.sources.items():
                 session.begin()
@@ -226,7 +226,7 @@ class TaskInMemory:
         self.target.store.hook = None
         self.scheduler.end()
         self.target.forget()
-        del _worlds[self.relay]
+        del _tasks[self.relay]
         self._folder.cleanup()
 
     def start(self, left: Iterable[Fiber] = ()) -> None:
@@ -301,15 +301,15 @@ class TaskInMemory:
             self.scheduler.wait(1)
         process = self.scheduler
         while process is self.scheduler:
-            task = self.streams[source] = self._patiently(source)
+            stream = self.streams[source] = self._patiently(source)
             try:
-                self._attempt(source, task)
+                self._attempt(source, stream)
             finally:
-                for committer in task._committers:
+                for committer in stream._committers:
                     committer.close()
             self._anew.discard(source)
             self.moves += 1
-            task.close()
+            stream.close()
 
     def _patiently(self, source: str) -> TaskStream:
         while True:
@@ -318,21 +318,21 @@ class TaskInMemory:
             except Transient:  # Another thread has an open transaction.
                 self.scheduler.wait(1)
 
-    def _attempt(self, source: str, task: TaskStream) -> None:
-        relay, staging = MemoryRelay(self.relay, source), task._context.staging
+    def _attempt(self, source: str, stream: TaskStream) -> None:
+        relay, staging = MemoryRelay(self.relay, source), stream._context.staging
         while source not in self._anew:
             self.scheduler.wait(0)
-            failure = task._failure or task._ddl.failure
+            failure = stream._failure or stream._ddl.failure
             if failure is not None:
                 raise failure
-            state = task.state
+            state = stream.state
             done, halted = done_of(staging, state.dues), halted_of(staging, state.dues)
             after = next_state(
-                state, relay.entries, {}, self.settings.limits, task._classifier, None, done, halted, kept_of(staging)
+                state, relay.entries, {}, self.settings.limits, stream._classifier, None, done, halted, kept_of(staging)
             )
             if after is not None:
                 self.moves += 1
-                task._run(None, PlanState.from_json(after.to_json()), 0.0)
+                stream._run(None, PlanState.from_json(after.to_json()), 0.0)
 
     def _stream(self, source: str) -> TaskStream:
         settings, rules = self.settings, self.rules[source]

@@ -36,27 +36,27 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def passing(world: Story, rounds: int) -> None:
+def passing(task: Story, rounds: int) -> None:
     for _ in range(rounds):
-        world.scheduler.round()
+        task.scheduler.round()
 
 
 @pytest.mark.parametrize("text", ["TRUNCATE TABLE shard_1.t_1", "DROP TABLE shard_1.t_1", "DROP DATABASE shard_1"])
 def test_statements_that_would_remove_rows_of_an_unknown_group_wait_and_are_reported(
     story: MakeStory, tries: list[str], text: str
 ) -> None:
-    world = story(TWO, mode="optimistic")
-    world.write(times=2)
-    world.finish()
-    world.down.add("two")
-    world.start()
-    passing(world, 30)
-    world[A].source.say(text)
-    passing(world, 60)
+    task = story(TWO, mode="optimistic")
+    task.write(times=2)
+    task.finish()
+    task.down.add("two")
+    task.start()
+    passing(task, 30)
+    task[A].source.say(text)
+    passing(task, 60)
     knows_all = text.startswith("DROP DATABASE")
-    assert (codes(world), world.waiting()) == (({}, []) if knows_all else ({A: "shard-awaits"}, [A]))
+    assert (codes(task), task.waiting()) == (({}, []) if knows_all else ({A: "shard-awaits"}, [A]))
     assert tries == [text]
-    world.down.clear()
-    passing(world, 60)
-    assert (codes(world), world.waiting()) == ({}, [])
+    task.down.clear()
+    passing(task, 60)
+    assert (codes(task), task.waiting()) == ({}, [])
     assert len(tries) <= 3

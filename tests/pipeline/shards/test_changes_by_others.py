@@ -21,10 +21,10 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
     monkeypatch: pytest.MonkeyPatch, *, transactional: bool
 ) -> None:
     with stories(transactional_ddl=transactional) as make_story:
-        world = make_story(TWO)
-        world.looks = False
-        world.finish()
-        world.plan(C)
+        task = make_story(TWO)
+        task.looks = False
+        task.finish()
+        task.plan(C)
         arrive, member_changes = ShardGroups.arrive, ShardGroups.member_changes
         left: list[str] = []
         gone: list[object] = []
@@ -33,29 +33,29 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
             decision = arrive(groups, *args)
             if not left and isinstance(decision, RunDecision) and len(decision.arrivals) > 1:
                 left.extend({"one", "two"} - {decision.leader.member.source})
-                gone.append(world.streams[left[0]])
-                world.begin_anew(*left)
+                gone.append(task.streams[left[0]])
+                task.begin_anew(*left)
                 groups.forget(*left)
             return decision
 
         def slow_member_changes(groups: ShardGroups, run: RunDecision) -> object:
             found = member_changes(groups, run)
-            while gone and (world.streams[left[0]] is gone[0] or not world.locks()):
-                world.scheduler.wait(0)  # The source's next attempt arrives at the change before the change is made.
+            while gone and (task.streams[left[0]] is gone[0] or not task.locks()):
+                task.scheduler.wait(0)  # The source's next attempt arrives at the change before the change is made.
             gone.clear()
             return found
 
         monkeypatch.setattr(ShardGroups, "member_changes", slow_member_changes)
         monkeypatch.setattr(ShardGroups, "arrive", arrives)
         for name in (A, B):
-            world[name].alter()
-        world.finish()
+            task[name].alter()
+        task.finish()
         assert left
-        world.start()
-        world.write(A, B, times=3)
-        world.finish_and_check()
-        assert world.waiting() == []
-        with closing(world.target.connect()) as session:
+        task.start()
+        task.write(A, B, times=3)
+        task.finish_and_check()
+        assert task.waiting() == []
+        with closing(task.target.connect()) as session:
             for name in (A, B):
                 source, _, table = name.partition(": ")
                 (structure,) = (

@@ -24,17 +24,17 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
 
 
 def begun(make_story: MakeStory, **settings: Any) -> Story:
-    world = make_story(THREE, **settings)
-    world.looks = False
-    return world
+    task = make_story(THREE, **settings)
+    task.looks = False
+    return task
 
 
-def say(world: Story, name: str, change: str) -> None:
-    world[name].source.say(f"ALTER TABLE {world[name].name} {change}")
+def say(task: Story, name: str, change: str) -> None:
+    task[name].source.say(f"ALTER TABLE {task[name].name} {change}")
 
 
-def insert(world: Story, name: str, **values: int) -> None:
-    shard = world[name]
+def insert(task: Story, name: str, **values: int) -> None:
+    shard = task[name]
     shard.source.commit((shard.name, [(Op.INSERT, None, row(shard, KEY, **values))]))
 
 
@@ -42,66 +42,66 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
     return [one.get("c") for one in rows if one["id"] == KEY]
 
 
-def ends(world: Story, name: str) -> None:
+def ends(task: Story, name: str) -> None:
     """Runs the task to the end, and checks that the row has NULL in c, on the target and in its shard."""
-    world.finish()
-    assert world.waiting() == []
-    assert values(world.content(T)) == values(world[name].rows) == [None]
+    task.finish()
+    assert task.waiting() == []
+    assert values(task.content(T)) == values(task[name].rows) == [None]
 
 
 @pytest.mark.parametrize(("first", "apart"), [("insert", False), ("delete", False), ("delete", True)])
 def test_the_old_shard_of_the_row_waits(story: MakeStory, first: str, *, apart: bool) -> None:
     """The row's old shard waits before its DELETE, so the new shard's INSERT finds the old shard's row on the target."""
-    world = begun(story)
-    world.plan(f"ALTER TABLE {{t}} {WIDER}")
-    world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
-    world[FIRST].alter()
-    insert(world, FIRST, c=5)
-    world.finish()
-    world[FIRST].alter()
-    world.finish()
-    assert world.waiting() == [FIRST]
-    assert values(world.content(T)) == [5]
-    move(world, FIRST, SECOND, first=first, apart=apart)
-    world.finish()
-    assert values(world.content(T)) == [None]
-    world.shards.level()
-    ends(world, SECOND)
+    task = begun(story)
+    task.plan(f"ALTER TABLE {{t}} {WIDER}")
+    task.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
+    task[FIRST].alter()
+    insert(task, FIRST, c=5)
+    task.finish()
+    task[FIRST].alter()
+    task.finish()
+    assert task.waiting() == [FIRST]
+    assert values(task.content(T)) == [5]
+    move(task, FIRST, SECOND, first=first, apart=apart)
+    task.finish()
+    assert values(task.content(T)) == [None]
+    task.shards.level()
+    ends(task, SECOND)
 
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
 def test_the_old_shard_has_dropped_a_column_that_others_have(story: MakeStory, first: str) -> None:
     """No shard waits, and both shards have the same structure."""
-    world = begun(story)
+    task = begun(story)
     for name in (FIRST, SECOND):
-        say(world, name, WIDER)
-        world.finish()
-    insert(world, SECOND, c=5)
-    world.finish()
-    say(world, SECOND, "DROP COLUMN c")
-    world.finish()
-    assert world.waiting() == []
-    assert values(world.content(T)) == [5], "which nobody reads in the second one"
-    move(world, SECOND, THIRD, first=first)
-    updated(world, THIRD, v=3)
-    world.finish()
-    say(world, THIRD, WIDER)
-    ends(world, THIRD)
+        say(task, name, WIDER)
+        task.finish()
+    insert(task, SECOND, c=5)
+    task.finish()
+    say(task, SECOND, "DROP COLUMN c")
+    task.finish()
+    assert task.waiting() == []
+    assert values(task.content(T)) == [5], "which nobody reads in the second one"
+    move(task, SECOND, THIRD, first=first)
+    updated(task, THIRD, v=3)
+    task.finish()
+    say(task, THIRD, WIDER)
+    ends(task, THIRD)
 
 
 def test_a_ddl_command_lets_one_shard_continue_first(story: MakeStory) -> None:
-    world = begun(story, mode="pessimistic")
-    world.plan(f"ALTER TABLE {{t}} {WIDER}")
-    world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
-    world[FIRST].alter()
-    world.finish()
-    world.order(FIRST, OrderKind.UNLOCK)
-    insert(world, FIRST, c=5)
-    world[FIRST].alter()
-    world.finish()
-    assert world.waiting() == [FIRST]
-    assert values(world.content(T)) == [5]
-    move(world, FIRST, SECOND)
-    world.finish()
-    world.shards.level()
-    ends(world, SECOND)
+    task = begun(story, mode="pessimistic")
+    task.plan(f"ALTER TABLE {{t}} {WIDER}")
+    task.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
+    task[FIRST].alter()
+    task.finish()
+    task.order(FIRST, OrderKind.UNLOCK)
+    insert(task, FIRST, c=5)
+    task[FIRST].alter()
+    task.finish()
+    assert task.waiting() == [FIRST]
+    assert values(task.content(T)) == [5]
+    move(task, FIRST, SECOND)
+    task.finish()
+    task.shards.level()
+    ends(task, SECOND)

@@ -23,95 +23,95 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
         yield make_story
 
 
-def shared(world: Story) -> set[TableName]:
-    with closing(world.target.connect()) as session:
+def shared(task: Story) -> set[TableName]:
+    with closing(task.target.connect()) as session:
         return set(session.meta.structures.load("t", MergedTablesKey()))
 
 
-def come(world: Story, options: str = "") -> None:
+def come(task: Story, options: str = "") -> None:
     """Creates a table with AUTO_INCREMENT."""
     columns = ", ".join(
         f"{column.name} INT" + (" NOT NULL AUTO_INCREMENT PRIMARY KEY" if column.name == "id" else "")
-        for column in world[A].table.columns
+        for column in task[A].table.columns
     )
-    world[A].source.say(f"CREATE TABLE {NEW} ({columns}) {options}")
+    task[A].source.say(f"CREATE TABLE {NEW} ({columns}) {options}")
 
 
-def codes(world: Story) -> list[str]:
-    return [halt.code for halt in world.halts("one")]
+def codes(task: Story) -> list[str]:
+    return [halt.code for halt in task.halts("one")]
 
 
 @pytest.mark.parametrize("source", ["one", "two"])
 def test_the_second_table_puts_on_record_that_they_share_one_and_the_last_does_not_take_its_rows(
     story: MakeStory, source: str
 ) -> None:
-    world = story(ALONE, mode="")
-    world.finish_and_check()
-    assert shared(world) == set()
-    new = world.shards.create(source, NEW, 0)
-    world.write(f"{source}: {NEW}")
-    world.finish_and_check()
-    assert shared(world) == {T}
-    world.shards.drop(new)
-    world.finish_and_check()
-    world.start()
-    world.shards.drop(world[A])
-    world.finish_and_check()
-    assert T in world.target.store.tables
+    task = story(ALONE, mode="")
+    task.finish_and_check()
+    assert shared(task) == set()
+    new = task.shards.create(source, NEW, 0)
+    task.write(f"{source}: {NEW}")
+    task.finish_and_check()
+    assert shared(task) == {T}
+    task.shards.drop(new)
+    task.finish_and_check()
+    task.start()
+    task.shards.drop(task[A])
+    task.finish_and_check()
+    assert T in task.target.store.tables
 
 
 def test_after_a_restart_the_last_of_those_that_began_together_does_not_take_the_rows_of_others(
     story: MakeStory,
 ) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_1.t_2")}, mode="")
-    world.finish_and_check()
-    world.shards.drop(world["one: shard_1.t_2"])
-    world.finish_and_check()
-    world.start()
-    world.shards.empty(world[A])
-    world.finish_and_check()
-    world.start()
-    world.shards.drop(world[A])
-    world.finish_and_check()
-    assert T in world.target.store.tables
+    task = story({"one": ("shard_1.t_1", "shard_1.t_2")}, mode="")
+    task.finish_and_check()
+    task.shards.drop(task["one: shard_1.t_2"])
+    task.finish_and_check()
+    task.start()
+    task.shards.empty(task[A])
+    task.finish_and_check()
+    task.start()
+    task.shards.drop(task[A])
+    task.finish_and_check()
+    assert T in task.target.store.tables
 
 
 def test_the_only_shard_that_leaves_its_rows_puts_that_on_record(story: MakeStory) -> None:
-    world = story(ALONE, mode="pessimistic")
-    world.shards.drop(world[A])
-    world.finish_and_check()
-    assert shared(world) == {T}
+    task = story(ALONE, mode="pessimistic")
+    task.shards.drop(task[A])
+    task.finish_and_check()
+    assert shared(task) == {T}
 
 
-def left(world: Story) -> set[str]:
-    with closing(world.target.connect()) as session:
+def left(task: Story) -> set[str]:
+    with closing(task.target.connect()) as session:
         return set(map(str, session.meta.structures.load("t", RemainingRowsKey("one"))))
 
 
 def test_emptied_and_dropped_shards_record_that_their_rows_stay(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)}, mode="")
-    world.finish_and_check()
-    assert left(world) == set()
-    world.shards.empty(world[A])
-    world.finish_and_check()
-    assert left(world) == {"shard_1.t_1"}
-    world.start()
-    world.shards.drop(world["one: shard_1.t_2"])
-    world.finish_and_check()
-    assert left(world) == {"shard_1.t_1", "shard_1.t_2"}
+    task = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)}, mode="")
+    task.finish_and_check()
+    assert left(task) == set()
+    task.shards.empty(task[A])
+    task.finish_and_check()
+    assert left(task) == {"shard_1.t_1"}
+    task.start()
+    task.shards.drop(task["one: shard_1.t_2"])
+    task.finish_and_check()
+    assert left(task) == {"shard_1.t_1", "shard_1.t_2"}
 
 
 def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "alone.x")})
-    world.finish_and_check()
-    come(world)
-    world.finish()
-    assert codes(world) == ["shard-keys-meet"]
-    (halt,) = world.halts("one")
+    task = story({"one": ("shard_1.t_1", "alone.x")})
+    task.finish_and_check()
+    come(task)
+    task.finish()
+    assert codes(task) == ["shard-keys-meet"]
+    (halt,) = task.halts("one")
     assert halt.tables == (NEW,)
-    world.give("one", halt.lsn, OrderKind.SKIP)
-    world.finish()
-    assert codes(world) == []
+    task.give("one", halt.lsn, OrderKind.SKIP)
+    task.finish()
+    assert codes(task) == []
 
 
 @pytest.mark.parametrize(("name", "expected"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
@@ -121,13 +121,13 @@ def test_a_table_with_the_same_name_on_another_server_waits_if_nothing_distingui
     extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
     routes = (RouteRule("shard_*", "t_*", "all", "t", *extracts),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
-    world = story(
+    task = story(
         {"one": ("shard_1.t_1", "alone.x"), "two": (f"shard_2.{name}",)}, keyed=True, presumes=True, rules=rules
     )
-    world.finish_and_check()
-    come(world)
-    world.finish()
-    assert codes(world) == expected
+    task.finish_and_check()
+    come(task)
+    task.finish()
+    assert codes(task) == expected
 
 
 @pytest.mark.parametrize(("first", "expected"), [(6_000, []), (1, ["shard-keys-meet"])])
@@ -137,27 +137,27 @@ def test_only_rows_with_the_same_extracted_values_are_compared(
     """A table with other extracted values has a row with a higher number, which does not count."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
-    world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True, rules=rules)
-    world.finish_and_check()
-    shard = world[A]
+    task = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True, rules=rules)
+    task.finish_and_check()
+    shard = task[A]
     shard.source.commit((shard.name, [(Op.INSERT, None, {**dict.fromkeys(shard.table.arrow.names), "id": 9_000})]))
-    come(world, f"ENGINE=InnoDB AUTO_INCREMENT={first}")
-    world.finish()
-    assert codes(world) == expected
+    come(task, f"ENGINE=InnoDB AUTO_INCREMENT={first}")
+    task.finish()
+    assert codes(task) == expected
 
 
 def test_a_table_whose_numbers_are_above_all_others_joins(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "alone.x")})
-    world.finish_and_check()
-    come(world, "ENGINE=InnoDB AUTO_INCREMENT=1000000")
-    world.finish()
-    assert codes(world) == []
-    assert shared(world) == {T}
+    task = story({"one": ("shard_1.t_1", "alone.x")})
+    task.finish_and_check()
+    come(task, "ENGINE=InnoDB AUTO_INCREMENT=1000000")
+    task.finish()
+    assert codes(task) == []
+    assert shared(task) == {T}
 
 
 def test_a_table_whose_rows_have_other_extracted_values_joins(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "alone.x")}, keyed=True)
-    world.finish_and_check()
-    come(world)
-    world.finish()
-    assert codes(world) == []
+    task = story({"one": ("shard_1.t_1", "alone.x")}, keyed=True)
+    task.finish_and_check()
+    come(task)
+    task.finish()
+    assert codes(task) == []

@@ -20,11 +20,11 @@ def story(request: pytest.FixtureRequest) -> Iterator[MakeStory]:
         yield make_story
 
 
-def codes(world: Story) -> dict[str, str]:
+def codes(task: Story) -> dict[str, str]:
     return {
         f"{source}: {table}": halt.code
-        for source in world.shards.sources
-        for halt in world.halts(source)
+        for source in task.shards.sources
+        for halt in task.halts(source)
         for table in halt.tables
     }
 
@@ -34,340 +34,340 @@ def test_no_shard_waits_for_one_that_joined_with_a_later_structure(story: MakeSt
 
     The shard need not reach a change that its structure includes.
     """
-    world = story(TWO)
-    world.plan("ALTER TABLE {t} ADD INDEX k (v)", D, C)
-    world.alter(A)
-    new = f"one: {world.shards.create('one', TableName('shard_2', 't_7'), 1).name}"
-    world.write(new)
-    world.finish_and_check()
-    assert world.waiting() == [A]
-    world.alter(new)
-    world.finish_and_check()
-    assert world.waiting() == [A, new]
-    world.alter(B)
-    world.finish_and_check()
-    assert world.waiting() == [new]
-    world.alter(A, B)
-    world.finish_and_check()
-    assert world.waiting() == []
+    task = story(TWO)
+    task.plan("ALTER TABLE {t} ADD INDEX k (v)", D, C)
+    task.alter(A)
+    new = f"one: {task.shards.create('one', TableName('shard_2', 't_7'), 1).name}"
+    task.write(new)
+    task.finish_and_check()
+    assert task.waiting() == [A]
+    task.alter(new)
+    task.finish_and_check()
+    assert task.waiting() == [A, new]
+    task.alter(B)
+    task.finish_and_check()
+    assert task.waiting() == [new]
+    task.alter(A, B)
+    task.finish_and_check()
+    assert task.waiting() == []
 
 
 def test_no_shard_waits_for_a_shard_that_joined_far_ahead(story: MakeStory) -> None:
-    world = story(TWO)
-    world.plan(C, "ALTER TABLE {t} DROP COLUMN c", "ALTER TABLE {t} ADD INDEX k (v)")
-    world.alter(A, A, A)
-    world.shards.create("one", TableName("shard_2", "t_7"), 3)
-    world.write()
-    world.finish_and_check()
-    assert world.waiting() == [A]
+    task = story(TWO)
+    task.plan(C, "ALTER TABLE {t} DROP COLUMN c", "ALTER TABLE {t} ADD INDEX k (v)")
+    task.alter(A, A, A)
+    task.shards.create("one", TableName("shard_2", "t_7"), 3)
+    task.write()
+    task.finish_and_check()
+    assert task.waiting() == [A]
     for _ in range(3):
-        world.alter(B)
-        world.write()
-        world.finish_and_check()
-    assert world.waiting() == []
+        task.alter(B)
+        task.write()
+        task.finish_and_check()
+    assert task.waiting() == []
 
 
 def test_waiting_shards_are_reported(story: MakeStory) -> None:
-    world = story(BOTH)
-    world.plan(C)
-    world.alter(A, B)
-    world.finish_and_check()
-    assert codes(world) == {A: "shard-awaits", B: "shard-awaits"}
-    (halt,) = world.halts("one")
+    task = story(BOTH)
+    task.plan(C)
+    task.alter(A, B)
+    task.finish_and_check()
+    assert codes(task) == {A: "shard-awaits", B: "shard-awaits"}
+    (halt,) = task.halts("one")
     assert halt.awaits == ("one: shard_2.t_1", "two: shard_2.t_1")
     assert halt.since
-    (lock,) = world.locks()
+    (lock,) = task.locks()
     assert lock.target == T
     assert [str(one.member) for one in lock.arrived] in ([A, B], [B, A])
     assert [str(member) for member in lock.awaited] == [*halt.awaits]
-    world.alter("one: shard_2.t_1", "two: shard_2.t_1")
-    world.finish_and_check()
-    assert (codes(world), world.locks(), world.waiting()) == ({}, (), [])
+    task.alter("one: shard_2.t_1", "two: shard_2.t_1")
+    task.finish_and_check()
+    assert (codes(task), task.locks(), task.waiting()) == ({}, (), [])
 
 
 def test_an_unlocked_change_runs_without_a_late_shard(story: MakeStory) -> None:
-    world = story(TWO)
-    world.plan(C)
-    world.alter(A)
-    world.finish_and_check()
-    world.order(A, OrderKind.UNLOCK)
-    world.write(B, times=3)
-    world.finish()
-    world.check()
-    assert (world.waiting(), codes(world)) == ([], {})
-    assert "c" in world.columns()
-    world.write(A, B, times=2)
-    world.finish()
-    world.check()
-    world.alter(B)
-    world.finish_and_check()
-    assert world.waiting() == []
+    task = story(TWO)
+    task.plan(C)
+    task.alter(A)
+    task.finish_and_check()
+    task.order(A, OrderKind.UNLOCK)
+    task.write(B, times=3)
+    task.finish()
+    task.check()
+    assert (task.waiting(), codes(task)) == ([], {})
+    assert "c" in task.columns()
+    task.write(A, B, times=2)
+    task.finish()
+    task.check()
+    task.alter(B)
+    task.finish_and_check()
+    assert task.waiting() == []
 
 
 def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: MakeStory) -> None:
-    world = story(TWO)
-    world.plan(C, "ALTER TABLE {t} DROP COLUMN c")
-    world.alter(A, B, A)
-    world.write(times=3)
-    world.finish_and_check()
-    assert world.waiting() == [A]
-    world.order(A, OrderKind.UNLOCK)
-    world.looks = False
-    world.write(times=3)
-    world.finish()
-    assert (world.waiting(), codes(world)) == ([], {})
-    assert "c" in world.columns()
-    world.alter(B)
-    world.write(times=3)
-    world.finish_and_check()
-    assert world.waiting() == []
-    assert "c" not in world.columns()
+    task = story(TWO)
+    task.plan(C, "ALTER TABLE {t} DROP COLUMN c")
+    task.alter(A, B, A)
+    task.write(times=3)
+    task.finish_and_check()
+    assert task.waiting() == [A]
+    task.order(A, OrderKind.UNLOCK)
+    task.looks = False
+    task.write(times=3)
+    task.finish()
+    assert (task.waiting(), codes(task)) == ([], {})
+    assert "c" in task.columns()
+    task.alter(B)
+    task.write(times=3)
+    task.finish_and_check()
+    assert task.waiting() == []
+    assert "c" not in task.columns()
 
 
 def test_a_change_away_from_the_others_structure_is_reported(story: MakeStory) -> None:
-    world = story(TWO)
-    world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
-    world.finish()
-    world.order(A, OrderKind.UNLOCK)
-    world.finish()
-    assert (world.waiting(), "c" in world.columns()) == ([], True)
-    world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
-    world.finish()
-    assert (world.waiting(), codes(world)) == ([B], {B: "shards-disagree"})
-    (halt,) = world.halts("two")
+    task = story(TWO)
+    task[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
+    task.finish()
+    task.order(A, OrderKind.UNLOCK)
+    task.finish()
+    assert (task.waiting(), "c" in task.columns()) == ([], True)
+    task[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
+    task.finish()
+    assert (task.waiting(), codes(task)) == ([B], {B: "shards-disagree"})
+    (halt,) = task.halts("two")
     assert "varchar(9)" in halt.what
     assert "int there" in halt.what
 
 
 def test_other_tables_continue_while_shards_disagree(story: MakeStory) -> None:
-    world = story(TWO)
-    world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
-    world[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
-    world.write("one: alone.x", "two: alone.x")
-    world.finish()
-    world.check()
-    assert (world.waiting(), codes(world)) == ([A, B], {A: "shards-disagree", B: "shards-disagree"})
-    (lock,) = world.locks()
+    task = story(TWO)
+    task[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
+    task[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
+    task.write("one: alone.x", "two: alone.x")
+    task.finish()
+    task.check()
+    assert (task.waiting(), codes(task)) == ([A, B], {A: "shards-disagree", B: "shards-disagree"})
+    (lock,) = task.locks()
     assert lock.disagree
     for name in ("one", "two"):
-        assert world.place(name).lsn == world.shards.sources[name].received, "all but these are there"
-    world[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
-    world.order(A, OrderKind.UNLOCK)
-    world.finish()
-    assert world.waiting() == [B]
-    world.order(B, OrderKind.SKIP)
-    world.finish()
-    world.check()
-    assert (world.waiting(), codes(world)) == ([], {})
-    assert world.columns() == ["id", "v", "u", "c"]
+        assert task.place(name).lsn == task.shards.sources[name].received, "all but these are there"
+    task[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
+    task.order(A, OrderKind.UNLOCK)
+    task.finish()
+    assert task.waiting() == [B]
+    task.order(B, OrderKind.SKIP)
+    task.finish()
+    task.check()
+    assert (task.waiting(), codes(task)) == ([], {})
+    assert task.columns() == ["id", "v", "u", "c"]
 
 
 def test_no_shard_waits_for_a_dropped_shard(story: MakeStory) -> None:
-    world = story(BOTH)
-    world.plan(C, D)
-    world.alter(A, B, "one: shard_2.t_1")
-    world.finish_and_check()
-    assert len(world.waiting()) == 3
-    rows = len(world["two: shard_2.t_1"].rows)
+    task = story(BOTH)
+    task.plan(C, D)
+    task.alter(A, B, "one: shard_2.t_1")
+    task.finish_and_check()
+    assert len(task.waiting()) == 3
+    rows = len(task["two: shard_2.t_1"].rows)
     assert rows
-    base = world["two: shard_2.t_1"].base
-    world.shards.drop(world["two: shard_2.t_1"])
-    world.finish_and_check()
-    assert world.waiting() == []
-    assert sum(base <= row["id"] < base + 100 for row in world.content(T)) == rows, "its rows stay"
-    world.alter(A, B, "one: shard_2.t_1")
-    world.finish_and_check()
-    assert world.waiting() == []
+    base = task["two: shard_2.t_1"].base
+    task.shards.drop(task["two: shard_2.t_1"])
+    task.finish_and_check()
+    assert task.waiting() == []
+    assert sum(base <= row["id"] < base + 100 for row in task.content(T)) == rows, "its rows stay"
+    task.alter(A, B, "one: shard_2.t_1")
+    task.finish_and_check()
+    assert task.waiting() == []
 
 
 def test_several_shards_are_dropped_at_once(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_2.t_1", "shard_2.t_2", "alone.x")})
-    world.plan(C)
-    world.alter(A)
-    world.finish_and_check()
-    world.shards.drop(world["one: shard_2.t_1"], world["one: shard_2.t_2"], world["one: alone.x"])
-    world.write(A)
-    world.finish()
-    assert world.waiting() == []
-    assert {"all.t"} == {str(name) for name in world.target.store.tables}
+    task = story({"one": ("shard_1.t_1", "shard_2.t_1", "shard_2.t_2", "alone.x")})
+    task.plan(C)
+    task.alter(A)
+    task.finish_and_check()
+    task.shards.drop(task["one: shard_2.t_1"], task["one: shard_2.t_2"], task["one: alone.x"])
+    task.write(A)
+    task.finish()
+    assert task.waiting() == []
+    assert {"all.t"} == {str(name) for name in task.target.store.tables}
 
 
 @pytest.mark.parametrize(
     "text", ["CREATE DATABASE IF NOT EXISTS shard_1", "ALTER DATABASE shard_1 COLLATE utf8mb4_bin"]
 )
 def test_a_statement_about_a_schema_does_not_prevent_a_shard_from_joining(story: MakeStory, text: str) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
-    world.plan(C)
-    world.alter(A)
-    world.finish_and_check()
-    world[A].source.say(text)
-    world.write()
-    world.finish_and_check()
-    assert world.waiting() == [A]
-    world.alter("one: shard_1.t_2", "one: shard_2.t_1")
-    world.finish_and_check()
-    assert world.waiting() == []
+    task = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
+    task.plan(C)
+    task.alter(A)
+    task.finish_and_check()
+    task[A].source.say(text)
+    task.write()
+    task.finish_and_check()
+    assert task.waiting() == [A]
+    task.alter("one: shard_1.t_2", "one: shard_2.t_1")
+    task.finish_and_check()
+    assert task.waiting() == []
 
 
 @pytest.mark.parametrize("writes", [False, True])
 def test_shards_are_dropped_at_once_of_which_one_waits_for_the_other(story: MakeStory, *, writes: bool) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
-    world.plan(C)
-    world.alter(A, B)
-    world.finish_and_check()
-    world.shards.drop(world[A], world["one: shard_2.t_1"])
+    task = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
+    task.plan(C)
+    task.alter(A, B)
+    task.finish_and_check()
+    task.shards.drop(task[A], task["one: shard_2.t_1"])
     if writes:
-        world.write("one: alone.x", times=5)
-    world.finish()
-    assert world.waiting() == []
-    assert "c" in world.columns(), "nobody is left to wait for"
-    assert codes(world) == {}
+        task.write("one: alone.x", times=5)
+    task.finish()
+    assert task.waiting() == []
+    assert "c" in task.columns(), "nobody is left to wait for"
+    assert codes(task) == {}
 
 
 def test_a_schema_is_dropped_in_which_one_shard_waits_for_the_other(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
-    world.plan(C)
-    world.alter(A, B)
-    world.finish_and_check()
-    world.shards.drop(world[A], world["one: shard_1.t_2"], text="DROP DATABASE shard_1")
-    world.write("one: alone.x")
-    world.finish()
-    assert (world.waiting(), codes(world)) == ([], {})
-    assert "c" in world.columns()
+    task = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
+    task.plan(C)
+    task.alter(A, B)
+    task.finish_and_check()
+    task.shards.drop(task[A], task["one: shard_1.t_2"], text="DROP DATABASE shard_1")
+    task.write("one: alone.x")
+    task.finish()
+    assert (task.waiting(), codes(task)) == ([], {})
+    assert "c" in task.columns()
 
 
 def test_a_new_process_keeps_the_time_since_when_a_table_waits(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
-    world.plan(C)
-    world.write("one: alone.x", times=9)
-    world.alter(A)
-    world.finish_and_check()
-    world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_7, shard_2.t_1 TO shard_2.t_7")
-    world.looks = False
-    world.finish()
-    before = {halt.code: halt.since for halt in world.halts("one")}
+    task = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x"), "two": ("shard_1.t_1",)})
+    task.plan(C)
+    task.write("one: alone.x", times=9)
+    task.alter(A)
+    task.finish_and_check()
+    task[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_7, shard_2.t_1 TO shard_2.t_7")
+    task.looks = False
+    task.finish()
+    before = {halt.code: halt.since for halt in task.halts("one")}
     assert before.keys() == {"shard-awaits", "ddl-awaits-tables"}
-    for begin_anew in (world.start, lambda: world.begin_anew("one")):
+    for begin_anew in (task.start, lambda: task.begin_anew("one")):
         begin_anew()
-        world.finish()
-        assert {halt.code: halt.since for halt in world.halts("one")} == before
-        assert [lock.since for lock in world.locks()] == [before["shard-awaits"]]
+        task.finish()
+        assert {halt.code: halt.since for halt in task.halts("one")} == before
+        assert [lock.since for lock in task.locks()] == [before["shard-awaits"]]
 
 
 def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story: MakeStory) -> None:
     """Shard A waits at a change that the other shard makes only after a RENAME of both shards. This RENAME waits for A."""
     other = "one: shard_2.t_1"
-    world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
-    world.plan(C)
-    world.alter(A)
-    world.finish_and_check()
-    world.looks = False
-    world[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_7, shard_2.t_1 TO shard_2.t_7")
-    world.finish()
-    assert codes(world) == {A: "shard-awaits", other: "ddl-awaits-tables"}
-    (halt,) = (one for one in world.halts("one") if one.code == "ddl-awaits-tables")
+    task = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
+    task.plan(C)
+    task.alter(A)
+    task.finish_and_check()
+    task.looks = False
+    task[A].source.say("RENAME TABLE shard_1.t_1 TO shard_1.t_7, shard_2.t_1 TO shard_2.t_7")
+    task.finish()
+    assert codes(task) == {A: "shard-awaits", other: "ddl-awaits-tables"}
+    (halt,) = (one for one in task.halts("one") if one.code == "ddl-awaits-tables")
     assert halt.awaits == (A,)
     assert halt.since
-    world.order(A, OrderKind.UNLOCK)
-    world.finish()
-    assert codes(world) == {}
-    assert world.waiting() == []
-    assert {str(member.table) for member in world.groups.known.members} >= {"shard_1.t_7", "shard_2.t_7"}
+    task.order(A, OrderKind.UNLOCK)
+    task.finish()
+    assert codes(task) == {}
+    assert task.waiting() == []
+    assert {str(member.table) for member in task.groups.known.members} >= {"shard_1.t_7", "shard_2.t_7"}
 
 
 def test_a_schema_that_waits_for_a_shard_is_reported(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
-    world.plan(C)
-    world.alter(A)
-    world.finish_and_check()
-    world.shards.drop(world[A], world["one: shard_1.t_2"], text="DROP DATABASE shard_1")
-    world.write("one: alone.x")
-    world.finish()
-    assert codes(world) == {A: "shard-awaits", "one: shard_1.t_2": "ddl-awaits-tables"}
-    world.order(A, OrderKind.UNLOCK)
-    world.finish()
-    assert codes(world) == {}
+    task = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
+    task.plan(C)
+    task.alter(A)
+    task.finish_and_check()
+    task.shards.drop(task[A], task["one: shard_1.t_2"], text="DROP DATABASE shard_1")
+    task.write("one: alone.x")
+    task.finish()
+    assert codes(task) == {A: "shard-awaits", "one: shard_1.t_2": "ddl-awaits-tables"}
+    task.order(A, OrderKind.UNLOCK)
+    task.finish()
+    assert codes(task) == {}
 
 
 def test_a_shard_that_waits_may_be_dropped_later_in_its_log(story: MakeStory) -> None:
-    world = story(TWO)
-    world.plan(C)
-    world.alter(A)
-    world.shards.drop(world[A])
-    world.finish_and_check()
-    assert world.waiting() == [A]
-    world.alter(B)
-    world.finish_and_check()
-    assert world.waiting() == []
+    task = story(TWO)
+    task.plan(C)
+    task.alter(A)
+    task.shards.drop(task[A])
+    task.finish_and_check()
+    assert task.waiting() == [A]
+    task.alter(B)
+    task.finish_and_check()
+    assert task.waiting() == []
 
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_shard_is_emptied(story: MakeStory, *, keyed: bool) -> None:
-    world = story(ONE, keyed=keyed)
-    world.shards.empty(world[A])
-    world.write(times=3)
-    world.finish_and_check()
-    assert world.waiting() == []
+    task = story(ONE, keyed=keyed)
+    task.shards.empty(task[A])
+    task.write(times=3)
+    task.finish_and_check()
+    assert task.waiting() == []
 
 
 def test_a_schema_of_shards_is_dropped(story: MakeStory) -> None:
-    world = story({"one": ("shard_1.t_1", "shard_2.t_1", "shard_2.t_2", "shard_2.u_1")})
-    before = len(world.target.store.tables)
-    world.plan(C)
-    world.alter(A)
-    world.finish_and_check()
-    gone = [world[name] for name in world.names if name != A]
-    world.shards.drop(*gone, text="DROP DATABASE shard_2")
-    world.write(A)
-    world.finish_and_check()
-    assert world.waiting() == []
-    assert "c" in world.columns(), "nobody is left to wait for"
-    assert len(world.target.store.tables) == before
+    task = story({"one": ("shard_1.t_1", "shard_2.t_1", "shard_2.t_2", "shard_2.u_1")})
+    before = len(task.target.store.tables)
+    task.plan(C)
+    task.alter(A)
+    task.finish_and_check()
+    gone = [task[name] for name in task.names if name != A]
+    task.shards.drop(*gone, text="DROP DATABASE shard_2")
+    task.write(A)
+    task.finish_and_check()
+    assert task.waiting() == []
+    assert "c" in task.columns(), "nobody is left to wait for"
+    assert len(task.target.store.tables) == before
 
 
 @pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
 def test_a_shard_takes_another_name(story: MakeStory, text: str) -> None:
-    world = story(TWO)
-    world.plan(C)
-    world.shards.rename(world[A], TableName("shard_2", "t_8"), text)
-    world.write()
-    world.finish_and_check()
-    assert world.waiting() == []
-    world.alter("one: shard_2.t_8")
-    world.shards.rename(world["one: shard_2.t_8"], TableName("shard_2", "t_9"), text)
-    world.write()
-    world.finish_and_check()
-    world.alter(B)
-    world.finish_and_check()
-    assert world.waiting() == []
+    task = story(TWO)
+    task.plan(C)
+    task.shards.rename(task[A], TableName("shard_2", "t_8"), text)
+    task.write()
+    task.finish_and_check()
+    assert task.waiting() == []
+    task.alter("one: shard_2.t_8")
+    task.shards.rename(task["one: shard_2.t_8"], TableName("shard_2", "t_9"), text)
+    task.write()
+    task.finish_and_check()
+    task.alter(B)
+    task.finish_and_check()
+    assert task.waiting() == []
 
 
 def test_a_shard_leaves_the_group_by_another_name(story: MakeStory) -> None:
     """The rows of other shards in the target's table must not be renamed with the shard."""
-    world = story(TWO)
-    world.finish_and_check()
-    rows = world.content(T)
-    world[A].is_gone = True
-    world.shards.sources["one"].say("RENAME TABLE shard_1.t_1 TO alone.y")
-    world.write(B)
-    world.finish()
-    assert len(world.content(T)) >= len(rows)
-    assert TableName("alone", "y") not in world.target.store.tables
-    assert [*codes(world)], "somebody is informed"
+    task = story(TWO)
+    task.finish_and_check()
+    rows = task.content(T)
+    task[A].is_gone = True
+    task.shards.sources["one"].say("RENAME TABLE shard_1.t_1 TO alone.y")
+    task.write(B)
+    task.finish()
+    assert len(task.content(T)) >= len(rows)
+    assert TableName("alone", "y") not in task.target.store.tables
+    assert [*codes(task)], "somebody is informed"
 
 
 def test_a_table_comes_into_the_group_by_another_name(story: MakeStory) -> None:
-    world = story(TWO)
-    world[A].source.say("RENAME TABLE alone.x TO shard_1.t_7")
-    world.write(B)
-    world.finish()
-    assert {T, TableName("alone", "x")} <= world.target.store.tables.keys()
-    assert [*codes(world)], "somebody is informed"
+    task = story(TWO)
+    task[A].source.say("RENAME TABLE alone.x TO shard_1.t_7")
+    task.write(B)
+    task.finish()
+    assert {T, TableName("alone", "x")} <= task.target.store.tables.keys()
+    assert [*codes(task)], "somebody is informed"
 
 
 def test_a_statement_that_changes_no_structure_does_not_wait(story: MakeStory) -> None:
-    world = story(TWO)
-    world[A].source.say("ALTER TABLE shard_1.t_1 COMMENT = 'x'")
-    world.write(A)
-    world.finish_and_check()
-    assert world.waiting() == []
+    task = story(TWO)
+    task[A].source.say("ALTER TABLE shard_1.t_1 COMMENT = 'x'")
+    task.write(A)
+    task.finish_and_check()
+    assert task.waiting() == []

@@ -65,57 +65,57 @@ def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -
     for group in shards.all_groups:
         group.is_strict = strict
     limits = Limits(transactions=chance.randrange(1, 6), idle_entries=chance.choice((1, 3)))
-    world = TaskInMemory(shards, Settings(workers=chance.choice((1, 1, 2, 3)), limits=limits, **settings), chance)
-    world.looks, world.interrupts = True, chance.random() < 0.5
-    world.start()
+    task = TaskInMemory(shards, Settings(workers=chance.choice((1, 1, 2, 3)), limits=limits, **settings), chance)
+    task.looks, task.interrupts = True, chance.random() < 0.5
+    task.start()
     for _ in range(chance.randrange(4, 50)):
         if not ddl and chance.random() < 0.2:
             shards.move()
         shards.step(ddl)
-        if happens(world):
-            world.check_places()
-    world.crash_after(None)
-    world.finish()
-    world.check_places()
-    return world
+        if happens(task):
+            task.check_places()
+    task.crash_after(None)
+    task.finish()
+    task.check_places()
+    return task
 
 
-def happens(world: TaskInMemory) -> bool:
+def happens(task: TaskInMemory) -> bool:
     """Changes something about the task between two transactions. Returns whether there is nothing left to do."""
-    chance = world.chance
+    chance = task.chance
     match chance.randrange(20):
         case 0 | 1:
-            world.crash_after(chance.randrange(30))
+            task.crash_after(chance.randrange(30))
         case 2:
-            world.begin_anew(chance.choice([*world.shards.sources]))
+            task.begin_anew(chance.choice([*task.shards.sources]))
         case 3:
-            world.take_over()
+            task.take_over()
         case 4 | 5:
-            world.finish()
+            task.finish()
             return True
         case _:
-            world.go(chance.randrange(6))
+            task.go(chance.randrange(6))
     return False
 
 
 @pytest.mark.parametrize("seed", range(examples(4)))
 def test_without_schema_changes(seed: int) -> None:
-    world = played(seed, ddl=0)
-    world.check_nobody_waits()
-    world.close()
+    task = played(seed, ddl=0)
+    task.check_nobody_waits()
+    task.close()
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_one_order_of_schema_changes(seed: int) -> None:
     """All shards of a group make the same changes in the same order, each at its own time."""
-    world = played(seed, ddl=0.25, strict=seed % 4 > 1, transactional_ddl=seed % 2 == 0)
-    world.shards.level()
+    task = played(seed, ddl=0.25, strict=seed % 4 > 1, transactional_ddl=seed % 2 == 0)
+    task.shards.level()
     for _ in range(5):
-        world.shards.step(ddl=0)
-    world.finish()
-    world.check_places()
-    world.check_nobody_waits()
-    world.close()
+        task.shards.step(ddl=0)
+    task.finish()
+    task.check_places()
+    task.check_nobody_waits()
+    task.close()
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
@@ -128,37 +128,37 @@ def test_ddl_commands_to_continue_without_the_others(seed: int) -> None:
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     shards.creates = False
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), transactional_ddl=seed % 2 == 0, presumes=True)
-    world = TaskInMemory(shards, settings, chance)
-    world.interrupts = chance.random() < 0.5
-    world.start()
+    task = TaskInMemory(shards, settings, chance)
+    task.interrupts = chance.random() < 0.5
+    task.start()
     for _ in range(chance.randrange(4, 60)):
         shards.step(ddl=0.3)
         if chance.random() < 0.3:
-            unlock_one(world)
-        if happens(world):
-            check_unlocked(world)
-    world.crash_after(None)
+            unlock_one(task)
+        if happens(task):
+            check_unlocked(task)
+    task.crash_after(None)
     shards.level()
     for _ in range(5):
         shards.step(ddl=0)
-    world.finish()
-    try_renames_again(world)
-    world.check_places()
-    world.check_nobody_waits()
-    world.close()
+    task.finish()
+    try_renames_again(task)
+    task.check_places()
+    task.check_nobody_waits()
+    task.close()
 
 
-def try_renames_again(world: TaskInMemory) -> None:
+def try_renames_again(task: TaskInMemory) -> None:
     """Repeats refused renames, as if an operator commanded a retry: a shard is not renamed while the target has
     columns that the shard has dropped.
     """
-    halts = world.target.store.halts
+    halts = task.target.store.halts
     while found := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:
-        before = {source: world.place(source) for source in found}
+        before = {source: task.place(source) for source in found}
         for source in found:
-            world.begin_anew(source)
-        world.finish()
-        if before == {source: world.place(source) for source in found}:
+            task.begin_anew(source)
+        task.finish()
+        if before == {source: task.place(source) for source in found}:
             return
 
 
@@ -167,26 +167,26 @@ def optimistic(seed: int) -> tuple[random.Random, Shards, TaskInMemory]:
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), mode="optimistic", transactional_ddl=seed % 2 == 0)
-    world = TaskInMemory(shards, settings, chance)
-    world.start()
-    return chance, shards, world
+    task = TaskInMemory(shards, settings, chance)
+    task.start()
+    return chance, shards, task
 
 
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_whatever_each_likes(seed: int) -> None:
     """Optimistic mode: shards add and drop columns at any time, and none waits for long."""
-    chance, shards, world = optimistic(seed)
+    chance, shards, task = optimistic(seed)
     for _ in range(chance.randrange(4, 40)):
         if chance.random() < 0.3:
             shards.tinker()
         else:
             shards.step(ddl=0)
-        happens(world)
-    world.crash_after(None)
-    world.finish()
-    world.check_nobody_waits()
-    world.check_whole()
-    world.close()
+        happens(task)
+    task.crash_after(None)
+    task.finish()
+    task.check_nobody_waits()
+    task.check_whole()
+    task.close()
 
 
 @pytest.mark.parametrize("seed", range(examples(8)))
@@ -195,16 +195,16 @@ def test_whatever_happens_to_each(seed: int) -> None:
 
     Each shard that has to wait is reported, and every row is right.
     """
-    chance, shards, world = optimistic(seed)
+    chance, shards, task = optimistic(seed)
     for _ in range(chance.randrange(4, 40)):
         if chance.random() < 0.4:
             happens_to_one(shards)
         else:
             shards.write(chance.choice(shards.everyone))
-        if happens(world):
-            check_rows(world)
-    world.crash_after(None)
-    world.finish()
-    check_rows(world)
-    check_waits_are_recorded(world)
-    world.close()
+        if happens(task):
+            check_rows(task)
+    task.crash_after(None)
+    task.finish()
+    check_rows(task)
+    check_waits_are_recorded(task)
+    task.close()

@@ -24,9 +24,9 @@ def history(seed: int) -> None:
     shards = Shards(layout | ({"two": ("shard_1.t_1",)} if chance.random() < 0.3 else {}), chance)
     limits = Limits(transactions=chance.randrange(1, 6), idle_entries=chance.choice((1, 3)))
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), transactional_ddl=seed % 2 == 0, limits=limits)
-    world = TaskInMemory(shards, settings, chance)
-    world.interrupts = chance.random() < 0.3
-    world.start()
+    task = TaskInMemory(shards, settings, chance)
+    task.interrupts = chance.random() < 0.3
+    task.start()
     names = itertools.count(20)
     for _ in range(chance.randrange(10, 60)):
         shard = chance.choice(shards.everyone)
@@ -40,15 +40,15 @@ def history(seed: int) -> None:
             case _:
                 beside = [one for one in shards.everyone if one.source is shard.source and one is not shard]
                 shards.write(shard, *chance.sample(beside, min(len(beside), chance.randrange(3))))
-        happens(world)
-    world.crash_after(None)
+        happens(task)
+    task.crash_after(None)
     shards.level()
     for _ in range(5):
         drawn_move(shards, chance)
-    world.finish()
-    world.check_nobody_waits()
-    check(world)
-    world.close()
+    task.finish()
+    task.check_nobody_waits()
+    check(task)
+    task.close()
 
 
 def drawn_move(shards: Shards, chance: random.Random) -> None:
@@ -68,19 +68,19 @@ def drawn_move(shards: Shards, chance: random.Random) -> None:
         one.source.commit(*steps)
 
 
-def happens(world: TaskInMemory) -> None:
-    chance = world.chance
+def happens(task: TaskInMemory) -> None:
+    chance = task.chance
     match chance.randrange(16):
         case 0:
-            world.crash_after(chance.randrange(30))
+            task.crash_after(chance.randrange(30))
         case 1:
-            world.begin_anew(chance.choice([*world.shards.sources]))
+            task.begin_anew(chance.choice([*task.shards.sources]))
         case 2:
-            world.take_over()
+            task.take_over()
         case 3 | 4:
-            world.finish()
+            task.finish()
         case _:
-            world.go(chance.randrange(6))
+            task.go(chance.randrange(6))
 
 
 @pytest.mark.parametrize("seed", range(examples(8)))

@@ -142,13 +142,13 @@ def relevance_of(entry: Any) -> Relevance:
     return Relevance(RelevanceKind.ROWS, frozenset(entry.transaction.tables))
 
 
-def play(world: RefusingTask, steps: list[tuple[str, int, int]]) -> None:
+def play(task: RefusingTask, steps: list[tuple[str, int, int]]) -> None:
     """Makes one transaction: `a` and `b` write a row of the table with this letter; `m` moves a row to the other table.
 
     Only b ever has the refused value.
     """
     changes: list[tuple[TableName, list[Any]]] = []
-    rows = {name: {row["id"]: row for row in world.source.rows(name)} for name in TABLES}
+    rows = {name: {row["id"]: row for row in task.source.rows(name)} for name in TABLES}
     for letter, key, value in {one[1]: one for one in steps}.values():
         holder = next((name for name in TABLES if key in rows[name]), None)
         owner = holder or (A if letter == "a" else B)
@@ -165,7 +165,7 @@ def play(world: RefusingTask, steps: list[tuple[str, int, int]]) -> None:
         else:
             changes.append((owner, [(Op.UPDATE, old, new)]))
     if changes:
-        world.source.commit(*changes)
+        task.source.commit(*changes)
 
 
 step = st.tuples(st.sampled_from("aabbm"), st.integers(0, 5), st.integers(0, BAD))
@@ -190,50 +190,50 @@ histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
     seed=0,
 )  # While b is halted, a inserts a row with the key of the refused row and deletes it. Then b tries again.
 def test_the_other_shard_continues_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
-    world, chance = RefusingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
-    world.target.store.hook = Crashes(crashes)
+    task, chance = RefusingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    task.target.store.hook = Crashes(crashes)
     for history in (before, after):
         for steps in history:
-            play(world, steps)
+            play(task, steps)
             if chance.random() < 0.3:
-                survive(world.run)
-        halted = survive(world.run)
+                survive(task.run)
+        halted = survive(task.run)
         assert halted.keys() <= {B}, "no row of the other one was refused"
-        there = {row["id"]: row for row in world.content()}
+        there = {row["id"]: row for row in task.content()}
         if not halted:
-            assert list(world.content()) == world.wanted(A, B)
-        assert all(there.get(row["id"]) == row for row in world.wanted(A)), "the other one has all of its rows"
-    world.picky.refuses = False
-    assert survive(world.run) == {}
-    assert world.content() == world.wanted(A, B)
-    world.target.forget()
+            assert list(task.content()) == task.wanted(A, B)
+        assert all(there.get(row["id"]) == row for row in task.wanted(A)), "the other one has all of its rows"
+    task.picky.refuses = False
+    assert survive(task.run) == {}
+    assert task.content() == task.wanted(A, B)
+    task.target.forget()
 
 
 def test_one_batch_of_both() -> None:
-    world = RefusingTask(1, Limits(transactions=9, idle_entries=1))
-    play(world, [("a", 0, 1), ("b", 1, 2)])
-    play(world, [("a", 2, 3), ("b", 3, BAD), ("b", 4, 1)])
-    play(world, [("a", 5, 5), ("b", 1, 3)])
-    halted = world.run()
+    task = RefusingTask(1, Limits(transactions=9, idle_entries=1))
+    play(task, [("a", 0, 1), ("b", 1, 2)])
+    play(task, [("a", 2, 3), ("b", 3, BAD), ("b", 4, 1)])
+    play(task, [("a", 5, 5), ("b", 1, 3)])
+    halted = task.run()
     assert [(error.where.source, error.where.table, error.where.key) for error in halted.values()] == [
         ("s", str(B), "id=3")
     ]
-    assert [row["id"] for row in world.content()] == [0, 2, 5]
-    assert world.run().keys() == {B}, "the next run tries it again"
-    world.picky.refuses = False
-    assert world.run() == {}
-    assert world.content() == world.wanted(A, B)
-    world.target.forget()
+    assert [row["id"] for row in task.content()] == [0, 2, 5]
+    assert task.run().keys() == {B}, "the next run tries it again"
+    task.picky.refuses = False
+    assert task.run() == {}
+    assert task.content() == task.wanted(A, B)
+    task.target.forget()
 
 
 def test_the_place_of_the_shard_that_waits_is_its_own() -> None:
-    world = RefusingTask(2, Limits(transactions=1, idle_entries=1))
+    task = RefusingTask(2, Limits(transactions=1, idle_entries=1))
     for steps in ([("a", 0, 1)], [("b", 1, 1)], [("b", 2, BAD)], [("a", 3, 1)], [("b", 4, 1)]):
-        play(world, steps)
-    assert world.run().keys() == {B}
-    for row in world.target.store.checkpoints.values():
+        play(task, steps)
+    assert task.run().keys() == {B}
+    for row in task.target.store.checkpoints.values():
         state = PlanState.from_checkpoint(row.lsn, row.copy)
         assert state.exceptions.keys() == {B}
         assert state.at(B) < state.at(A)
-    assert [row["id"] for row in world.content()] == [0, 1, 3]
-    world.target.forget()
+    assert [row["id"] for row in task.content()] == [0, 1, 3]
+    task.target.forget()
