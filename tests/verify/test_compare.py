@@ -75,10 +75,10 @@ class Elsewhere:
     """Compares each span like another process, which has no information about the other spans."""
 
     def __init__(self, compared: ComparedTable) -> None:
-        self._world, self.spans = compared, 0
+        self._compared, self.spans = compared, 0
 
     def __call__(self, table: TableName, signature: str, look: Callable[[], None]) -> CompareSpans:
-        source, _ = merged(self._world)
+        source, _ = merged(self._compared)
         (found,) = source.tables()
         assert (found.name, source.signature(found)) == (table, signature)
 
@@ -87,7 +87,7 @@ class Elsewhere:
                 look()
                 self.spans += 1
                 with ThreadPoolExecutor(1) as pool:
-                    one = SpanComparison(source, Target(self._world), Matcher(found, EXACT), pool, 16)
+                    one = SpanComparison(source, Target(self._compared), Matcher(found, EXACT), pool, 16)
                     yield joined(list(one([span])))
 
         return compare_spans
