@@ -81,7 +81,7 @@ class MergedTable:
 
 
 @pytest.fixture(params=["mariadb", "mysql97", "postgres"])
-def world(request: pytest.FixtureRequest) -> Iterator[MergedTable]:
+def merged_table(request: pytest.FixtureRequest) -> Iterator[MergedTable]:
     target = target_on(request.getfixturevalue(request.param))
     made = MergedTable(target, request.param)
     with closing(made.session):
@@ -108,40 +108,40 @@ UNIQUE = {None: "CREATE UNIQUE INDEX by_n ON {0} (part, n)"}
     ],
     ids=["check", "text", "number", "null", "unique"],
 )
-def test_one_row_of_one_shard(world: MergedTable, made: dict[str | None, str], bad: Row, says: str) -> None:
-    world.sql(made.get(world.kind, made[None]))
-    error = world.refused(world.changes("a"), world.changes("b", bad), world.changes("c"))
+def test_one_row_of_one_shard(merged_table: MergedTable, made: dict[str | None, str], bad: Row, says: str) -> None:
+    merged_table.sql(made.get(merged_table.kind, made[None]))
+    error = merged_table.refused(merged_table.changes("a"), merged_table.changes("b", bad), merged_table.changes("c"))
     assert error.code == "target-refused"
     assert says in error.what.lower()
     assert (error.where.source, error.where.table, error.todo != "") == ("s1", "shop.t_b", True)
     assert error.where.key in {"id=21, part='b'", "part='b', id=21"}
-    assert world.count() == 0
-    world.apply(world.changes("a"), world.changes("c"))
-    assert world.count() == 2 * ROWS
-    alone = world.refused(world.changes("b", bad))
+    assert merged_table.count() == 0
+    merged_table.apply(merged_table.changes("a"), merged_table.changes("c"))
+    assert merged_table.count() == 2 * ROWS
+    alone = merged_table.refused(merged_table.changes("b", bad))
     assert (alone.where.table, alone.where.key) == ("shop.t_b", error.where.key)
-    world.apply(world.changes("b"))
-    assert world.count() == 3 * ROWS
+    merged_table.apply(merged_table.changes("b"))
+    assert merged_table.count() == 3 * ROWS
 
 
-def test_the_advice_removes_the_constraint(world: MergedTable) -> None:
-    world.sql(CHECKED[None])
-    bad = world.changes("b", {"n": 666})
-    error = world.refused(bad)
+def test_the_advice_removes_the_constraint(merged_table: MergedTable) -> None:
+    merged_table.sql(CHECKED[None])
+    bad = merged_table.changes("b", {"n": 666})
+    error = merged_table.refused(bad)
     advised = re.search(r"ALTER TABLE .* DROP CONSTRAINT \W?odd\b\W?(?=;)", error.todo)
     assert advised, error.todo
-    world.session.execute(advised[0])
-    world.apply(bad)
-    assert world.count() == ROWS
+    merged_table.session.execute(advised[0])
+    merged_table.apply(bad)
+    assert merged_table.count() == ROWS
 
 
-def test_the_advice_after_a_load_names_the_constraint(world: MergedTable) -> None:
-    world.sql(CHECKED[None])
-    (rows,) = [change.upserts for change in net_changes([world.changes("a", {"n": 666})])]
-    world.session.begin()
+def test_the_advice_after_a_load_names_the_constraint(merged_table: MergedTable) -> None:
+    merged_table.sql(CHECKED[None])
+    (rows,) = [change.upserts for change in net_changes([merged_table.changes("a", {"n": 666})])]
+    merged_table.session.begin()
     with pytest.raises(Halted) as refused:
-        world.session.load(world.table, rows)
-    world.session.rollback()
+        merged_table.session.load(merged_table.table, rows)
+    merged_table.session.rollback()
     assert re.search(r"CHECK constraint \W?odd\b", refused.value.todo), refused.value.todo
 
 
@@ -149,11 +149,11 @@ REFUSING = {"postgres": "RAISE EXCEPTION 'not today'", None: "SIGNAL SQLSTATE '4
 WRITING = {None: "INSERT INTO {1}.nowhere VALUES (1)"}
 
 
-def make_trigger(world: MergedTable, action: dict[str | None, str]) -> None:
+def make_trigger(merged_table: MergedTable, action: dict[str | None, str]) -> None:
     """Makes a trigger `odd` that does this before a row with the value 666 is inserted."""
-    body = f"IF NEW.n = 666 THEN {action.get(world.kind, action[None])}; END IF"
+    body = f"IF NEW.n = 666 THEN {action.get(merged_table.kind, action[None])}; END IF"
     statements = [f"CREATE TRIGGER {{1}}.odd BEFORE INSERT ON {{0}} FOR EACH ROW {body}"]
-    if world.kind == "postgres":
+    if merged_table.kind == "postgres":
         function = f"BEGIN {body}; RETURN NEW; END"
         statements = [
             f"CREATE FUNCTION {{1}}.refuse() RETURNS trigger LANGUAGE plpgsql AS $${function}$$",
@@ -161,45 +161,45 @@ def make_trigger(world: MergedTable, action: dict[str | None, str]) -> None:
             "ALTER TABLE {0} ENABLE ALWAYS TRIGGER odd",  # An administrator's session fires no other triggers.
         ]
     for statement in statements:
-        world.session.execute(statement.format(f"{world.name.schema}.t", world.name.schema))
+        merged_table.session.execute(statement.format(f"{merged_table.name.schema}.t", merged_table.name.schema))
 
 
 @pytest.mark.parametrize("action", [REFUSING, WRITING], ids=["signal", "absent table"])
 @pytest.mark.parametrize("is_load", [False, True], ids=["changes", "load"])
 def test_the_advice_says_how_to_find_the_trigger(
-    world: MergedTable, action: dict[str | None, str], *, is_load: bool
+    merged_table: MergedTable, action: dict[str | None, str], *, is_load: bool
 ) -> None:
-    make_trigger(world, action)
-    bad = world.changes("a", {"n": 666})
+    make_trigger(merged_table, action)
+    bad = merged_table.changes("a", {"n": 666})
     if is_load:
         (rows,) = [change.upserts for change in net_changes([bad])]
-        world.session.begin()
+        merged_table.session.begin()
         with pytest.raises(Halted) as refused:
-            world.session.load(world.table, rows)
-        world.session.rollback()
+            merged_table.session.load(merged_table.table, rows)
+        merged_table.session.rollback()
         error = refused.value
     else:
-        error = world.refused(bad)
+        error = merged_table.refused(bad)
     assert "trigger of the target's table refuses the row" in error.todo
-    if world.kind == "postgres":
+    if merged_table.kind == "postgres":
         assert "refuse() line 1" in error.todo
     else:
         listing = re.search(r"SHOW TRIGGERS FROM .*?(?= lists)", error.todo)
         assert listing, error.todo
-        assert [row[0] for row in world.session.shown(listing[0])] == ["odd"]
+        assert [row[0] for row in merged_table.session.shown(listing[0])] == ["odd"]
 
 
-def test_a_structure_that_does_not_fit_is_no_rows_fault(world: MergedTable) -> None:
-    world.sql("ALTER TABLE {0} DROP COLUMN n")
-    error = world.refused(world.changes("a"), world.changes("b"))
-    assert (error.where.table, error.where.key) == (str(world.name), "")
+def test_a_structure_that_does_not_fit_is_no_rows_fault(merged_table: MergedTable) -> None:
+    merged_table.sql("ALTER TABLE {0} DROP COLUMN n")
+    error = merged_table.refused(merged_table.changes("a"), merged_table.changes("b"))
+    assert (error.where.table, error.where.key) == (str(merged_table.name), "")
 
 
-@pytest.mark.parametrize("world", ["mariadb"], indirect=True)
-def test_a_check_of_a_column_on_mariadb(world: MergedTable) -> None:
-    world.sql("ALTER TABLE {0} MODIFY n BIGINT CHECK (n <> 666)")
-    error = world.refused(world.changes("a", {"n": 666}))
-    place = f"`{world.name.schema}`.`t`"
+@pytest.mark.parametrize("merged_table", ["mariadb"], indirect=True)
+def test_a_check_of_a_column_on_mariadb(merged_table: MergedTable) -> None:
+    merged_table.sql("ALTER TABLE {0} MODIFY n BIGINT CHECK (n <> 666)")
+    error = merged_table.refused(merged_table.changes("a", {"n": 666}))
+    place = f"`{merged_table.name.schema}`.`t`"
     assert f"CHECK constraint of column `n` of {place} on the target" in error.todo
     assert f"ALTER TABLE {place} MODIFY `n`" in error.todo
 
@@ -211,7 +211,7 @@ ENFORCED = (
 """Enforces the table's foreign keys in an administrator's session, too."""
 
 
-@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+@pytest.mark.parametrize("merged_table", ["postgres"], indirect=True)
 @pytest.mark.parametrize(
     ("made", "bad", "says"),
     [
@@ -251,15 +251,15 @@ ENFORCED = (
     ],
     ids=["domain", "exclusion", "foreign key", "deferred"],
 )
-def test_other_constraints_of_postgresql(world: MergedTable, made: list[str], bad: Row, says: str) -> None:
+def test_other_constraints_of_postgresql(merged_table: MergedTable, made: list[str], bad: Row, says: str) -> None:
     for statement in made:
-        world.session.execute(statement.format(f"{world.name.schema}.t", world.name.schema))
-    error = world.refused(world.changes("a", bad))
-    assert says.format("", world.name.schema) in error.todo, error
+        merged_table.session.execute(statement.format(f"{merged_table.name.schema}.t", merged_table.name.schema))
+    error = merged_table.refused(merged_table.changes("a", bad))
+    assert says.format("", merged_table.name.schema) in error.todo, error
 
 
-def test_a_table_that_is_alone_is_reported_with_its_row(world: MergedTable) -> None:
-    world.sql(CHECKED[None])
-    batch = world.changes("a", {"n": 666})
-    error = world.refused(replace(batch, upstream=None))
-    assert (error.where.table, "id=21" in error.where.key) == (str(world.name), True)
+def test_a_table_that_is_alone_is_reported_with_its_row(merged_table: MergedTable) -> None:
+    merged_table.sql(CHECKED[None])
+    batch = merged_table.changes("a", {"n": 666})
+    error = merged_table.refused(replace(batch, upstream=None))
+    assert (error.where.table, "id=21" in error.where.key) == (str(merged_table.name), True)
