@@ -133,8 +133,8 @@ def recorded(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_task_that_has_not_begun_gets_a_message_about_it(recorded: RecordedTask) -> None:
     said = recorded.status()
-    keys = ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "cutover", "ended"]
-    assert list(said) == keys
+    keys = ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "held_lag_seconds"]
+    assert list(said) == [*keys, "cutover", "ended"]
     assert (said["begun"], said["locks"], said["held_bytes"]) == (False, [], 0)
     assert [(one["source"], one["applied"]["lsn"]) for one in said["sources"]] == [("s1", None), ("s2", None)]
     assert recorded.text() == "t: has not begun on this target\n"
@@ -254,7 +254,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> 
         ("shop.a", 500, 2000),
         ("shop.b", 7, 0),
     ]
-    assert (one["held"], one["halted"]) == ({"tables": {}, "log_bytes": 0}, [])
+    assert (one["held"], one["halted"]) == ({"tables": {}, "log_bytes": 0, "lag_seconds": None}, [])
     assert other["applied"] == {"lsn": None, "gtid": "", "file": None, "position": None}
     text = recorded.text()
     for words in (
@@ -282,8 +282,9 @@ def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(recorded: Re
         ("s1", ["shop.t_1"], halt.since)
     ]
     (one, _) = said["sources"]
-    assert one["held"] == {"tables": {"shop.t_1": str(at(4))}, "log_bytes": None}, "the relay is not on this machine"
-    assert said["held_bytes"] is None
+    elsewhere = {"tables": {"shop.t_1": str(at(4))}, "log_bytes": None, "lag_seconds": None}
+    assert one["held"] == elsewhere, "the relay is not on this machine"
+    assert (said["held_bytes"], said["held_lag_seconds"]) == (None, None)
     assert [(found["code"], found["needs_operator"]) for found in one["halted"]] == [("shard-awaits", False)]
     text = recorded.text()
     for words in (

@@ -106,6 +106,19 @@ def test_halted_tables_are_named_in_both() -> None:
     assert progress.to_json()["halted"] == [halt.to_json()]
 
 
+def test_the_oldest_change_of_waiting_tables_is_shown_in_both() -> None:
+    for seconds, age in ((12.4, "12 s"), (200.0, "3 min"), (3725.0, "1 h 2 min")):
+        source = replace(COPYING.sources[0], held_lag_seconds=seconds, held_tables=2)
+        progress = replace(COPYING, sources=(source,))
+        assert f"; 2 tables wait, the oldest change for {age}" in view.line(progress)
+        console = Console(width=200)
+        with console.capture() as shown:
+            console.print(view.live_picture(progress))
+        assert f"2 tables wait, the oldest change for {age}" in shown.get()
+        assert progress.to_json()["sources"][0]["held_lag_seconds"] == seconds
+    assert "wait" not in view.line(COPYING)
+
+
 def test_several_sources_are_named() -> None:
     halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="too long")
     progress = replace(
@@ -240,6 +253,7 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
                     "position": 42,
                 },
                 "lag_seconds": 0.25,
+                "held_lag_seconds": None,
                 "not_receiving": None,
                 "relay_bytes": None,
                 "warnings": [],

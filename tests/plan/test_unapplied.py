@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pidts.model import LogEntry, Lsn
-from pidts.plan import CopyState, PlanState, Unapplied
+import pytest
+
+from pidts.model import LogEntry, Lsn, TableName
+from pidts.plan import CopyState, PlanState, Unapplied, WaitingChanges
+from pidts.plan import unapplied as searches
 
 from .small_log import START, behind, log, relevance_of, table
 
@@ -58,3 +61,57 @@ def test_changes_from_before_a_table_has_joined_are_not_its_own() -> None:
     reading = Reading("a a")
     joined = PlanState(START, {table("a"): CopyState(since=log(reading.text)[0].transaction.lsn)})
     assert place(Unapplied(relevance_of).first(joined, reading, reading.end)) == 2
+
+
+def test_changes_that_concern_only_waiting_tables_are_not_lacked() -> None:
+    for text, first in (("A a x b", 4), ("A a", None), ("AB a", 1), ("ab", 1), ("a *", 2)):
+        reading = Reading(text)
+        unapplied = Unapplied(relevance_of)
+        assert place(unapplied.first(PlanState(START), reading, reading.end, [table("a")])) == first, text
+        assert place(unapplied.first(PlanState(START), reading, reading.end)) == 1, "the table does not wait any more"
+
+
+def at(number: int) -> Lsn:
+    return Lsn(START.change_no, START.log_index, START.offset + 100 * number)
+
+
+def waits(reading: Reading, search: WaitingChanges | None = None, **places: int) -> int | None:
+    """Returns the place of the oldest change that waits; each table waits at the given place."""
+    named: dict[TableName, Lsn] = {table(name): at(number) for name, number in places.items()}
+    return place((search or WaitingChanges(relevance_of)).first(named, {}, reading, reading.end))
+
+
+def test_the_oldest_change_after_the_place_of_its_own_table_is_found() -> None:
+    reading = Reading("a b x A b ab c B")
+    assert waits(reading) is None
+    assert waits(reading, a=0) == 1
+    assert waits(reading, a=1) == 4, "the statement counts, too"
+    assert waits(reading, a=4, b=5) == 6
+    assert waits(reading, a=4, b=2) == 5, "the table that waits at the earlier place"
+    assert waits(reading, b=6) == 8
+    assert waits(reading, c=7) is None
+    assert waits(Reading("x * a"), a=0) == 2, "a statement about any table"
+    reading = Reading("a a")
+    found = WaitingChanges(relevance_of).first(
+        {table("a"): START}, {table("a"): CopyState(since=at(1))}, reading, reading.end
+    )
+    assert place(found) == 2, "a change from before the table has joined is not its own"
+
+
+def test_a_found_change_is_not_searched_for_again_and_a_later_one_is_found_when_the_table_moves() -> None:
+    reading, search = Reading("x x a x b a"), WaitingChanges(relevance_of)
+    assert waits(reading, search, a=0) == 3
+    assert waits(reading, search, a=0) == 3
+    assert reading.read == 3
+    assert waits(reading, search, a=3) == 6
+    assert waits(reading, search, a=3, b=4) == 5, "another table waits, too"
+    assert waits(reading, search, a=3) == 6
+    assert waits(reading, search, a=6) is None
+    assert waits(reading, search, a=0) == 3, "a new attempt begins at an earlier place"
+
+
+def test_one_search_reads_a_part_of_a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "_MOST", 2)
+    reading, search = Reading("x x x a"), WaitingChanges(relevance_of)
+    assert waits(reading, search, a=0) is None
+    assert waits(reading, search, a=0) == 4

@@ -65,6 +65,19 @@ def moment(seconds: float) -> str:
     return f"{time_text(seconds)} ({age})"
 
 
+def waiting_lag(tables: int, seconds: float) -> str:
+    """Returns a text that says how many tables wait, and how old the oldest of their changes is."""
+    minutes = int(seconds) // 60
+    age = (
+        f"{minutes // 60} h {minutes % 60} min"
+        if minutes >= 60
+        else f"{minutes} min"
+        if minutes
+        else f"{seconds:.0f} s"
+    )
+    return f"{plural('table', tables, 'waits', 'wait')}, the oldest change for {age}"
+
+
 def time_text(seconds: float) -> str:
     """Returns the time in UTC, or a dash if it is not known."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else "-"

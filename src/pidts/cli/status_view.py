@@ -60,6 +60,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "locks": [lock.to_json() for lock in found.locks],
         "uneven": [one.to_json() for one in found.partial_columns],
         "held_bytes": found.held_bytes,
+        "held_lag_seconds": None if found.held_lag_seconds is None else round(found.held_lag_seconds, 3),
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
         **({} if found.published is None else {"published": _published_json(found.published, found.change_tables)}),
         **({} if found.server_catalog is None else {"server_catalog": found.server_catalog.to_json()}),
@@ -102,7 +103,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
             "of": source.tables,
             "tables": [table.to_json() for table in source.copying],
         },
-        "held": {"tables": held["tables"], "log_bytes": held["log_bytes"]},
+        "held": {name: held[name] for name in ("tables", "log_bytes", "lag_seconds")},
         "halted": [
             {
                 **halted_json(one, one.halt),
@@ -201,6 +202,8 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     )
     if source.held.tables:
         print(f"             {retained_log(source.held)}")
+    if source.held.since:
+        print(f"             the oldest change that waits is from {moment(source.held.since)}")
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
         print(f"             see them: pidts locks list {task}")

@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.cli.backlog_text import waiting_lag
 from pidts.cli.errors import for_this_task
 from pidts.cli.lag_history import LagHistory
 from pidts.cli.log_options import log_options, write_line
@@ -164,6 +165,8 @@ def line(progress: Progress) -> str:
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
         parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")
+    if progress.held_lag_seconds is not None:
+        parts.append(waiting_lag(progress.held_tables, progress.held_lag_seconds))
     halts, more = _halts(progress, _HALTS_IN_LINE)
     parts += [f"halted {halt}" for halt in halts]
     if more:
@@ -197,6 +200,8 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
         parts.append(_copying(progress.tables))
     elif busiest := [one for one in progress.changed[:_BUSIEST_SHOWN] if one.rate]:
         parts.append(_busiest(busiest))
+    if progress.held_lag_seconds is not None:
+        parts.append(Text(waiting_lag(progress.held_tables, progress.held_lag_seconds), "yellow"))
     halts, more = _halts(progress, _HALTS_SHOWN)
     see = f"See: {for_this_task(LIST)}"
     parts += [Text(f"halted  {sentence(str(halt))} {see}", "red") for halt in halts]

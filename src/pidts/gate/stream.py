@@ -180,9 +180,28 @@ class ChannelStream:
         """Always false: work that needs an operator ends the run, so it is never the only work that is left."""
         return False
 
-    def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
+    @property
+    def halted_tables(self) -> frozenset[TableName]:
+        """Always empty: a halt ends the run of a channel."""
+        return frozenset()
+
+    @property
+    def waiting(self) -> Mapping[TableName, Lsn]:
+        """Always empty: no table of a channel waits while other tables continue."""
+        return {}
+
+    def unapplied(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
         """Returns the first received entry of the relay that the datacenter lacks, if there is one."""
-        return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
+        return self._unapplied.first(self._state, partial(relay.entries, joined=True), received, waiting)
+
+    def oldest_waiting(
+        self,
+        relay: RelayReader,  # noqa: ARG002 - as a TaskStream is asked
+        received: Lsn,  # noqa: ARG002
+        waiting: Mapping[TableName, Lsn],  # noqa: ARG002
+    ) -> None:
+        """Always None: no table waits."""
+        return
 
     def failure(self) -> Exception | None:
         """Returns the error that has ended the run; None while it runs."""

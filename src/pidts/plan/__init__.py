@@ -6,7 +6,7 @@ from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
 from pidts.plan.relevance import NOTES, Log, Relevance, RelevanceKind
 from pidts.plan.state import HeldTables, PlanState, copied_at, dealing_of, furthest, run_of, slowest
-from pidts.plan.unapplied import Unapplied
+from pidts.plan.unapplied import Unapplied, WaitingChanges
 
 __all__ = [
     "NOTES",
@@ -25,6 +25,7 @@ __all__ = [
     "RelevanceKind",
     "StagedChunk",
     "Unapplied",
+    "WaitingChanges",
     "copied_at",
     "dealing_of",
     "furthest",

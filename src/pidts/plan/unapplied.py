@@ -1,32 +1,49 @@
-"""Finds the oldest transaction with the task's tables that the target does not have.
+"""Finds the oldest transactions with the task's tables that the target does not have.
 
 After the place that a task has reached, the log may have only transactions of other tables. Then the task's place does
 not move for some time (`Limits.idle_entries`), although the target lacks nothing. So a target's lag is not the distance
 between two places in the log, but the age of the first transaction that has to be applied.
+
+Changes of waiting tables are searched for separately. A table may wait for days until an operator acts; the lag of all
+other tables would not be visible any more if both were one number.
 """
 
 from __future__ import annotations
 
-from pidts.model import LogEntry, Lsn
-from pidts.plan.relevance import JoinedTables, Log, RelevanceKind, RelevanceOf
+from collections.abc import Collection, Mapping
+from itertools import islice
+
+from pidts.model import LogEntry, Lsn, TableName
+from pidts.plan.copy.state import CopyState
+from pidts.plan.relevance import JoinedTables, Log, Relevance, RelevanceKind, RelevanceOf
 from pidts.plan.state import PlanState
+
+_MOST = 10_000
+"""The most entries that one search for changes of waiting tables reads, since its caller has other work, too."""
 
 
 class Unapplied:
-    """Searches the log of one attempt; each search continues where the previous one ended."""
+    """Searches the log of one attempt for changes of tables that do not wait.
+
+    Each search continues where the previous one ended.
+    """
 
     def __init__(self, relevance_of: RelevanceOf) -> None:
         self._relevance_of = relevance_of
+        self._waiting: frozenset[TableName] = frozenset()
         self._clear: Lsn | None = None
         """The place up to which the log has no further change for the task."""
         self._found: LogEntry | None = None
 
-    def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:
+    def first(self, state: PlanState, log: Log, received: Lsn, waiting: Collection[TableName] = ()) -> LogEntry | None:
         """Returns the first entry with changes that the target lacks; None if it lacks none.
 
-        The log is read from the end of the previous search on, at least up to `received`. Tables that are held at
-        earlier places are not considered.
+        The log is read from the end of the previous search on, at least up to `received`. Changes that concern only
+        `waiting` tables do not count.
         """
+        if (names := frozenset(waiting)) != self._waiting:
+            # A change that was passed over may belong to a table that does not wait any more.
+            self._waiting, self._clear, self._found = names, None, None
         if self._found is not None and self._found.transaction.lsn > state.lsn:
             return self._found
         self._found = None
@@ -36,11 +53,62 @@ class Unapplied:
             return None
         for entry in log(at, None):
             transaction = entry.transaction
-            if (
-                entry.lacks_rows
-                or joined.narrow(self._relevance_of(entry), transaction.lsn).kind is not RelevanceKind.NOTHING
-            ):
+            if entry.lacks_rows or self._is_lacked(joined.narrow(self._relevance_of(entry), transaction.lsn)):
                 self._found = entry
                 return entry
             self._clear = transaction.lsn
         return None
+
+    def _is_lacked(self, relevance: Relevance) -> bool:
+        if relevance.kind is RelevanceKind.NOTHING:
+            return False
+        return relevance.tables is None or not relevance.tables <= self._waiting
+
+
+class WaitingChanges:
+    """Searches the log for the oldest change of a waiting table; each search continues where the previous one ended."""
+
+    def __init__(self, relevance_of: RelevanceOf) -> None:
+        self._relevance_of = relevance_of
+        self._places: Mapping[TableName, Lsn] = {}
+        self._found: LogEntry | None = None
+        self.clear: Lsn | None = None
+        """The place up to which the log has no change of a waiting table that the target lacks."""
+
+    def first(
+        self, places: Mapping[TableName, Lsn], copy: Mapping[TableName, CopyState], log: Log, received: Lsn
+    ) -> LogEntry | None:
+        """Returns the first entry with a change of a waiting table that the target lacks.
+
+        `places` has the place up to which the target has each waiting table. Returns None if the target lacks no such
+        change, or if the search has not reached it yet: one call reads only a part of a long log.
+        """
+        known = self._places
+        if not all(name in known and at >= known[name] for name, at in places.items()):
+            self.clear, self._found = None, None
+        self._places = dict(places)
+        if not places:
+            return None
+        joined = JoinedTables(copy)
+        if self._found is not None and self._waits(self._found, joined):
+            return self._found
+        self._found = None
+        begin = min(places.values())
+        self.clear = begin if self.clear is None else max(self.clear, begin)
+        if self.clear >= received:
+            return None
+        for entry in islice(log(self.clear, None), _MOST):
+            if self._waits(entry, joined):
+                self._found = entry
+                return entry
+            self.clear = entry.transaction.lsn
+        return None
+
+    def _waits(self, entry: LogEntry, joined: JoinedTables) -> bool:
+        lsn = entry.transaction.lsn
+        relevance = joined.narrow(self._relevance_of(entry), lsn)
+        if relevance.kind is RelevanceKind.NOTHING:
+            return False
+        if relevance.tables is None:
+            return relevance.touches([name for name, at in self._places.items() if at < lsn])
+        return any(self._places.get(name, lsn) < lsn for name in relevance.tables)

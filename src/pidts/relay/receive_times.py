@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from pidts.model import Lsn
+from pidts.model import LogEntry, Lsn
 from pidts.relay.folder import Folder
 from pidts.relay.permissions import FILE_MODE
 from pidts.relay.segments.index import LsnKey, key_of
@@ -130,6 +130,17 @@ class ReceiveTimes:
             at = bisect_left(self._known, place, key=lambda one: one.lsn)
             # The first known record may cover log that came much earlier, so its time is not used.
             return self._known[at] if 0 < at < len(self._known) else None
+
+    def committed_at(self, entry: LogEntry, clock_ahead: float = 0.0) -> float:
+        """Returns the commit time of the first transaction of an entry, by this machine's clock; 0 if unknown.
+
+        If the ring does not have the transaction, its own time is used; `clock_ahead` is the number of seconds by which
+        the source's clock is ahead.
+        """
+        arrival = self.at(entry.transaction.begin, behind=True)
+        if arrival is not None:
+            return arrival.committed
+        return entry.begun_at - clock_ahead if entry.begun_at else 0.0
 
     def close(self) -> None:
         """Closes the file."""

@@ -27,6 +27,7 @@ def summary(task: WatchedTask, now: float) -> dict[str, Any]:
         "sources": task.facts.get("sources", []),
         "target": task.facts.get("target", ""),
         "lag_seconds": progress.get("lag_seconds") if alive else None,
+        "held_lag_seconds": progress.get("held_lag_seconds") if alive else None,
         "rate": progress.get("rate", 0.0) if alive else 0.0,
         "message": _message(task, error),
         "copy": progress.get("copy"),

@@ -38,6 +38,7 @@ def progress_json(progress: Progress) -> dict[str, Any]:
         "rate": round(progress.rate, 1),
         "copy_rate": round(progress.copy_rate, 1),
         "lag_seconds": None if progress.lag_seconds is None else round(progress.lag_seconds, 3),
+        "held_lag_seconds": None if progress.held_lag_seconds is None else round(progress.held_lag_seconds, 3),
         "message": progress.message,
         "needs_operator": any(map(needs_operator, progress.halted)) or bool(progress.locked),
         "copy": {

@@ -39,7 +39,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -66,7 +66,7 @@ from pidts.ddl.planner_signals import kept_of, mark_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, with_gtids
-from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
+from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, WaitingChanges, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
@@ -143,7 +143,7 @@ class TaskStream:
         self._context = context
         self._workers, self._state, claimed = Workers.claimed(checkpoints, context.dealing)
         self._gtids = claimed.gtid
-        self._unapplied = Unapplied(classifier)
+        self._unapplied, self._waiting_changes = Unapplied(classifier), WaitingChanges(classifier)
         self._halted = halted
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
         self._state = self._state.halting(refused) if refused else self._state
@@ -200,12 +200,31 @@ class TaskStream:
         log, kept = partial(relay.entries, joined=True), kept_of(self._context.staging)
         return next_state(state, log, {}, self._limits, self._classifier, self._goal, (), halted, kept) is None
 
-    def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
+    @property
+    def halted_tables(self) -> frozenset[TableName]:
+        """Returns the tables that cannot continue: tables with a halt. A halt without tables concerns all tables."""
+        halts = self.halts
+        if not all(halt.tables for halt in halts):
+            return frozenset(self.tables)
+        return frozenset(name for halt in halts for name in halt.tables)
+
+    @property
+    def waiting(self) -> Mapping[TableName, Lsn]:
+        """Returns the waiting tables, each with its place: halted tables, and all others at an earlier place."""
+        state = self._state
+        return {**dict.fromkeys(self.halted_tables, state.lsn), **state.exceptions}
+
+    def unapplied(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
         """Returns the first received entry that is not applied yet, if there is one.
 
         Changes of waiting tables do not count.
         """
-        return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
+        return self._unapplied.first(self._state, partial(relay.entries, joined=True), received, waiting)
+
+    def oldest_waiting(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
+        """Returns the first received entry with a change that the target lacks because its table waits, if any."""
+        log = partial(relay.entries, joined=True)
+        return self._waiting_changes.first(waiting, self._state.copy, log, received)
 
     @property
     def awaits_shards(self) -> bool:

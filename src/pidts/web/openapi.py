@@ -45,6 +45,10 @@ SUMMARY = {
         "sources": {"type": "array", "items": {"type": "string"}},
         "target": {"type": "string"},
         "lag_seconds": _NUMBER,
+        "held_lag_seconds": {
+            **_NUMBER,
+            "description": "The age of the oldest change of a waiting table; null if no change waits with its table.",
+        },
         "rate": {"type": "number", "description": "Rows a second, over the last seconds."},
         "message": {"type": "string"},
         "copy": {"type": ["object", "null"]},

@@ -64,6 +64,13 @@ def test_stage_and_lag_are_those_of_each_source() -> None:
     assert series(shown, "pidts_lag_seconds") == {("north",): 0.25}, "what nobody knows is not shown as 0"
 
 
+def test_the_oldest_waiting_change_has_a_series_even_if_there_is_none() -> None:
+    south = SourceProgress(source="south", stage="sync", lag_seconds=0.0, held_lag_seconds=180.5, held_tables=2)
+    shown = replace(progress(), sources=(*progress().sources, south))
+    assert series(shown, "pidts_held_lag_seconds") == {("north",): 0, ("south",): 180.5}
+    assert series(shown, "pidts_lag_seconds") == {("north",): 0.25, ("south",): 0.0}
+
+
 def test_applied_rows_are_counted() -> None:
     rows = {"inserted": 1, "updated": 2, "deleted": 3, "copied": 45_000, "stale": 0}
     shown = progress(rows=rows, batches=9)

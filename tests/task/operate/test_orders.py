@@ -292,6 +292,7 @@ def test_how_much_is_kept_for_waiting_tables(two_sources: TaskOfTwoSources) -> N
     assert held_tables(config, rows[:0]).log_bytes == 0
     elsewhere = held_tables(two_sources.parts[1], rows)
     assert (elsewhere.is_known, elsewhere.to_json()["log_bytes"]) == (False, None)
+    assert elsewhere.lag_seconds is None
 
 
 @pytest.mark.usefixtures("relay")

@@ -209,6 +209,24 @@ def test_a_source_that_was_silent_for_long_is_not_far_ahead(monkeypatch: pytest.
     assert shown[-1].lag_seconds == 4000.0
 
 
+def test_the_age_of_a_waiting_change_grows_also_while_the_run_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Progress] = []
+    now = [5000.0]
+    monkeypatch.setattr("pidts.task.run.tracker.time.time", lambda: now[0])
+    tracker = Tracker("t", "s", shown.append)
+    tracker.show("sync", caught_up=True)
+    assert (shown[-1].held_lag_seconds, shown[-1].held_tables) == (None, 0)
+    tracker.waits(2, 4990.0)
+    tracker.show("sync", caught_up=True)
+    assert (shown[-1].lag_seconds, shown[-1].held_lag_seconds, shown[-1].held_tables) == (0.0, 10.0, 2)
+    now[0] = 5060.0
+    tracker.paused(Transient("target-lost", "no answer"), 1.0)
+    assert shown[-1].held_lag_seconds == 70.0
+    tracker.waits(0, 0.0)
+    tracker.show("sync", caught_up=True)
+    assert (shown[-1].held_lag_seconds, shown[-1].held_tables) == (None, 0)
+
+
 def test_a_log_that_does_not_come_in_is_no_source_without_changes() -> None:
     reported: list[Progress] = []
     tracker = Tracker("t", "s", reported.append)

@@ -133,6 +133,9 @@ def _task(one: dict[str, Any]) -> RenderableType:
         value = one[name]
         text = ", ".join(value) if isinstance(value, list) else _lag(value) if name == "lag_seconds" else value
         grid.add_row(Text(name.replace("_seconds", ""), "dim"), _stage(one) if name == "stage" else Text(str(text)))
+    if one.get("held_lag_seconds") is not None:
+        age = _lag(one["held_lag_seconds"])
+        grid.add_row(Text("waiting", "dim"), Text(f"the oldest change of a waiting table is {age} old"))
     parts: list[RenderableType] = [grid]
     copy = one.get("copy")
     if copy and copy["done"] < copy["tables"]:

@@ -66,10 +66,7 @@ class LagMeter:
 
     def committed_at(self, entry: LogEntry, clock_ahead: float) -> float:
         """Returns the commit time of the first transaction of an entry, by this machine's clock; 0 if unknown."""
-        arrival = self._arrivals.at(entry.transaction.begin, behind=True)
-        if arrival is not None:
-            return arrival.committed
-        return entry.transaction.timestamp - clock_ahead if entry.transaction.timestamp else 0.0
+        return self._arrivals.committed_at(entry, clock_ahead)
 
     def close(self) -> None:
         """Closes the ring."""

@@ -10,13 +10,17 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pidts.apply import TargetSession
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Halt, LogEntry, Lsn, PidtsError, TableName
-from pidts.plan import PlanState
+from pidts.plan import PlanState, WaitingChanges
 from pidts.relay import RelayReader
+from pidts.relay.receive_times import ReceiveTimes
 from pidts.relay.survey import measure
+from pidts.schema import Dialect
 from pidts.task.config.task_file import TaskConfig
 
 _COUNT_SECONDS = 2.0
@@ -68,11 +72,25 @@ class HeldTablesOfSource:
     """The size of the log that the relay keeps only for the waiting tables; 0 if it is not known."""
     is_known: bool = True
     """False if the relay is on another machine, or cannot be read."""
+    since: float = 0.0
+    """The time at which the source committed the oldest change that waits, in seconds since 1970; 0 if no change waits,
+    or if the time is not known.
+    """
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The age of the oldest change that waits; None if no change waits, or if the age is not known."""
+        return max(0.0, time.time() - self.since) if self.since else None
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
         tables = {str(name): str(lsn) for name, lsn in sorted(self.tables.items())}
-        return {"source": self.source, "tables": tables, "log_bytes": self.log_bytes if self.is_known else None}
+        return {
+            "source": self.source,
+            "tables": tables,
+            "log_bytes": self.log_bytes if self.is_known else None,
+            "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
+        }
 
 
 def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
@@ -136,7 +154,33 @@ def held_tables(
         if places and halt.lsn > min(places):
             tables = {**dict.fromkeys(halt.tables, min(places)), **tables}
     size = _held_log_bytes(config, tables, {halt.lsn for halt in changes}, min(places)) if tables else 0
-    return HeldTablesOfSource(config.source.source_id, tables, size or 0, is_known=size is not None)
+    since = _oldest_change(config, tables) if tables and size is not None else 0.0
+    return HeldTablesOfSource(config.source.source_id, tables, size or 0, is_known=size is not None, since=since)
+
+
+def _oldest_change(config: TaskConfig, tables: Mapping[TableName, Lsn]) -> float:
+    """Returns when the source committed the oldest change of these tables that the target lacks.
+
+    Returns 0 if there is none, or if the search takes too long. The relay shows the time, so it is the same while the
+    task runs, after a restart, and while the task does not run.
+    """
+    classifier = TransactionClassifier(
+        config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
+    )
+    search, deadline = WaitingChanges(classifier), time.monotonic() + _COUNT_SECONDS
+    try:
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            received, log = relay.received, partial(relay.entries, joined=True)
+            while received is not None and time.monotonic() < deadline:
+                entry = search.first(tables, {}, log, received)
+                if entry is not None:
+                    with closing(ReceiveTimes(relay.folder)) as times:
+                        return times.committed_at(entry)
+                if search.clear is None or search.clear >= received:
+                    break
+    except PidtsError:
+        pass
+    return 0.0
 
 
 def _held_log_bytes(

@@ -40,9 +40,15 @@ def metric_families(progress: Progress) -> list[Metric]:
         ),
         _gauge(
             "pidts_lag_seconds",
-            "How many seconds the target is behind a source.",
+            "How many seconds the target is behind a source, without waiting tables.",
             ("task", "source"),
             {(task, one.source): one.lag_seconds or 0.0 for one in known},
+        ),
+        _gauge(
+            "pidts_held_lag_seconds",
+            "The age in seconds of the oldest change of a waiting table; 0 if no change waits with its table.",
+            ("task", "source"),
+            {(task, one.source): one.held_lag_seconds or 0.0 for one in sources},
         ),
         _gauge(
             "pidts_catalog_lag_seconds",

@@ -88,6 +88,11 @@ class SourceProgress:
     gtid: str = ""
     position: Position | None = None
     lag_seconds: float | None = None
+    """The lag without waiting tables; None if it is not known."""
+    held_lag_seconds: float | None = None
+    """The age of the oldest change of a waiting table; None if no change waits with its table."""
+    held_tables: int = 0
+    """The number of waiting tables."""
     halted: tuple[Halt, ...] = ()
     locked: Mapping[str, int] = field(default_factory=dict)
     """The number of locked rows of each target table with locked rows."""
@@ -113,6 +118,7 @@ class SourceProgress:
             "stage": self.stage,
             "applied": applied_json(self.applied_lsn, self.gtid, self.position),
             "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
+            "held_lag_seconds": None if self.held_lag_seconds is None else round(self.held_lag_seconds, 3),
             "not_receiving": self.lack.to_json() if self.lack else None,
             "relay_bytes": self.relay_bytes,
             "warnings": [*filter(None, (self.log_warning, self.disk_warning))],
@@ -159,6 +165,16 @@ class Progress:
     def lag_seconds(self) -> float | None:
         """The largest of the sources' lags; None if no lag is known."""
         return max((one.lag_seconds for one in self.sources if one.lag_seconds is not None), default=None)
+
+    @property
+    def held_lag_seconds(self) -> float | None:
+        """The age of the oldest change of a waiting table, over all sources; None if no change waits."""
+        return max((one.held_lag_seconds for one in self.sources if one.held_lag_seconds is not None), default=None)
+
+    @property
+    def held_tables(self) -> int:
+        """The number of waiting tables."""
+        return sum(one.held_tables for one in self.sources)
 
     @property
     def stage_report(self) -> StageReport | None:

@@ -126,6 +126,12 @@ class TaskStatus:
         held = [source.held for source in self.sources]
         return sum(one.log_bytes for one in held) if all(one.is_known for one in held) else None
 
+    @property
+    def held_lag_seconds(self) -> float | None:
+        """The age of the oldest change of a waiting table; None if no change waits, or if the age is not known."""
+        lags = [source.held.lag_seconds for source in self.sources]
+        return max((lag for lag in lags if lag is not None), default=None)
+
 
 def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     """Connects to the target and returns the task's status."""

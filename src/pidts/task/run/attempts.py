@@ -19,6 +19,7 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,7 +36,7 @@ from pidts.batch.workers import Workers
 from pidts.ddl.outcome import CopyAgain
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
-from pidts.model import DdlOrder, Fenced, Halt, Halted, LogEntry, Lsn, OrderKind, PidtsError, Transient
+from pidts.model import DdlOrder, Fenced, Halt, Halted, LogEntry, Lsn, OrderKind, PidtsError, TableName, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
@@ -582,8 +583,12 @@ class Attempts:
             self._tracker.locked(self._locked.look())
             self._halted.drop_past_records(self._config.target.server)
             only_halts_left = self._halted.only_halts_left(stream, relay)
-            lacking = stream.unapplied(relay, received) if received is not None else None
-            caught_up = only_halts_left or (received is not None and not state.held and lacking is None)
+            waiting = stream.waiting
+            lacking = stream.unapplied(relay, received, waiting) if received is not None else None
+            self._note_waiting(stream, relay, waiting, measuring)
+            # Halted tables do not count here, but tables that catch up do.
+            catches_up = not state.exceptions.keys() <= stream.halted_tables
+            caught_up = only_halts_left or (received is not None and not catches_up and lacking is None)
             self._report(stage, stream, measuring, lacking, caught_up=caught_up)
             if self._has_arrived(arrived=self._is_goal(state, relay, only_halts_left=only_halts_left)):
                 return
@@ -637,6 +642,20 @@ class Attempts:
             report=report,
             awaits_spark=stream.awaits_spark,
         )
+
+    def _note_waiting(
+        self,
+        stream: TaskStream | ChannelStream,
+        relay: RelayReader,
+        waiting: Mapping[TableName, Lsn],
+        measuring: _Measuring,
+    ) -> None:
+        """Notes how many tables wait, and when the source committed the oldest change that waits."""
+        received, since = relay.received, 0.0
+        oldest = stream.oldest_waiting(relay, received, waiting) if received is not None else None
+        if oldest is not None:
+            since = measuring.lag.committed_at(oldest, measuring.stages.receiving.clock_ahead_seconds or 0.0)
+        self._tracker.waits(len(waiting), since)
 
     def _warn_of_disk(self, relay: RelayReader) -> None:
         """Warns once when the relay's disk is nearly full, and again only if there was room in between."""

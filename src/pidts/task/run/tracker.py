@@ -66,6 +66,10 @@ class Tracker:
         self._warnings = "", ""
         self._refetched = 0
         self._halts: tuple[Halt, ...] = ()
+        self._held_tables = 0
+        """The number of waiting tables."""
+        self._held_since = 0.0
+        """The commit time of the oldest change that waits with its table; 0 if there is none, or if it is not known."""
         self._locked: Mapping[TableName, int] = {}
         self._catalog_lag: float | None = None
 
@@ -173,6 +177,10 @@ class Tracker:
         """Notes the halts that need an operator now."""
         self._halts = halts
 
+    def waits(self, tables: int, since: float) -> None:
+        """Notes the number of waiting tables, and the commit time of the oldest of their changes; 0 if unknown."""
+        self._held_tables, self._held_since = tables, since
+
     def catalog_lag(self, seconds: float) -> None:
         """Notes by how much the catalog of a server is behind the warehouse."""
         self._catalog_lag = seconds
@@ -215,6 +223,8 @@ class Tracker:
             gtid=self._gtid,
             position=self._position,
             lag_seconds=lag,
+            held_lag_seconds=max(0.0, time.time() - self._held_since) if self._held_since else None,
+            held_tables=self._held_tables,
             halted=self._halts,
             locked={str(table): count for table, count in self._locked.items()},
             catalog_lag_seconds=self._catalog_lag,

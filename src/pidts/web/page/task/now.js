@@ -175,6 +175,7 @@ function numbers(task, progress) {
     "dl",
     { class: "numbers" },
     pair("Lag", words.lag(task.lag_seconds)),
+    pair("Oldest waiting change", task.held_lag_seconds === null || task.held_lag_seconds === undefined ? null : words.lag(task.held_lag_seconds)),
     pair("Rows a second", words.rate(task.rate)),
     shown.map(([name, number]) => pair(words.capital(names[name] ?? name), words.count(number))),
     progress.batches === undefined ? null : pair("Batches", words.count(progress.batches)),
