@@ -79,10 +79,10 @@ _LEADER_SECONDS = 3.0
 """The seconds that shards wait for a change of another shard before their wait is reported as a halt."""
 _REPORT_SECONDS = 2.0
 """The shortest time, in seconds, between two reports of what a change waits for."""
-_LOOK_APART_SECONDS, _REPORT_APART_SECONDS = 0.001, 0.1
+_LOOK_APART_SECONDS, _REPORT_APART_SECONDS = 0.004, 0.1
 """Times the number of waiting changes, these are the seconds between two looks of one waiting change at its group, and
-between two reports of it. So a thousand waiting changes together look a thousand times a second, and report ten halts a
-second.
+between two reports of it. So all waiting changes together look 250 times a second, or once a second each if they are
+many, and report ten halts a second.
 """
 
 
@@ -126,6 +126,9 @@ class DdlThreads:
         self._blocked: dict[Lsn, Halt] = {}
         """Statements that have not begun because some of their tables are held at earlier statements."""
         self._blocked_at = float("-inf")
+        self._blocked_log: RelayReader | None = None
+        """The reader with which all threads look for blocked statements: it knows where its last search has ended."""
+        self._searching = threading.Lock()
         self._orders = SharedOrders()
         self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
@@ -385,7 +388,7 @@ class DdlThreads:
 
     def _report_blocked(self, due: DueChange) -> None:
         """Reports to operators and groups which tables are blocked by other tables of the same statement."""
-        state, source, relay = self._state, due.source, due.relay
+        state, source = self._state, due.source
         if state is None:
             return
         with self._moved:  # All waiting changes of this run would find the same blocked tables.
@@ -396,13 +399,15 @@ class DdlThreads:
         known = frozenset(self._shards.tables(source))
         with self._moved:
             halted = frozenset(self._halted)
-        blocked = blocked_statements(state, partial(relay.entries, joined=True), self._classifier, known, halted)
+        with self._searching:
+            relay = self._blocked_log = self._blocked_log or RelayReader(due.context.relay, source)
+            blocked = blocked_statements(state, partial(relay.entries, joined=True), self._classifier, known, halted)
         self._shards.set_leaving(source, frozenset[TableName]().union(*(one.leaving for one in blocked)))
         with self._moved:
             before = self._blocked
             self._blocked = {
                 one.lsn: before.get(one.lsn)
-                or blocked_halt(one, source, str(relay.position(one.lsn) or ""), self._halted_since(one.lsn))
+                or blocked_halt(one, source, str(due.relay.position(one.lsn) or ""), self._halted_since(one.lsn))
                 for one in blocked
                 if one.tables and one.lsn not in self._begun
             }

@@ -276,10 +276,24 @@ class RelayReader:
             header = self._index.header(header.segment - 1) or header
         if header is None:
             return None
-        for segment, _, key, payload in self._index.walk(header.segment, 0):
+        segment, place = self._place_before(header.segment, key_of(lsn))
+        for number, _, key, payload in self._index.walk(segment, place):
             if key is not None and Lsn(*key) >= lsn:
-                return decode_entry(payload, segment, lsn)
+                return decode_entry(payload, number, lsn)
         return None
+
+    def _place_before(self, segment: int, key: LsnKey) -> tuple[int, int]:
+        """Returns the place of the first entry at or after a key, as its segment and the place in the index file.
+
+        The search begins in `segment`. It decodes nothing, and reads ordinary transactions together.
+        """
+        before = key[0], key[1], key[2] - 1
+        place = self._index.place(segment, before)
+        for number, behind, end, _ in self._index.walk_joined(segment, place, (before, key)):
+            if end is not None and end > before:
+                break
+            segment, place = number, behind
+        return segment, place
 
     def wait(self, lsn: Lsn | None, timeout: float) -> bool:
         """Waits at most `timeout` seconds for an entry after `lsn` (None: any); returns whether there is one."""
