@@ -87,7 +87,6 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-kinds-", dir=options.folder)))
         folder.chmod(0o777)
         sources = {name: stack.enter_context(Origin(name, folder, options)) for name in needed(names)}
-        tasks = {name: task_of(KINDS[name], sources, folder / name, options) for name in names}
         for target_kind in options.targets.split(","):
             targets = {
                 base: stack.enter_context(target_server(target_kind))
@@ -96,7 +95,7 @@ def main() -> None:
             for base, target in targets.items():
                 origin = sources["keyless" if base == "keyless" else "mariadb"]
                 target.make_base(origin.table, origin.dump)
-            runs += of_target(target_kind, targets, tasks, options)
+            runs += of_target(target_kind, targets, sources, names, folder / target_kind, options)
     if options.result:
         keep(options.result, command, runs, "target", "by")
 
@@ -155,27 +154,31 @@ def task_of(kind: Kind, sources: dict[str, Origin], folder: Path, options: argpa
 
 
 def of_target(
-    target_kind: str, targets: dict[str, TargetServer], tasks: dict[str, tuple[Task, Log]], options: argparse.Namespace
+    target_kind: str,
+    targets: dict[str, TargetServer],
+    sources: dict[str, Origin],
+    names: list[str],
+    folder: Path,
+    options: argparse.Namespace,
 ) -> list[dict[str, Any]]:
-    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in tasks}
-    full: set[str] = set()
+    """Measures all kinds. A task runs up to the last change of its source, so each log is applied before the next."""
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    folder.mkdir()
     for number in range(options.rounds):
         # Every other round has the opposite order, so that no kind is always the first one.
-        for name, (task, log) in list(tasks.items())[:: -1 if number % 2 else 1]:
+        for name in names[:: -1 if number % 2 else 1]:
             target = targets["keyless" if KINDS[name].source == "keyless" else "keyed"]
             target.reset()
-            if name not in full:
-                task.fill(target)
-                full.add(name)
+            task, log = task_of(KINDS[name], sources, folder / f"{name}-{number}", options)
+            task.fill(target)
             place = {"target": target_kind, "by": name, "rows_per_transaction": log.rows_per_transaction}
             rounds[name].append(printed(place | measured(task, target)))
             demand_all(target, name, expected(options.rows, log.changes))
             target.down()
-    runs = [of_rounds(each) for each in rounds.values()]
-    for name in tasks:
+    for name in names:
         if name != KINDS[name].compared:
             printed({"target": target_kind, name: against_plain(rounds[name], rounds[KINDS[name].compared])})
-    return runs
+    return [of_rounds(each) for each in rounds.values()]
 
 
 def measured(task: Task, target: TargetServer) -> dict[str, Any]:
@@ -221,7 +224,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--targets", default="mariadb,postgres")
     parser.add_argument("--size", type=int, default=4, help="rows of a transaction: 1, 4 or 1000")
     parser.add_argument("--rows", type=int, default=600_000, help="of the table")
-    parser.add_argument("--changes", type=int, default=100_000, help="in each log")
+    parser.add_argument("--changes", type=int, default=50_000, help="in each log; no row is in two logs of one source")
     parser.add_argument("--rounds", type=int, default=1, help="of each kind, in turn; the median counts")
     parser.add_argument("--folder", type=Path, help="where relay and tables are written")
     parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")

@@ -17,6 +17,7 @@ from tests.examples import examples
 from pidts.binlog import EventType, LogWalker, TransactionScanner, iter_raw
 from pidts.binlog.blocks import ordinary as o
 from pidts.binlog.blocks.scan import BlockScan, OrdinaryEvents
+from pidts.binlog.kernel import payloads
 from pidts.model import DecodeError, Lsn, PidtsError, Transaction
 
 
@@ -179,6 +180,19 @@ def test_of_xa_transactions_only_the_end_of_each_group_is_read_by_itself(flavor)
         maker.plain_query("XA COMMIT X'6f6e65',X'',1")
     found = same(maker.events, maker.start, maker.file, random.Random(3))
     assert found.skipped == 50 * 6
+
+
+def test_compressed_transactions_are_read_by_the_block_scan_alone(monkeypatch):
+    maker = LogMaker(random.Random(1), flavor="mysql")
+    for _ in range(300):
+        maker.compressed()
+    calls = []
+    of = payloads.Unpacked.of
+    monkeypatch.setattr(payloads.Unpacked, "of", lambda *args: (calls.append(1), of(*args))[1])
+    found = by_blocks([maker.events], maker.start, maker.file, pieces=0, limit=1 << 40)
+    assert found.transactions == plainly(maker.events, maker.start, maker.file).transactions
+    assert found.skipped == 600
+    assert len(calls) < 20
 
 
 def test_many_tables_in_one_transaction():

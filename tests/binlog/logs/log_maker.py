@@ -7,6 +7,8 @@ import struct
 import uuid
 import zlib
 
+import zstandard
+
 from pidts.binlog import EventType
 from pidts.model import Lsn
 
@@ -137,6 +139,27 @@ class LogMaker:
         else:
             self.put(EventType.XA_PREPARE, struct.pack("<BIII", end == 1, 1, len(name), 0) + name)
 
+    def compressed(self, *, odd: bool = False) -> None:
+        """Puts a transaction that MySQL has compressed; an odd one has events that such a transaction seldom has."""
+        chance = self.chance
+        self.gtid()
+        inner = LogMaker(chance, flavor="mysql", checksums=False)
+        inner.put_begin()
+        for name in chance.choices(["a", "b", "Größe"], k=chance.randint(0, 3)):
+            inner.table_map(name)
+            inner.rows()
+        if odd and chance.random() < 0.5:
+            inner.odd()
+        if not odd or chance.random() < 0.7:
+            inner.put(EventType.XID, bytes(8))
+        if odd and chance.random() < 0.3:
+            inner.rows()
+        content = b"".join(inner.events[1:])
+        made = zstandard.compress(content)
+        size = len(content) + (odd and chance.random() < 0.2)
+        fields = b"\2\1\0\1\3\xfc" + struct.pack("<H", len(made)) + b"\3\4\xfd" + size.to_bytes(3, "little")
+        self.put(EventType.TRANSACTION_PAYLOAD, fields + b"\0" + made)
+
     def put_begin(self) -> None:
         self.plain_query("BEGIN")
 
@@ -145,7 +168,12 @@ class LogMaker:
 
     def odd(self) -> None:
         chance = self.chance
-        match chance.randrange(12):
+        match chance.randrange(14):
+            case 12:
+                self.compressed(odd=True)
+            case 13:
+                for _ in range(chance.choice([1, 3, 20])):
+                    self.compressed()
             case 10 | 11:
                 self.xa()
             case 0:

@@ -27,7 +27,7 @@ from pidts.binlog.values import charsets
 from pidts.model.errors import Halted
 
 # The reasons why the scan stopped.
-DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL = range(5)
+DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 
 # The indexes of the state's numbers. First, the position in the log.
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
@@ -38,7 +38,11 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL = range(5)
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
 # The results: for each array its address, the used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
-STATE_SIZE = 32
+# For MySQL's compressed transactions: the entries of those that are decompressed (`payloads.Unpacked`), their number,
+# and the next one. Then the place of an unknown table's event inside a compressed transaction (-1: it is outside), and
+# the number of table maps inside the last one.
+(UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INNER_AT, INNER_MAPS) = range(32, 37)
+STATE_SIZE = 37
 
 # The indexes of the numbers in a transaction's line.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
@@ -47,7 +51,7 @@ LINE = 10
 LAST_OFFSET = 10**12
 _WRAP = 2**32
 
-OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING = range(7)
+OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS = range(8)
 
 
 def roles_of(row_events: Collection[int]) -> Any:
@@ -85,6 +89,7 @@ def plain_charsets() -> Any:
 
 
 _ROLES = roles_of(ROW_EVENTS)
+_ROLES[EventType.TRANSACTION_PAYLOAD] = PACKS
 _SIZES = _fixed_variables()
 _BEGI, _COMM, _IT = (int.from_bytes(word, "little") for word in (b"BEGI", b"COMM", b"IT"))
 _ROLLBACK = int.from_bytes(b"ROLLBACK", "little")
@@ -287,12 +292,101 @@ def _open(state: Any, offset: int, explicit: int) -> None:
 
 
 @inline
-def _has_room(state: Any) -> bool:
+def _has_room(state: Any, more_tables: int) -> bool:
     return bool(
         state[LINE_COUNT] < state[LINE_ROOM]
         and state[TEXT_ROOM] - state[TEXT_SIZE] >= state[GTID_SIZE]
-        and state[LIST_ROOM] - state[LIST_SIZE] >= state[TABLE_COUNT]
+        and state[LIST_ROOM] - state[LIST_SIZE] >= state[TABLE_COUNT] + more_tables
     )
+
+
+@inline
+def _meet(state: Any, number: int) -> None:
+    """Adds a table to the open transaction, if the transaction does not have it yet."""
+    if load64(state[MET] + 8 * number) != state[SERIAL]:
+        store64(state[MET] + 8 * number, state[SERIAL])
+        store32(state[TABLES] + 4 * state[TABLE_COUNT], number)
+        state[TABLE_COUNT] += 1
+
+
+@inline
+def _unpacked_at(state: Any, at: int) -> int:
+    """Returns the entry of the compressed transaction at this byte of the block; 0 if it is not decompressed."""
+    while state[UNPACKED_NEXT] < state[UNPACKED_COUNT]:
+        entry: int = state[UNPACKED] + 24 * state[UNPACKED_NEXT]
+        if load64(entry) >= at:
+            return entry if load64(entry) == at else 0
+        state[UNPACKED_NEXT] += 1
+    return 0
+
+
+@jit
+def _inner(state: Any, begin: int, size: int) -> int:
+    """Checks the events of a compressed transaction, which ends with its last event; changes nothing."""
+    at = maps = 0
+    while at < size:
+        event = begin + at
+        if size - at < HEADER_SIZE or load32(event + 9) < HEADER_SIZE or load32(event + 9) > size - at:
+            return HAND_OVER
+        length, role = load32(event + 9), _ROLES[load8(event + 4)]
+        ends = False
+        if role == STATEMENT:
+            control = control_of(event + HEADER_SIZE, event + length, state[CHARSETS])
+            ends = control == C_END
+            if control == C_NONE:
+                return HAND_OVER
+        elif role == MAPS:
+            names = key_size(event + HEADER_SIZE + 8, event + length)
+            if names == 0:
+                return HAND_OVER
+            if lookup(state, event + HEADER_SIZE + 8, names) < 0:
+                state[INNER_AT] = at
+                return UNKNOWN_TABLE
+            maps += 1
+        elif role == ENDS:
+            ends = True
+        elif role not in (ROWS, NOTHING):
+            return HAND_OVER
+        at += length
+        if ends != (at == size):
+            return HAND_OVER
+    state[INNER_MAPS] = maps
+    return DONE if size else HAND_OVER
+
+
+@jit
+def _take_inner(state: Any, begin: int, size: int) -> None:
+    """Adds the events of a compressed transaction, which are checked, to the open transaction."""
+    at = 0
+    while at < size:
+        event = begin + at
+        role = _ROLES[load8(event + 4)]
+        length = load32(event + 9)
+        if role == ROWS:
+            state[ROW_COUNT] += 1
+        elif role == MAPS:
+            names = event + HEADER_SIZE + 8
+            _meet(state, lookup(state, names, key_size(names, event + length)))
+        elif role == STATEMENT and at + length < size:
+            state[EXPLICIT] = 1
+        at += length
+
+
+@jit
+def _packed(state: Any, at: int, end: int) -> int:
+    """Reads the compressed transaction at byte `at` of the block; the log continues at `end` after it."""
+    entry = _unpacked_at(state, at)
+    if entry == 0:
+        return PACKED
+    found = _inner(state, load64(entry + 8), load64(entry + 16))
+    if found != DONE:
+        return found
+    if end <= state[PREVIOUS]:
+        return HAND_OVER
+    if not _has_room(state, state[INNER_MAPS]):
+        return FULL
+    _take_inner(state, load64(entry + 8), load64(entry + 16))
+    return DONE
 
 
 @inline
@@ -334,6 +428,7 @@ def place(expected: int, log_pos: int, size: int) -> int:
 def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one branch per role
     """Reads events of a block from byte `at` on; returns why it stopped (`STOPPED` has the byte of the next event)."""
     tail = CHECKSUM_SIZE if state[CHECKSUMS] else 0
+    state[INNER_AT] = -1
     while at < end:
         state[STOPPED] = at
         event = block + at
@@ -380,16 +475,18 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
             number = lookup(state, body + 8, names)
             if number < 0:
                 return UNKNOWN_TABLE
-            if load64(state[MET] + 8 * number) != state[SERIAL]:
-                store64(state[MET] + 8 * number, state[SERIAL])
-                store32(state[TABLES] + 4 * state[TABLE_COUNT], number)
-                state[TABLE_COUNT] += 1
+            _meet(state, number)
+        elif role == PACKS:
+            found = _packed(state, at, offset + size)
+            if found != DONE:
+                return found
+            ends = True
         elif role == ENDS:
             ends = True
         if ends:
             if offset + size <= state[PREVIOUS]:
                 return HAND_OVER
-            if not _has_room(state):
+            if not _has_room(state, 0):
                 return FULL
         timestamp = load32(event)
         if timestamp:

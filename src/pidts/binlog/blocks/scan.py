@@ -19,6 +19,7 @@ from pidts.binlog.blocks.gtid_text import GTID_ROOM
 from pidts.binlog.crc import crc32
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, is_artificial
 from pidts.binlog.jit import address
+from pidts.binlog.kernel.payloads import Unpacked
 from pidts.binlog.rows_event import ROW_EVENTS
 from pidts.binlog.scan import Opened, TransactionScanner
 from pidts.binlog.table_map import table_name
@@ -33,6 +34,9 @@ _TEXT = 1 << 19
 _LIST = 1 << 16
 _TABLES = 1 << 10
 _KEY_AT = HEADER_SIZE + 8
+_NOTHING_UNPACKED = Unpacked.none()
+_FEW_UNPACKED = 4
+"""The number of compressed transactions that are decompressed together at first. If all are used, it is doubled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,7 @@ class BlockScan:
         self._gtid = np.zeros(GTID_ROOM, np.uint8)
         self._plain = o.plain_charsets()
         self._long: _LongEvent | None = None
+        self._unpacked, self._most_unpacked = _NOTHING_UNPACKED, _FEW_UNPACKED
         self._give(o.LINES, self._lines, o.LINE_ROOM)
         self._give(o.TEXTS, self._texts, o.TEXT_ROOM)
         self._give(o.GTID, self._gtid)
@@ -178,10 +183,13 @@ class BlockScan:
             return None
         state, where = self._state, address(block)
         previous = self.scanner.previous
-        while o.scan(state, where, at, len(block)) == o.UNKNOWN_TABLE:
+        state[o.UNPACKED_COUNT], self._unpacked = 0, _NOTHING_UNPACKED
+        while (reason := o.scan(state, where, at, len(block))) in (o.UNKNOWN_TABLE, o.PACKED):
             at = int(state[o.STOPPED])
-            if not self._learn(block[at + _KEY_AT :]):
+            if not (self._unpack(block, at) if reason == o.PACKED else self._learn(self._names_at(block, at))):
                 break
+        if len(self._unpacked) and self._unpacked.entries[-1, 0] >= state[o.STOPPED]:
+            self._most_unpacked = _FEW_UNPACKED
         if not state[o.EVENTS]:
             return None
         self._end()
@@ -259,6 +267,25 @@ class BlockScan:
             opened = Opened(bool(state[o.EXPLICIT]), int(state[o.ROW_COUNT]), tables)
             gtid = self._gtid[: state[o.GTID_SIZE]].tobytes().decode("ascii")
             scanner.skip_into(Lsn(*here, int(state[o.BEGIN])), gtid, timestamp, opened)
+
+    def _unpack(self, block: memoryview, at: int) -> bool:
+        """Decompresses the transactions from byte `at` of the block on, the more, the more follow each other.
+
+        Returns False if the first one has to be read by itself.
+        """
+        tail = CHECKSUM_SIZE if self._state[o.CHECKSUMS] else 0
+        self._unpacked, state = Unpacked.of(block, at, tail, self._most_unpacked), self._state
+        self._most_unpacked *= 2
+        entries = self._unpacked.entries
+        state[o.UNPACKED], state[o.UNPACKED_COUNT], state[o.UNPACKED_NEXT] = address(entries), len(entries), 0
+        return len(entries) > 0 and int(entries[0, 0]) == at
+
+    def _names_at(self, block: memoryview, at: int) -> memoryview:
+        """Returns the bytes that begin with the names of the unknown table at which the scan has stopped."""
+        inner_at = int(self._state[o.INNER_AT])
+        if inner_at < 0:
+            return block[at + _KEY_AT :]
+        return self._unpacked.events(at)[inner_at + _KEY_AT :]
 
     def _learn(self, rest: memoryview) -> bool:
         """Assigns a number to the table whose names come next in the block; returns False for malformed names."""

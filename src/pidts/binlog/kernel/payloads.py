@@ -44,9 +44,9 @@ class Unpacked:
         return cls(np.zeros((0, 3), np.int64), None)
 
     @classmethod
-    def of(cls, view: memoryview, place: int, tail: int) -> Unpacked:
-        """Decompresses the transactions from byte `place` of a block on; `tail` is the size of a checksum."""
-        found = np.empty((_MOST, 4), np.int64)
+    def of(cls, view: memoryview, place: int, tail: int, most: int = _MOST) -> Unpacked:
+        """Decompresses up to `most` transactions from byte `place` of a block on; `tail` is the size of a checksum."""
+        found = np.empty((min(most, _MOST), 4), np.int64)
         found = found[: _gather(address(view), place, len(view), tail, found)]
         if not len(found):
             return cls.none()
