@@ -211,6 +211,26 @@ def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -
     )
 
 
+def zero_filled(statement: AlterTable, before: Table, after: Table) -> list[str]:
+    """Returns the old names of unsigned integer columns that become texts.
+
+    Such a column may have ZEROFILL, which a structure does not contain: then the source writes 00007 for the number 7.
+    """
+    kept = difference(statement, before, after).kept
+    return [old.name for old, new in kept if old.type.is_integer and old.type.unsigned and new.type.is_text]
+
+
+def refuse_unknown(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
+    """Returns the halt of an ALTER after which only the source knows the values of a column."""
+    return Halted(
+        "ddl-not-translatable",
+        f"column {column} gets another type, and only the source knows which values some rows get",
+        where=Where(table=str(table.name)),
+        todo=f"Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",
+        instead=instead,
+    )
+
+
 def refuse_unfillable(
     columns: list[str], table: Table, instead: tuple[str, ...] = (), kind: type[Halted] = Halted
 ) -> Halted:

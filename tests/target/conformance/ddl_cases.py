@@ -42,6 +42,13 @@ def column(kind: str, rows: str, then: str, *, later: str = "", halts: str = "")
     )
 
 
+def cut(kind: str, value: str, then: str) -> Case:
+    """Returns a case in which the source cuts a value, since it is not in strict mode; no target may keep the value."""
+    make = f"CREATE TABLE t (id INT PRIMARY KEY, v {kind})"
+    rows = f"SET sql_mode = ''; INSERT INTO t VALUES (1, {value})"
+    return Case(make, rows, (f"ALTER TABLE t MODIFY v {then}",), halts="ddl-not-translatable target-refused")
+
+
 CASES: dict[str, Case] = {
     "add columns": on_t(
         "ALTER TABLE t ADD COLUMN d INT NOT NULL DEFAULT 7 FIRST, ADD e VARCHAR(9) NOT NULL AFTER a, ADD (f DATE, g BLOB)",
@@ -284,6 +291,30 @@ CASES: dict[str, Case] = {
     ),
     "integers": column("SMALLINT", "(-5),(NULL),(32767)", "BIGINT"),
     "integers to texts": column("INT", "(-5),(NULL),(32767)", "VARCHAR(20)"),
+    "integers with zeros before them to texts": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT(5) ZEROFILL)",
+        "INSERT INTO t VALUES (1, 7), (2, 12345), (3, NULL)",
+        ("ALTER TABLE t MODIFY v VARCHAR(20)",),
+        halts="ddl-not-translatable",
+    ),
+    "negative integers lose their sign": cut("INT", "-5", "INT UNSIGNED"),
+    "negative decimals lose their sign": cut("DECIMAL(9,2)", "-3.5", "DECIMAL(9,2) UNSIGNED"),
+    "integers too large for a TINYINT": cut("BIGINT", "300", "TINYINT"),
+    "integers too large for a MEDIUMINT": cut("INT", "9000000", "MEDIUMINT"),
+    "decimals too large for a TINYINT": cut("DECIMAL(9,2)", "127.5", "TINYINT"),
+    "bits too large for a TINYINT": cut("BIT(9)", "300", "TINYINT"),
+    "years too large for a TINYINT": cut("YEAR", "2001", "TINYINT"),
+    "texts too long for a TINYTEXT": cut("VARCHAR(500)", "REPEAT('é', 128)", "TINYTEXT"),
+    "bytes too long for a TINYBLOB": cut("VARBINARY(500)", "REPEAT('a', 256)", "TINYBLOB"),
+    "bytes too long for a VARBINARY": cut("BLOB", "REPEAT('a', 10)", "VARBINARY(9)"),
+    "bytes too long for a BINARY": cut("BINARY(4)", "'abcd'", "BINARY(3)"),
+    "values that a smaller type still holds": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, b DECIMAL(9,2), c VARCHAR(500), d VARBINARY(500), e YEAR)",
+        "INSERT INTO t VALUES (1, 127, 126.4, REPEAT('é', 127), REPEAT('a', 255), 2155), (2, NULL, NULL, NULL, NULL, NULL)",
+        (
+            "ALTER TABLE t MODIFY a TINYINT, MODIFY b TINYINT UNSIGNED, MODIFY c TINYTEXT, MODIFY d TINYBLOB, MODIFY e SMALLINT",
+        ),
+    ),
     "integers to decimals": column("INT UNSIGNED", "(5),(4294967295)", "DECIMAL(20,3)"),
     "integers to doubles": column("BIGINT", "(5),(9007199254740993)", "DOUBLE"),
     "unsigned big integers": column("BIGINT UNSIGNED", "(5),(18446744073709551615)", "DECIMAL(30,0)"),

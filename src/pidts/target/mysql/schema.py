@@ -9,7 +9,15 @@ from dataclasses import replace
 from pidts.model import ColumnType, Halted, Kind, Rendered, RowsUnknown, Table, TableName
 from pidts.schema import AddColumn, AlterTable, Statement, apply, classify
 from pidts.target.arithmetic import exact
-from pidts.target.difference import recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
+from pidts.target.difference import (
+    recomputed,
+    refuse_shortened,
+    refuse_unfillable,
+    refuse_unknown,
+    shortened,
+    unfillable,
+    zero_filled,
+)
 from pidts.target.mysql import dialect
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import adapted, qualified
@@ -92,6 +100,7 @@ class MySqlSchema(ServerSchema[MyTable]):
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 if not is_own_kind:
                     self._refuse_shortened(statement, old, new, plain)
+                self._refuse_zero_filled(statement, old, new, plain)
                 found = self.structure(statement.table)
                 made = computed_here(statement, old, new, found, self._connection.server)
                 there = frozenset(one.name.lower() for one in found.columns if one.generated) if found else frozenset()
@@ -111,6 +120,13 @@ class MySqlSchema(ServerSchema[MyTable]):
             where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
                 raise refuse_shortened(column, old, instead)
+
+    def _refuse_zero_filled(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
+        """Refuses to make texts from numbers that may have ZEROFILL: this target has the column without ZEROFILL."""
+        for column in zero_filled(statement, old, new):
+            where = f"{dialect.identifier(column)} IS NOT NULL"
+            if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
+                raise refuse_unknown(column, old, instead)
 
     def _has_rows(self, name: TableName) -> bool:
         return bool(self._connection.rows(f"SELECT 1 FROM {qualified(name)} LIMIT 1"))

@@ -9,10 +9,20 @@ from collections.abc import Iterator
 from functools import cache
 
 from pidts.binlog.values.charsets import decoder, width
-from pidts.model import Column, Halted, Table, Where
+from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
 from pidts.model.advice import REPLACE, RESYNC
+from pidts.model.types import LOB_BYTES
 from pidts.schema import AlterTable
-from pidts.target.difference import difference, recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
+from pidts.target.difference import (
+    difference,
+    recomputed,
+    refuse_shortened,
+    refuse_unfillable,
+    refuse_unknown,
+    shortened,
+    unfillable,
+    zero_filled,
+)
 from pidts.target.postgres.dialect import identifier
 from pidts.target.postgres.generated import computed, fills, made_plain
 from pidts.target.postgres.shape import PgTable
@@ -20,6 +30,9 @@ from pidts.target.postgres.shape import PgTable
 _EVERYTHING = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"})
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _ASCII = "\\u0001-\\u007f"
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
+_FRACTIONS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+_LAST_YEAR = 2155
 
 
 def doubts(
@@ -32,6 +45,10 @@ def doubts(
     for old, new in difference(statement, before, after).kept:
         if characters := _kept_characters(old, new):
             yield f"{identifier(old.name)} ~ '[^{characters}]'", _refuse_charset(old, new, before)
+        if not (old.generated or new.generated) and (cut := _cut(identifier(old.name), old.type, new.type)):
+            yield cut, refuse_unknown(old.name, before)
+    for column in zero_filled(statement, before, after):
+        yield f"{identifier(column)} IS NOT NULL", refuse_unknown(column, before)
     filled = list(fills(statement, before, after, found))
     for fill in filled:
         yield fill.misfit, refuse_unfillable([fill.column.name], before)
@@ -41,6 +58,66 @@ def doubts(
     unknown = unfillable(statement, before, after, executed_at, [name.lower() for name in known])
     if unknown := unknown + [name for name in recomputed(statement, before, after) if name not in {*here, *unknown}]:
         yield "true", refuse_unfillable(unknown, before)
+
+
+def _cut(name: str, old: ColumnType, new: ColumnType) -> str | None:
+    """Returns the condition that a value is not within the new type; None if all values are.
+
+    Without strict mode, the source silently cuts such a value: 300 becomes 127, the largest TINYINT. PostgreSQL's type
+    may have room for it: a TINYINT is a smallint there, and bytea has no length.
+    """
+    if old == new or old.chosen or new.chosen:
+        return None
+    if new.kind in _BITS:
+        return _cut_number(name, old, new)
+    if new.kind in _FRACTIONS and new.unsigned and not old.unsigned and (old.is_integer or old.kind in _FRACTIONS):
+        return f"{name} < 0"
+    most = LOB_BYTES.get(new.kind) or new.length
+    if most is None or new.kind in (Kind.VARCHAR, Kind.CHAR):  # PostgreSQL cuts these texts as the source does
+        return None
+    if old.is_text and new.is_text and new.kind in LOB_BYTES:
+        is_utf8 = (new.charset or "").startswith("utf8")
+        size = f"octet_length({name})" if is_utf8 else f"char_length({name}) * {_width(new)}"
+        return f"{size} > {most}" if _most_bytes(old, new) > most else None
+    sized = {Kind.BINARY, Kind.VARBINARY, *LOB_BYTES}
+    if old.is_bytes and new.is_bytes and {old.kind, new.kind} <= sized and _most_bytes(old, new) > most:
+        return f"octet_length({name}) > {most}"
+    return None
+
+
+def _cut_number(name: str, old: ColumnType, new: ColumnType) -> str | None:
+    least, most = _range(new)
+    if old.kind is Kind.DECIMAL:
+        return f"round({name}) NOT BETWEEN {least} AND {most}"
+    if old.kind not in (*_BITS, Kind.BIT, Kind.YEAR):
+        return None
+    had = _range(old)
+    if least <= had[0] and had[1] <= most:
+        return None
+    return f"{name}{'::bigint' if old.kind is Kind.BIT else ''} NOT BETWEEN {least} AND {most}"
+
+
+def _range(kind: ColumnType) -> tuple[int, int]:
+    """Returns the smallest and the largest number of a type of whole numbers."""
+    if kind.kind is Kind.BIT:
+        return 0, 2 ** (kind.length or 1) - 1
+    if kind.kind is Kind.YEAR:
+        return 0, _LAST_YEAR
+    bits = _BITS[kind.kind]
+    return (0, 2**bits - 1) if kind.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _most_bytes(old: ColumnType, new: ColumnType) -> int:
+    """Returns a number of bytes that no value exceeds under the new type."""
+    if old.labels:
+        return 0
+    most = LOB_BYTES.get(old.kind) or old.length or 0
+    is_same = old.is_bytes or (old.kind in LOB_BYTES and old.charset == new.charset)
+    return most if is_same else most * _width(new)
+
+
+def _width(kind: ColumnType) -> int:
+    return width(kind.charset) if kind.charset else 4
 
 
 def _kept_characters(old: Column, new: Column) -> str | None:
