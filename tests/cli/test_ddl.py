@@ -124,6 +124,11 @@ def test_a_change_that_a_view_prevents_is_tried_again_after_the_view_is_dropped(
     )
 
 
+def test_a_change_that_ends_the_run_and_that_a_view_prevents_needs_another_run() -> None:
+    halt = replace(CHANGE, code="objects-depend", statement="DROP DATABASE shop", tables=())
+    assert advice(halt, str(TASK)).endswith(f"--at {halt.lsn}. Then run the task again")
+
+
 def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
     halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
     assert advice(halt, str(TASK)) == (

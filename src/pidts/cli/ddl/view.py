@@ -73,7 +73,8 @@ def _commands(halt: Halt, task: str, source: str) -> list[str]:
     if halt.statement and halt.code in _DEPENDED_ON:
         again = f"Then: pidts ddl retry {task} {at} --yes; then create them again, as far as they are still valid"
         whole = _prefilled(halt, at, before="DROP ...; ", after="; CREATE ...", confirmed=False)
-        return [again, f"Or all of it at once: pidts ddl replace {task} {whole}"]
+        steps = [again, f"Or all of it at once: pidts ddl replace {task} {whole}"]
+        return steps if halt.tables else [*steps, "Then run the task again"]
     if halt.statement and halt.code in _MOVES_ROWS:
         # After the statement both sides have the same structure. A copy then adds the missing rows and removes the
         # extra rows.

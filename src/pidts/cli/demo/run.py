@@ -66,7 +66,7 @@ class DemoResult:
     summary: Progress
     report: Report
     answers: Answers | None = None
-    """The answers of source and warehouse to the question of `demo_question`; None if the target is a server."""
+    """The answers of source and warehouse to the question of `question.py`; None if the target is a server."""
 
 
 def kind_of(target: str) -> Kind:
