@@ -27,7 +27,7 @@ def _lint(root: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_task_does_not_load_the_data_source() -> None:
     """An error of `format("binlog")` must not stop a task that does not use it."""
-    loaded = "[name for name in sys.modules if name.startswith('pidts.spark.binlog')]"
+    loaded = "[name for name in sys.modules if name.startswith('pidts.spark.format')]"
     code = f"import sys, pidts.spark.stream; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
