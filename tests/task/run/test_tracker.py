@@ -207,6 +207,8 @@ def test_a_source_that_was_silent_for_long_is_not_far_ahead(monkeypatch: pytest.
     assert shown[-1].lag_seconds == 0.0
     tracker.show("sync")
     assert shown[-1].lag_seconds == 4000.0
+    tracker.show("sync", only_waiting=True)
+    assert shown[-1].lag_seconds == 0.0, "a table that catches up has a lag of its own"
 
 
 def test_the_age_of_a_waiting_change_grows_also_while_the_run_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -589,7 +589,8 @@ class Attempts:
             # Halted tables do not count here, but tables that catch up do.
             catches_up = not state.exceptions.keys() <= stream.halted_tables
             caught_up = only_halts_left or (received is not None and not catches_up and lacking is None)
-            self._report(stage, stream, measuring, lacking, caught_up=caught_up)
+            only_waiting = received is not None and lacking is None
+            self._report(stage, stream, measuring, lacking, caught_up=caught_up, only_waiting=only_waiting)
             if self._has_arrived(arrived=self._is_goal(state, relay, only_halts_left=only_halts_left)):
                 return
             if self._goal is not None and self._goal.is_outdated(relay):
@@ -626,6 +627,7 @@ class Attempts:
         lacking: LogEntry | None,
         *,
         caught_up: bool,
+        only_waiting: bool,
     ) -> None:
         """Reports the progress, with the lag and the stages that were measured."""
         receiving, delay = measuring.stages.receiving, measuring.lag.delay()
@@ -637,6 +639,7 @@ class Attempts:
         self._tracker.show(
             stage,
             caught_up=caught_up,
+            only_waiting=only_waiting,
             waits_since=measuring.lag.committed_at(lacking, ahead) if lacking is not None else 0.0,
             delay=max(delay.whole or 0.0, receiving.lag_seconds or 0.0),
             report=report,

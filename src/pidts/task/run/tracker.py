@@ -116,6 +116,7 @@ class Tracker:
         stage: Stage,
         *,
         caught_up: bool = False,
+        only_waiting: bool = False,
         message: str = "",
         waits_since: float = 0.0,
         delay: float = 0.0,
@@ -124,6 +125,7 @@ class Tracker:
     ) -> None:
         """Reports the current progress.
 
+        `only_waiting`: whether the target lacks only changes of waiting tables, which have a lag of their own.
         `waits_since` is the commit time of the first transaction that the target lacks. So a source without changes for
         an hour does not cause a lag of an hour. `delay` is the delay of the last transactions, or of the log that is
         not in the relay yet. `report` returns the report of the stages for a given lag and rate.
@@ -142,7 +144,7 @@ class Tracker:
         if not message and awaits_spark:
             message = "waiting for Spark"
         with self._lock:
-            picture = self._picture(stage, caught_up=caught_up, message=message, report=report)
+            picture = self._picture(stage, caught_up=caught_up or only_waiting, message=message, report=report)
             self._stage_report = picture.sources[0].stage_report or self._stage_report
         self._on_progress(picture)
 
