@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import weakref
 from typing import Any
 
 import pyarrow as pa
@@ -89,6 +90,28 @@ def test_many_compressed_transactions_are_decompressed_at_once(monkeypatch):
     assert fed == [19]
     after = Lsn.from_bytes(found[0].rows["lsn"].to_pylist()[400])
     assert difference((gtid + event(40, head + made)) * 500, after=after, **how) is None
+
+
+def test_decompressed_transactions_whose_rows_are_read_completely_do_not_stay_in_memory(monkeypatch):
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7")])
+    made = zstandard.compress(raw)
+    head = b"\1\1" + bytes([len(made)]) + b"\2\1\0\3\1" + bytes([len(raw)]) + b"\0"
+    gtid = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
+    alive, most = weakref.WeakSet(), []
+    of = payloads.Unpacked.of
+
+    def noted(*args: Any) -> payloads.Unpacked:
+        most.append(len(alive))
+        unpacked = of(*args)
+        alive.add(unpacked)
+        return unpacked
+
+    monkeypatch.setattr(payloads.Unpacked, "of", noted)
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    found = decoded("compiled", (gtid + event(40, head + made)) * 4096, **how, early_filter_of=lambda _: None)
+    assert sum(map(len, found)) == 4096
+    assert len(most) >= 4
+    assert max(most) == 1
 
 
 @st.composite

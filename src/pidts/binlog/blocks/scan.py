@@ -19,7 +19,7 @@ from pidts.binlog.blocks.gtid_text import GTID_ROOM
 from pidts.binlog.crc import crc32
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, is_artificial
 from pidts.binlog.jit import address
-from pidts.binlog.kernel.payloads import Unpacked
+from pidts.binlog.kernel.payloads import MOST, Unpacked
 from pidts.binlog.rows_event import ROW_EVENTS
 from pidts.binlog.scan import Opened, TransactionScanner
 from pidts.binlog.table_map import table_name
@@ -275,7 +275,7 @@ class BlockScan:
         """
         tail = CHECKSUM_SIZE if self._state[o.CHECKSUMS] else 0
         self._unpacked, state = Unpacked.of(block, at, tail, self._most_unpacked), self._state
-        self._most_unpacked *= 2
+        self._most_unpacked = min(2 * self._most_unpacked, MOST)
         entries = self._unpacked.entries
         state[o.UNPACKED], state[o.UNPACKED_COUNT], state[o.UNPACKED_NEXT] = address(entries), len(entries), 0
         return len(entries) > 0 and int(entries[0, 0]) == at

@@ -16,7 +16,7 @@ from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
 
 LARGEST = 1 << 20
 """The most bytes of a transaction, after decompression, that is decompressed together with others."""
-_MOST, _MOST_BYTES = 1024, 4 << 20
+MOST, _MOST_BYTES = 1024, 4 << 20
 """The most transactions that are decompressed together, and the most bytes that they may have."""
 _END, _SIZE, _ALGORITHM, _RAW_SIZE = range(4)
 _ZSTD = 0
@@ -44,9 +44,9 @@ class Unpacked:
         return cls(np.zeros((0, 3), np.int64), None)
 
     @classmethod
-    def of(cls, view: memoryview, place: int, tail: int, most: int = _MOST) -> Unpacked:
+    def of(cls, view: memoryview, place: int, tail: int, most: int = MOST) -> Unpacked:
         """Decompresses up to `most` transactions from byte `place` of a block on; `tail` is the size of a checksum."""
-        found = np.empty((min(most, _MOST), 4), np.int64)
+        found = np.empty((min(most, MOST), 4), np.int64)
         found = found[: _gather(address(view), place, len(view), tail, found)]
         if not len(found):
             return cls.none()

@@ -141,10 +141,15 @@ class RoutedDecoder(decode.RowDecoder):
         for data in compressed.payload_pieces(event.body):
             piece = memoryview(data)
             self._feed_piece(event, piece, base)
-            if any(rows.memory.passed_over for rows in self._tables):
+            if self._reads_again:
                 self._pieces.append(piece)
             base += len(piece)
             yield
+
+    @property
+    def _reads_again(self) -> bool:
+        """Whether rows of some table are not read completely at first, so that their events have to stay in memory."""
+        return any(rows.memory.passed_over for rows in self._tables)
 
     def _feed_piece(self, event: Event, piece: memoryview, base: int) -> None:
         place = 0
@@ -171,7 +176,7 @@ class RoutedDecoder(decode.RowDecoder):
 
     def _take_unpacked(self, unpacked: Unpacked) -> None:
         """Makes decompressed transactions known. Earlier ones stay if rows in them may be read again."""
-        if self._early_filter_of is not None and len(self._unpacked):
+        if len(self._unpacked) and self._reads_again:
             self._pieces.append(self._unpacked)
         self._unpacked, state = unpacked, self._state
         state[r.UNPACKED], state[r.UNPACKED_COUNT], state[r.UNPACKED_NEXT] = address(unpacked.entries), len(unpacked), 0
