@@ -45,8 +45,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -126,8 +126,8 @@ class DdlThreads:
         self._blocked: dict[Lsn, Halt] = {}
         """Statements that have not begun because some of their tables are held at earlier statements."""
         self._blocked_at = float("-inf")
-        self._blocked_log: RelayReader | None = None
-        """The reader with which all threads look for blocked statements: it knows where its last search has ended."""
+        self._log: RelayReader | None = None
+        """The reader with which all threads search the log: it knows the places that earlier searches have passed."""
         self._searching = threading.Lock()
         self._orders = SharedOrders()
         self._state: PlanState | None = None
@@ -216,7 +216,7 @@ class DdlThreads:
         source = context.source.source_id
         try:
             with bound_contextvars(source=source), closing(RelayReader(context.relay, source)) as relay:
-                due = DueChange(context, self._classifier, relay, _statement_at(relay, lsn), concerns, filling)
+                due = DueChange(context, self._classifier, relay, self._statement_at(context, lsn), concerns, filling)
                 changed = self._made(due)
             rules = context.rules.with_keyed(changed.keyed)
             after = {name: table and rules.target_table(table) for name, table in changed.structures.items()}
@@ -399,8 +399,7 @@ class DdlThreads:
         known = frozenset(self._shards.tables(source))
         with self._moved:
             halted = frozenset(self._halted)
-        with self._searching:
-            relay = self._blocked_log = self._blocked_log or RelayReader(due.context.relay, source)
+        with self._searched(due.context) as relay:
             blocked = blocked_statements(state, partial(relay.entries, joined=True), self._classifier, known, halted)
         self._shards.set_leaving(source, frozenset[TableName]().union(*(one.leaving for one in blocked)))
         with self._moved:
@@ -436,14 +435,21 @@ class DdlThreads:
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 
+    def _statement_at(self, context: JobContext, lsn: Lsn) -> LogEntry:
+        """Returns the entry of the statement that ends at this place."""
+        with self._searched(context) as relay:
+            entry = relay.find(lsn)
+        if entry is None or entry.transaction.lsn != lsn:
+            raise DecodeError("no-statement", f"the relay has no schema change that ends at {lsn}")
+        return entry
+
+    @contextmanager
+    def _searched(self, context: JobContext) -> Iterator[RelayReader]:
+        """Lends the shared reader to one thread at a time."""
+        with self._searching:
+            self._log = self._log or RelayReader(context.relay, context.source.source_id)
+            yield self._log
+
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
             raise _ClosedError
-
-
-def _statement_at(relay: RelayReader, lsn: Lsn) -> LogEntry:
-    """Returns the entry of the statement that ends at this place."""
-    entry = relay.find(lsn)
-    if entry is None or entry.transaction.lsn != lsn:
-        raise DecodeError("no-statement", f"the relay has no schema change that ends at {lsn}")
-    return entry

@@ -293,6 +293,8 @@ class RelayReader:
             if end is not None and end > before:
                 break
             segment, place = number, behind
+            if end is not None:
+                self._index.note(segment, end, place)
         return segment, place
 
     def wait(self, lsn: Lsn | None, timeout: float) -> bool:
