@@ -59,6 +59,10 @@ def test_a_halted_table_has_a_lag_of_its_own(world: SourceAndTarget, run_sql: Ru
         begun = time.time()
         run_sql(world.source, REFUSED[decision])
         run.wait(lambda one: bool(one.halted), "the table halts")
+        run.wait(
+            lambda _: pidts(world, "status", path)["held_lag_seconds"] is not None,
+            "the status shows the waiting change before another table has passed its place",
+        )
         run_sql(world.source, "INSERT INTO held_lag.u VALUES (4, 4)")
         run.wait(is_late, "the table waits")
         _only_the_halted_table_is_late(world, run)

@@ -139,8 +139,8 @@ def held_tables(
 ) -> HeldTablesOfSource:
     """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
-    If a table's schema change waits or fails, the checkpoints do not show this until another table has passed the
-    schema change. Until then, only `halts` name the table.
+    If a table halts, at a row or at a schema change, the checkpoints do not show this until another table has passed
+    this place. Until then, only `halts` name the table.
     """
     tables: dict[TableName, Lsn] = {}
     places = []
@@ -149,11 +149,13 @@ def held_tables(
         places.append(state.lsn)
         for name, at in state.exceptions.items():
             tables[name] = min(at, tables.get(name, at))
-    changes = [halt for halt in halts if halt.statement]
-    for halt in changes:
-        if places and halt.lsn > min(places):
-            tables = {**dict.fromkeys(halt.tables, min(places)), **tables}
-    size = _held_log_bytes(config, tables, {halt.lsn for halt in changes}, min(places)) if tables else 0
+    halts = list(halts)
+    for halt in halts if places else ():
+        applied = min(places)
+        if halt.lsn > applied or (halt.lsn == applied and not halt.statement):
+            tables = {**dict.fromkeys(halt.tables, applied), **tables}
+    changes = {halt.lsn for halt in halts if halt.statement}
+    size = _held_log_bytes(config, tables, changes, min(places)) if tables else 0
     since = _oldest_change(config, tables) if tables and size is not None else 0.0
     return HeldTablesOfSource(config.source.source_id, tables, size or 0, is_known=size is not None, since=since)
 
