@@ -103,6 +103,35 @@ def test_while_another_holds_the_relay_and_does_nothing_the_task_pauses_and_trie
     until(lambda: RelayReader(tmp_path / "relay", "s").first is not None, replicators[0].watch)
 
 
+def _starts_after(replicator: ReplicatorProcess, moment: float) -> bool:
+    return replicator._started > moment
+
+
+def test_while_a_silent_process_has_the_relay_the_log_is_not_reported_as_received(
+    replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator_process, "_LONGEST_PAUSE", 0.3)
+    first, second = replicators
+    first.start()
+    until(lambda: (status := first.status()) and status["connected"], first.watch)
+    holder = (first.status() or {})["pid"]
+    os.kill(holder, signal.SIGSTOP)
+    try:
+        monkeypatch.setattr("pidts.replicate.status._SIGN_OF_LIFE_SECONDS", 1.0)
+        second.start()
+        until(lambda: second.lack() is not None, second.watch)
+        for _ in range(3):
+            started = second._started
+            until(partial(_starts_after, second, started), second.watch)
+            lack = second.lack()
+            assert lack is not None
+            assert lack.error.code == "replicator-silent"
+    finally:
+        os.kill(holder, signal.SIGKILL)
+    until(lambda: (status := second.status()) and status["pid"] != holder, second.watch)
+    until(lambda: second.lack() is None, second.watch)
+
+
 def test_a_run_that_was_replaced_says_so_and_never_takes_the_task_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pidts.model import PidtsError
-from pidts.task.operate.sole_run import sole_run
+from pidts.task.operate.sole_run import running_process, sole_run
 
 RUN = """
 import sys
@@ -61,6 +61,24 @@ def test_a_run_that_is_stopped_may_be_replaced(tmp_path: Path) -> None:
     with another_run(tmp_path) as first:
         first.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+        with sole_run(config(tmp_path)):
+            pass
+
+
+def test_a_run_that_replaces_a_stopped_one_is_the_one_that_runs(tmp_path: Path) -> None:
+    with another_run(tmp_path) as first:
+        first.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+        with sole_run(config(tmp_path)):
+            for ends in (False, True):
+                if ends:
+                    first.kill()
+                    first.wait()
+                assert running_process(config(tmp_path)) == os.getpid()
+                with pytest.raises(PidtsError, match=f"process {os.getpid()} on this machine") as caught:
+                    sole_run(config(tmp_path)).__enter__()
+                assert caught.value.code == "already-running"
+        assert [path.name for path in tmp_path.iterdir()] == ["shop.run"]
         with sole_run(config(tmp_path)):
             pass
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import IO
 
 import structlog
 
@@ -40,13 +41,37 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             _refuse(config.name, path, _owner(path))
-            yield
+            with _lock_instead(path) or nullcontext():
+                yield
             return
         file.truncate(0)
         with suppress(OSError):  # if the disk is full, only the process id is missing
             file.write(str(os.getpid()))
             file.flush()
         yield
+
+
+def _lock_instead(path: Path) -> IO[str] | None:
+    """Replaces the file that a suspended process has locked by a file that this process locks, and returns it.
+
+    A third run is then refused, even after the suspended process has ended. If the disk is full, there is no such file.
+    """
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        file = open(new, "w", encoding="ascii", opener=private_opener)  # noqa: SIM115 - the caller closes it
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.write(str(os.getpid()))
+        file.flush()
+        new.replace(path)
+    except OSError:
+        file.close()
+        with suppress(OSError):
+            new.unlink()
+        return None
+    return file
 
 
 def running_process(config: TaskConfig) -> int:

@@ -127,6 +127,8 @@ class ReplicatorProcess:
     _pause: float = _FIRST_PAUSE
     _not_before: float | None = None
     _locked_out_since: float | None = None
+    _is_locked_out: bool = False
+    """Whether the replicator has last ended because a process that does not respond has the relay's lock."""
     _faults: int = 0
     _lack: str = ""
     """The code of the cause that prevents receiving, as it was last logged."""
@@ -195,7 +197,7 @@ class ReplicatorProcess:
         with self._output:
             said = self._output.read().strip()
         if not said:
-            self._locked_out_since = None
+            self._locked_out_since, self._is_locked_out = None, False
             code = self._child.wait()
             self._faults = self._faults + 1 if code > 0 else 0
             if self._faults > _MOST_FAULTS:
@@ -204,7 +206,8 @@ class ReplicatorProcess:
             return f"exit code {code}"
         error = json.loads(said.splitlines()[-1])
         if error["code"] == _LOCK_WAIT_CODE:
-            if self._is_served():
+            self._is_locked_out = not self._is_served()
+            if not self._is_locked_out:
                 self._locked_out_since = None
                 return _SERVED
             self._locked_out_since = self._locked_out_since or now
@@ -226,7 +229,7 @@ class ReplicatorProcess:
         source = self.config.source.source_id
         found = not_receiving(self.config.relay, source)
         is_new = time.time() - self._started_at < _FIRST_STATUS_SECONDS
-        if found is not None and is_new and found.heard_at < self._started_at:
+        if found is not None and is_new and not self._is_locked_out and found.heard_at < self._started_at:
             found = None  # The previous replicator has written this status.
         before, code = self._lack, found.error.code if found else ""
         if found is not None and code != before:
