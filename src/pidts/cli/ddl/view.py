@@ -338,7 +338,10 @@ def _state(one: BlockedChange) -> str:
 
 
 def _order_text(one: BlockedChange) -> str:
-    return f"ddl {one.order.kind} ({_state(one)})" if one.order is not None else ""
+    if one.order is None:
+        return ""
+    name = "retry" if one.order.kind is OrderKind.REVERT else one.order.kind  # The two commands do the same.
+    return f"ddl {name} ({_state(one)})"
 
 
 def _ordered(one: BlockedChange) -> tuple[str, ...]:
