@@ -145,17 +145,13 @@ def test_a_late_switch_is_refused(warehouse: PublishedWarehouse) -> None:
 
 
 @pytest.fixture
-def task(
-    mariadb: Server, tmp_path: Path, run_sql: of_a_run.RunSql, metastore: str
-) -> Iterator[of_a_run.PublishedWarehouse]:
-    made = of_a_run.PublishedWarehouse(mariadb, tmp_path, run_sql, metastore=metastore)
+def task(mariadb: Server, tmp_path: Path, run_sql: of_a_run.RunSql, metastore: str) -> Iterator[of_a_run.HiveTask]:
+    made = of_a_run.HiveTask(mariadb, tmp_path, run_sql, metastore=metastore)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_check_finds_a_name_that_another_program_has_given(
-    task: of_a_run.PublishedWarehouse, store: Metastore
-) -> None:
+def test_a_check_finds_a_name_that_another_program_has_given(task: of_a_run.HiveTask, store: Metastore) -> None:
     task.sql("CREATE TABLE orders (id INT PRIMARY KEY)")
     task.sql("CREATE TABLE other (id INT PRIMARY KEY)")
     for name in ("orders_changes", "other"):
@@ -171,7 +167,7 @@ def test_a_check_finds_a_name_that_another_program_has_given(
     assert f"{task.database}.orders already" not in checked.stdout
 
 
-def test_a_check_says_that_rows_before_a_change_may_lack_values(task: of_a_run.PublishedWarehouse) -> None:
+def test_a_check_says_that_rows_before_a_change_may_lack_values(task: of_a_run.HiveTask) -> None:
     config = load_task(task.file)
     assert [one.is_note for one in image_findings(config, "MINIMAL")] == [True]
     assert not list(image_findings(config, "FULL"))
