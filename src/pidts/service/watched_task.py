@@ -98,7 +98,7 @@ class WatchedTask:
     def want_no_more(self, wish: Wish) -> None:
         """Stops the task, even if this wish cannot be recorded (the disk is full).
 
-        The error of the failed record is raised after the task was told to stop.
+        The error of the failed record is raised after the task was asked to stop.
         """
         wanted = WantedState(wish, time.time())
         self.wanted = wanted

@@ -202,13 +202,8 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
 
 def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
     """Returns the halt of an ALTER that cuts digits of a second, for a table whose rows have such digits."""
-    return Halted(
-        "ddl-not-translatable",
-        f"column {column} loses digits of a second that some rows have, and servers round them in different ways",
-        where=Where(table=str(table.name)),
-        todo=f"Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",
-        instead=instead,
-    )
+    what = "loses digits of a second that some rows have, and servers round them in different ways"
+    return _copied_again(column, what, table, instead)
 
 
 def zero_filled(statement: AlterTable, before: Table, after: Table) -> list[str]:
@@ -222,9 +217,16 @@ def zero_filled(statement: AlterTable, before: Table, after: Table) -> list[str]
 
 def refuse_unknown(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
     """Returns the halt of an ALTER after which only the source knows the values of a column."""
+    return _copied_again(
+        column, "gets another type, and only the source knows which values some rows get", table, instead
+    )
+
+
+def _copied_again(column: str, what: str, table: Table, instead: tuple[str, ...]) -> Halted:
+    """Returns the halt of an ALTER after which the table has to be copied again."""
     return Halted(
         "ddl-not-translatable",
-        f"column {column} gets another type, and only the source knows which values some rows get",
+        f"column {column} {what}",
         where=Where(table=str(table.name)),
         todo=f"Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",
         instead=instead,

@@ -150,10 +150,11 @@ def held_tables(
         for name, at in state.exceptions.items():
             tables[name] = min(at, tables.get(name, at))
     halts = list(halts)
-    for halt in halts if places else ():
+    if places:
         applied = min(places)
-        if halt.lsn > applied or (halt.lsn == applied and not halt.statement):
-            tables = {**dict.fromkeys(halt.tables, applied), **tables}
+        for halt in halts:
+            if halt.lsn > applied or (halt.lsn == applied and not halt.statement):
+                tables = {**dict.fromkeys(halt.tables, applied), **tables}
     changes = {halt.lsn for halt in halts if halt.statement}
     size = _held_log_bytes(config, tables, changes, min(places)) if tables else 0
     since = _oldest_change(config, tables) if tables and size is not None else 0.0
