@@ -294,8 +294,10 @@ def test_a_job_that_fails_ends_the_run(run: Callable[..., PlannedStream]) -> Non
                 raise ValueError("the second one")
             return super()._run(slices, end, planned)
 
-    stream = run([10, 20, 30], {20})
-    stream.__class__ = Broken
+    stream = run([10], {20})
+    wait(lambda: stream.done, "the first batch")
+    stream.__class__ = Broken  # before the job is planned, which may begin at once
+    stream.planned = [10, 20, 30]
     wait(lambda: stream.failure() is not None, "the failure")
     assert isinstance(stream.failure(), ValueError)
     assert stream.done == [(10, "driver")]
