@@ -6,8 +6,8 @@ with single statements.
     python bench/apply/run.py [--targets mariadb,mysql97,postgres] [--shapes sb,wide] [--sizes 1,4,1000] ...
 
 A private MariaDB is the source. Every contender gets the same changes, on the same server with the same settings.
-Before each of them, the same copy of the table is put back. `--quick` measures one pair (MariaDB, shape sb, one row in
-a transaction) in about a minute.
+Before each contender runs, the table is restored from the same copy. `--quick` measures one pair (MariaDB, shape sb,
+one row in a transaction) in about a minute.
 """
 
 from __future__ import annotations

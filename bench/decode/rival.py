@@ -16,7 +16,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 
 class File:
-    """Behaves like a connection for the reader of mysql-replication."""
+    """A log file with the methods of a connection that the stream reader of mysql-replication calls."""
 
     charset = "utf8mb4"
 

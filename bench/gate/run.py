@@ -4,11 +4,11 @@
 
 A private MariaDB is the source, and its log is in the relay before the measurement begins. PiDTS is measured from the
 relay to the last commit; the time begins with the first commit of records, and the records of this commit do not count.
-The other contenders get the records that PiDTS has written, on the same server: `LOAD DATA` of all records by one
-connection, and two programs that write one INSERT of all rows for each transaction of the source. The first program's
-INSERT commits by itself, and readers do not notice it. The second program moves `transfer_checkpoint` in the same
-transaction, as readers need it. Each round measures all contenders, one after the other, and a ratio compares two
-contenders of one round.
+The other contenders write the same records to the same server. The first is one connection that loads all records with
+`LOAD DATA`. The other two are programs that write, for each transaction of the source, one INSERT of all its records.
+One of them commits after each INSERT, and readers do not notice the records. The other also moves
+`transfer_checkpoint`, in the same transaction, as readers need it. Each round measures all contenders, one after
+another, and a ratio compares two contenders of one round.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def fill(path: Path, relay: Path, log: Log) -> None:
 
 
 def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
-    """Measures from the first visible records until all records are there. The records visible first do not count."""
+    """Measures from the first visible records until all records are there. The first visible records do not count."""
     first, begun, spent = 0, 0.0, 0.0
     with (folder / "run.log").open("wb") as output:
         process = subprocess.Popen([*_PIDTS, "run", str(path)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)

@@ -1,4 +1,4 @@
-"""Makes the points of each axis: two private MariaDB servers, a task between them, and commands that are measured."""
+"""Measures each axis at one size: starts two private MariaDB servers and a task between them, and measures commands."""
 
 from __future__ import annotations
 

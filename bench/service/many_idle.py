@@ -166,7 +166,7 @@ def spent(root: int) -> dict[tuple[int, str], int]:
 
 
 def pss(root: int) -> dict[str, float]:
-    """Returns the megabytes of each kind of process."""
+    """Returns the memory (PSS) of each kind of process, in megabytes."""
     found: dict[str, float] = {}
     for pid, what in processes(root).items():
         with suppress(OSError):

@@ -168,7 +168,7 @@ class Pair:
 
 
 def without_nul(literal: str) -> str:
-    """Returns a text without the character NUL, which PostgreSQL cannot store."""
+    """Returns the literal without NUL characters, which PostgreSQL cannot store."""
     if not literal.startswith("_utf8mb4 x'"):
         return literal
     return f"_utf8mb4 x'{bytes.fromhex(literal[11:-1]).replace(bytes(1), b'').hex()}'"

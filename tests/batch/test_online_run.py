@@ -136,7 +136,7 @@ def test_the_swap_alters_the_table_and_nothing_else_is_there(driver: Callable[..
 
 
 def test_work_that_a_dead_process_has_lost_is_done_again(driver: Callable[..., Driver]) -> None:
-    """The process dies once at every point of every statement."""
+    """In each round, the process dies at the next of the named points at which the target in memory calls its hook."""
     for broken in itertools.count():
         task, points = driver(), 0
 

@@ -235,7 +235,7 @@ def test_verify_works_while_programs_write(
     def write() -> None:
         with closing(connect(mariadb)) as connection, connection.cursor() as cursor:
             number = 0
-            while not done.wait(0.005):  # Verify must catch up with the writer, also on a busy machine.
+            while not done.wait(0.005):  # The pause lets verify catch up with the writer, even on a busy machine.
                 number += 1
                 cursor.execute(
                     f"UPDATE `{database}`.t SET n = n + 1, at = NOW(6) WHERE id IN (1, {number % 20000 + 1})"

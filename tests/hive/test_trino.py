@@ -136,7 +136,7 @@ def test_trino_reads_what_the_source_has(task: HiveTask) -> None:
         assert days == [["2030-03-17 17:46:40.000000", 9]]
         names = {row[0] for row in trino.rows(f"SHOW TABLES FROM {hive}")}
         assert names == {"orders", "keyless", "kinds", "sales", "orders_changes", "keyless_changes", "kinds_changes", "sales_changes"}  # fmt: skip
-        # By default, Trino reads moments in its own time zone, and cuts them to milliseconds.
+        # By default, Trino shifts timestamps by its own time zone and cuts them to milliseconds.
         shifted = trino.rows(
             f"SELECT CAST(d AS VARCHAR), CAST(z AS VARCHAR) FROM plain.{task.database}.kinds WHERE id = 1"
         )
@@ -146,7 +146,7 @@ def test_trino_reads_what_the_source_has(task: HiveTask) -> None:
 def test_trino_reads_tables_that_are_published_to_a_server(
     mariadb: Server, postgres: Server, database: str, metastore: str, tmp_path: Path, run_sql: RunSql
 ) -> None:
-    """Two tasks of one source publish to PostgreSQL and to the metastore."""
+    """Of two tasks with the same source, one publishes to PostgreSQL and one to the metastore."""
     pytest.importorskip("thrift")
     for name in ("sql", "hive"):
         (tmp_path / name).mkdir()

@@ -1,6 +1,6 @@
-"""Other programs read from a warehouse what a task from a real MariaDB has written.
+"""Other programs can read a warehouse that a task has written, with a real MariaDB as its source.
 
-pyiceberg's own catalog reads the tables, without any code of PiDTS.
+Here, pyiceberg's own catalog reads the tables, without any code of PiDTS.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Any history, in any batches, with any number of workers, and interrupted anywhere, ends like a replay row by row.
 
-The tests also vary: one table of the source, or two merged tables between which rows move; FULL or MINIMAL images; a
-target that ignores case or not, with the source's unique keys or more; batches written at once, slice by slice, or with
-a checkpoint every few rows; the order of workers, and of the rows in each statement.
+The tests also vary the source's tables (one table, or two merged tables between which rows move), the row images (FULL
+or MINIMAL), the target (whether it ignores case, and whether it has more unique keys than the source), how a batch is
+written (at once, slice by slice, or with a checkpoint every few rows), and the order of the workers and of the rows in
+each statement.
 
 PIDTS_EXAMPLES=2000 tries more histories.
 """

@@ -1,8 +1,8 @@
-"""The target refuses rows of one table, with a source and a target in memory.
+"""If the target refuses a row, the row's table halts, and other tables continue. Source and target are in memory.
 
-Histories of two tables, batches, the number of workers, and crashes at named points are random. The other table
-continues. Each table is as it was on the source at the table's place. When the cause is removed, both tables become
-equal to the source's tables.
+Two tables have a random history. Batches, the number of workers, and crashes at named points are random, too. Each
+table on the target is as the source's table was at the Lsn that this table has reached. When the target refuses nothing
+any more, both tables become equal to the source's tables.
 """
 
 from __future__ import annotations

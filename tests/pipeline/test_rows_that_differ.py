@@ -65,7 +65,7 @@ def test_if_no_other_program_writes_no_row_differs(
     shards: int,
     seed: int,
 ) -> None:
-    """This is true for any history, any batches, and any number of crashes."""
+    """The histories, the batches and the crashes are random."""
     chance = random.Random(seed)
     history = History(TABLES[kind], shards, known_to_task(TABLES[kind], keeps_keys), minimal)
     history.play(wishes(chance, transactions))

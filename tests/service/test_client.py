@@ -89,7 +89,8 @@ def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
             if order == "stop":
                 assert (code, reported["name"], reported["wanted"]) == (0, "shop", "stopped")
             else:
-                assert reported["error"]["code"] == "task-stopped"  # The service has answered.
+                # The error comes from the service, so the command has found the task although the file is invalid.
+                assert reported["error"]["code"] == "task-stopped"
         file.unlink()
         assert run_command(["stop", *words]) == 0
         assert json.loads(capsys.readouterr().out)["name"] == "shop"

@@ -1,4 +1,4 @@
-"""A real server's log has the same events, read in blocks and read event by event."""
+"""A real server's log gives the same events whether it is read in blocks or event by event."""
 
 from __future__ import annotations
 

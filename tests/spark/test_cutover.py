@@ -177,7 +177,8 @@ def test_the_way_back_starts_after_schema_changes_of_the_new_server(
             assert run_sql(old, rows) == run_sql(new, rows)
     assert run_sql(old, "SELECT extra, mail FROM shop.customers WHERE id = 7") == [(9, "f@x")]
 
-    # If the account cannot see the record, the error names the table and the statement, and nothing is done.
+    # If a first start cannot find the structures that the cutover recorded, the run halts. The error names a table
+    # and the ALTER that has changed it since the cutover.
     run_sql(new, "DELETE FROM pidts_meta.switch_structure")
     run_sql(old, "DELETE FROM pidts_meta.checkpoint")
     refused = back.command("run", str(back.path), "--until-synced", "--json", timeout=240)

@@ -18,7 +18,7 @@ _me = threading.local()
 
 
 class GoneError(BaseException):
-    """Raised in a thread whose process is dead."""
+    """Raised in a thread whose simulated process has died."""
 
 
 class Fiber:
@@ -51,7 +51,7 @@ class Fiber:
             raise GoneError(self.name)
 
     def end(self) -> None:
-        """Ends the thread at its wait, as if its process had been killed."""
+        """Ends the thread while it waits, as if its process had been killed."""
         self.is_gone = True
         while not self.is_done:
             with suppress(GoneError):

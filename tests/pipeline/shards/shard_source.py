@@ -1,5 +1,5 @@
-"""A server in memory that keeps every table as it was at every place of its log, and fills new columns as a server
-does.
+"""A source in memory that remembers the state of every table after each entry of its log. It fills new columns as a
+server does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Moment:
 
 
 class ShardSource(ValuesSource):
-    """Fills new columns as a server does, and keeps every table as it was at every place."""
+    """A source in memory that fills new columns as a server does. It remembers every table's state after each entry."""
 
     def __init__(self, name: str, tables: Sequence[Table]) -> None:
         super().__init__(tables, log_base=name)

@@ -241,7 +241,7 @@ def test_a_row_moves_to_a_key_that_another_shard_gets_later(story: MakeStory) ->
 
 
 def test_a_shard_that_leaves_with_what_it_has_got(story: MakeStory) -> None:
-    """No event removes the rows of the shard that leaves, so they stay. Then the waiting shard is the only shard."""
+    """No event removes the rows of the shard that leaves, so they stay. The waiting shard is then the only one left."""
     task = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
     task.looks = False
     a, b = task[FIRST], task[SECOND]

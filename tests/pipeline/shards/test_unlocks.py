@@ -237,8 +237,8 @@ def test_no_shard_waits_for_a_dropped_shard(story: MakeStory) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("transactional_ddl", [False, True])
 def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
-    """A missed change is recorded together with the change that was run, and removed together with the change that ends
-    it.
+    """Wherever the process dies, the record of a missed change is neither lost, nor kept after the shard has caught up
+    with the change.
     """
     step = 1 if EXAMPLES else 17
     for crash in itertools.count(0, step):

@@ -49,7 +49,7 @@ def test_a_task_without_work_takes_less_than_a_fiftieth_of_a_core(
     eventually(copied, 120, "the copy")
     time.sleep(SETTLE_SECONDS)
     windows = []
-    for _ in range(WINDOWS):  # On a busy machine, the work of the start lasts for a while.
+    for _ in range(WINDOWS):  # On a busy machine, a task that has just started has work for a while.
         before, begun = spent([run.process.pid, *run.pids()]), time.monotonic()
         time.sleep(SECONDS)
         after, seconds = spent([run.process.pid, *run.pids()]), time.monotonic() - begun

@@ -92,7 +92,9 @@ def test_a_large_transaction_is_applied_completely_or_not_at_all(
 
 
 def counted(session, schema):
-    """Returns the rows of the table without a key, with the number of equal ones, and the rows of the other table."""
+    """For each of the two tables, returns the number of rows, the length of all texts together, the number of different
+    texts, and each row that occurs more than once, with its number.
+    """
     cursor = session.cursor()
     found = []
     for table, columns in (("twice", "n, v"), ("once", "id, v")):

@@ -356,9 +356,9 @@ def test_a_write_of_a_zone_that_does_not_own_the_row_is_set_aside(
     run_sql: RunSql,
     background: Callable[..., Any],
 ) -> None:
-    """Programs write each zone's own rows all the time, and in one zone also rows of the other zone.
+    """In each zone, a program continuously writes rows that the zone owns. In zone b, rows of zone a are written, too.
 
-    All processes are killed.
+    All processes are killed meanwhile.
     """
     ranges = {"schema": database, "table": "t"}
     owners = [{**ranges, "where": "id >= 1000000", "zone": "b"}, {**ranges, "zone": "a"}]

@@ -76,7 +76,9 @@ def reader(relay: Path) -> Iterator[RelayReader]:
 
 
 def demand_went_back(server: Server, relay: Path, begun: ProvenGoal) -> None:
-    """Checks that a run finds no first goal in this log, and confirms no earlier goal in it."""
+    """Checks that both fail with `source-went-back`: to take the end of this log as goal, and to prove the goal
+    `begun`, which was taken before.
+    """
     with reader(relay) as opened:
         for ask in (ProvenGoal(partial(end_of_same_log, source_of(server))).take, begun.is_proven):
             with pytest.raises(Halted) as caught:

@@ -1,4 +1,4 @@
-"""After a failover without GTIDs, changes that may come twice are written in safe mode, also by later runs."""
+"""After a failover without GTIDs, changes that may come twice are written in safe mode, even by later runs."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_values_of_every_type_are_stored_as_by_sql(session: Any, name: TableName
 
 
 def as_on_mariadb(column: Column) -> Column:
-    """Returns the column as MariaDB shows it: a JSON column is a long text."""
+    """Returns the column as MariaDB shows it: a JSON column is a LONGTEXT."""
     if column.type.kind is Kind.JSON:
         return replace(column, type=ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin"))
     return column

@@ -120,7 +120,7 @@ def test_a_table_with_dependent_objects_stays_unchanged(session: PostgresSession
 
 
 def test_values_that_do_not_fit_stop_it(session: PostgresSession, structure: Table) -> None:
-    """Only a source without strict mode makes this change, and converts the values in its own way."""
+    """Only a source without strict mode accepts such an ALTER, and it converts the values in its own way."""
     with pytest.raises(Halted, match="target-refused"):
         follow(session, structure, "ALTER TABLE {t} MODIFY w VARCHAR(40) NOT NULL")
     with pytest.raises(Halted, match="target-refused"):
