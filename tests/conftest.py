@@ -4,7 +4,7 @@ A server starts when the first test asks for it, and stops at the end of the ses
 test uses databases of its own (`database`). A test that changes a server's settings, or that kills it, starts its own
 server with `pidts.sandbox`.
 
-Property tests try other examples in each run, also in CI, where Hypothesis alone would repeat the same examples.
+Property tests try other examples in each run, even in CI, where Hypothesis alone would repeat the same examples.
 `PIDTS_SEED` decides which examples are tried. The report shows its number; with the same number, a run or a single test
 tries the same examples again. Examples that fail are kept in `.hypothesis/examples`, and are tried first. CI may keep
 this folder from run to run.

@@ -34,7 +34,7 @@ def seeds(usual: int) -> list[str]:
 
 
 def points(one_in: int) -> Iterator[int]:
-    """Yields the numbers of the points at which a test kills, without an end.
+    """Yields, without an end, the numbers of the points at which a test kills a process.
 
     If each point takes seconds, the test tries one of `one_in` points, others in each run, and all points in a thorough
     run. `./test quick` tries a quarter of the usual number.

@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def needed(names: list[str]) -> list[str]:
-    """Returns the sources. The targets' rows come from the MariaDB, also for the log of a MySQL."""
+    """Returns the names of the needed sources. MariaDB is one of them: its rows fill the targets for all kinds."""
     return list(dict.fromkeys(["mariadb", *(KINDS[name].source for name in names)]))
 
 
@@ -142,7 +142,7 @@ def prepare_procedure(source: Source) -> None:
 
 
 def task_of(kind: Kind, sources: dict[str, Origin], folder: Path, options: argparse.Namespace) -> tuple[Task, Log]:
-    """Lets the source write the log of this kind."""
+    """Lets the source write the log of this kind. Returns a task that reads the log, and the log."""
     folder.mkdir()
     source = sources[kind.source].source
     if kind.begin:

@@ -3,9 +3,10 @@
     python bench/copy/run.py [--source mariadb] [--targets mariadb,mysql97,postgres] [--rows 5000000] ...
 
 The rows are divided among the tables: two of each shape (the columns and values of a table). Every contender copies
-them into the same empty server with the same settings, which was started anew and prepared. Its time ends when all rows
-are committed and all keys exist. Then rows and values are compared. pg_chameleon does not support a source as new as
-MySQL 9.7. `--quick` measures one pair (MariaDB to PostgreSQL) with 200,000 rows.
+them into the same server with the same settings. Before each contender, this server is emptied, started anew and
+prepared. A contender's time ends when all rows are committed and all keys exist. Then rows and values are compared.
+pg_chameleon does not support a source as new as MySQL 9.7. `--quick` measures one pair (MariaDB to PostgreSQL) with
+200,000 rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast does a channel fill its datacenter? Compares it with loading finished records, and with INSERTs of them.
+"""How fast does a channel fill its datacenter? Compares a channel with LOAD DATA and with INSERTs of the same records.
 
     python bench/gate/run.py [--targets mariadb,mysql97] [--sizes 1,4,1000] [--workers 1,2] [--changes 200000]
 

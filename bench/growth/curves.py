@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 Work = Callable[[int, Path], "dict[str, Spent]"]
-"""Makes a point of this size in an empty folder, and returns what each part of the point has used."""
+"""Measures an axis at this size, in an empty folder. Returns what each part of the measurement (the first start, the
+changes, …) has used.
+"""
 
 NOT_LINEAR = 1.15
 """A curve with a larger exponent than this grows faster than its axis. The difference to 1 is the noise of a point."""

@@ -84,7 +84,9 @@ def chances(count: int, chance: random.Random) -> list[Change]:
 
 @given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(0, 8), min_size=1, max_size=4), unique=st.booleans())
 def test_plain_changes_are_prepared_as_all_others_are(seed: int, sizes: list[int], *, unique: bool) -> None:
-    """Plain changes skip steps, unless a copy of another table is just ending: both ways have the same result."""
+    """Plain changes skip steps unless a copy of another table ends in the batch. With and without these steps, the
+    result is the same.
+    """
     session: Any = UnreadSession()
     chance = random.Random(seed)
     logged = chances(sum(sizes), chance)

@@ -43,7 +43,7 @@ def assert_mismatch(error: Halted, stored: int) -> None:
 
 
 def test_a_checkpoint_row_that_was_edited_is_refused():
-    """The row is refused even if it is at the place at which the batch begins or ends."""
+    """The row is refused even if its Lsn is the one at which the batch begins or ends."""
     for place in (10, 20):
         with pytest.raises(Halted, match="checkpoint-altered") as caught:
             settle(replace(at(place), altered="its position is not readable"), Lsn(0, 1, 10), at(20), rows=3)

@@ -96,7 +96,9 @@ def test_another_part_of_the_log_is_read(writer: RelayWriter, make: Make) -> Non
 
 @pytest.mark.parametrize("looks", [False, True])
 def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path: Path, *, looks: bool) -> None:
-    """After a cut of the relay, the planner reads again and finds the cut, even if other code has found it before."""
+    """When the end of the relay was cut off, the planner reads again and notices this, even if the reader has already
+    noticed it for other code.
+    """
     log = sample_log(10)
     store(writer, log)
     reader, planner = make(100)

@@ -127,7 +127,7 @@ def test_a_decoder_is_kept_and_its_number_of_tables_is_limited(kernel: str, monk
 
 @pytest.mark.parametrize("kernel", ["compiled"], indirect=True)
 def test_tables_come_in_the_order_of_their_first_rows() -> None:
-    """This is also true if a kept decoder has met the tables in another order before."""
+    """They come in this order even if the kept decoder has met the tables in another order before."""
     recording = load(next(name for name in CASES if len(load(name).structures) > 1 and name.endswith("transactions")))
     decoder = KeptDecoder()
     orders: set[tuple[TableName, ...]] = set()

@@ -518,7 +518,7 @@ def test_machine_code_is_beside_the_source_or_where_one_may_write(monkeypatch, t
 
 @pytest.mark.parametrize("file", ["kernel/images.py", "kernel/layout.py", "events.py", "../model/event.py"])
 def test_machine_code_of_other_sources_is_not_taken(monkeypatch, tmp_path, file):
-    """This is also true if only a constant that was compiled into the code has changed."""
+    """It is not taken even if only a file with constants has changed, which were compiled into the code."""
     package = Path(jit.__file__).parent.parent
     for part in ("binlog", "model"):
         shutil.copytree(package / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))

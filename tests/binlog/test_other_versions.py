@@ -90,8 +90,8 @@ def test_row_events_in_pieces_of_mariadb_12_3_halt():
 
 
 def test_mariadb_11_8_leaves_computed_columns_out_of_old_images():
-    """This is so even with binlog_row_image=FULL: a before image lacks virtual and stored columns, and so does the
-    after image of an UPDATE. The image of an INSERT has them.
+    """Even with binlog_row_image=FULL, a before image and the after image of an UPDATE lack virtual and stored columns.
+    The image of an INSERT has them.
     """
     recording = load("mariadb118-computed")
     integer = ColumnType(Kind.INT)

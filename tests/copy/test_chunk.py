@@ -88,7 +88,7 @@ def test_the_positions_close_the_reading_in(mysql_like, config_of, open_session,
     ],
 )
 def test_a_changed_table_gives_a_chunk_without_rows(mysql_like, config_of, open_session, database, change):
-    """This is also true if the new values could be read: text in another charset would become other text."""
+    """The chunk has no rows even if the new values could be read: text in another charset would become other text."""
     session = open_session(mysql_like)
     table = make(session, database, 3)
     upto = highest(session, table)
@@ -97,7 +97,7 @@ def test_a_changed_table_gives_a_chunk_without_rows(mysql_like, config_of, open_
     assert one.is_last
     chunk = read_range(config_of(mysql_like), table, one)
     assert (chunk.altered, chunk.rows.num_rows, chunk.rows.schema) == (True, 0, table.arrow)
-    if "PRIMARY" not in change:  # Without its primary key, a snapshot still has all rows.
+    if "PRIMARY" not in change:  # A snapshot needs no primary key, so it still has all rows when the key was dropped.
         assert read_keys(config_of(mysql_like), table, table.arrow.empty_table()).rows.num_rows == 0
         with read_snapshot(config_of(mysql_like), table) as snapshot:
             assert (snapshot.altered, list(snapshot.batches)) == (True, [])

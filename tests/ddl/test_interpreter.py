@@ -184,7 +184,9 @@ def shared(*others: str, mode: str = "") -> SharedTables:
 )
 @pytest.mark.parametrize("shared_tables", [shared("t_9"), shared(mode="pessimistic")])
 def test_a_shard_does_not_take_the_others_rows_with_it(sql: str, shared_tables: SharedTables) -> None:
-    """This is also true if the shard is the only one so far, in a task that declares shards."""
+    """The rows stay even if the shard is the only one so far, in a task with a `shard-mode`. In a task without it, the
+    only table takes its rows with it.
+    """
     what = found(sql, ONE_SCHEMA, "t_1", shared_tables=shared_tables)
     assert what is not None
     assert what.change.statement is None

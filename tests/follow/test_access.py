@@ -1,6 +1,4 @@
-"""Only a follower with the token gets anything, and nobody can read on the network what is sent: tokens, certificates,
-addresses.
-"""
+"""Only a follower with the token gets anything, and nobody can read on the network what is sent."""
 
 from __future__ import annotations
 

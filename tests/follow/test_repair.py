@@ -102,7 +102,7 @@ def test_damage_of_the_relay_itself_is_received_from_the_source_again(
         assert found is not None
         RelayRefetch(config(tmp_path, url))(found, START)
         copy.until(lambda: served.asked == [after])
-        fill(served, LOG)  # Does what the replicator does: cuts the relay, and the source sends the rest again.
+        fill(served, LOG)  # Like the replicator, cuts off the relay from the damage on, and receives the rest again.
         copy.until_at(LOG[-1].transaction.lsn)
         copy.until(lambda: files(copy.relay) == files(served.relay))
         assert broken_in(copy.relay) is None

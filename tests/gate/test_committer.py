@@ -1,4 +1,4 @@
-"""At whatever point a commit is interrupted: each record exists once, with the right number."""
+"""At whatever point a commit is interrupted, each record exists once, with the right number."""
 
 from __future__ import annotations
 

@@ -80,7 +80,9 @@ def test_readers_see_each_change_once(
     run_sql: RunSql,
     batch: int,
 ) -> None:
-    """With a low limit, a batch ends in the middle of the log, and the next part is made while the first is written."""
+    """With a low `batch`, a batch ends in the middle of the log: the next batch's records are made while the first
+    batch's records are written.
+    """
     datacenter = f"{database[-40:].strip('_')}_dc"
     run_sql(mariadb, "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, tx int, n int, total int)", database=database)
     run_sql(mariadb, f"CREATE TABLE numbers AS SELECT seq FROM seq_1_to_{LARGE}", database=database)

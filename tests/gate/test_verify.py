@@ -107,7 +107,7 @@ def test_values_of_all_types_are_equal_and_what_no_record_shows_is_found(
     assert [one["columns"] for one in report["differences"] if one["kind"] == "different"] == [["a"]]
     assert _of(_verified(channel, "--tables", f"{database}.animals", code=4), "animals")["missing"] == 1
 
-    # Row 2 was changed without a record: its next change shows former values that no record has.
+    # Row 2 was changed without a record, so its next change shows former values that no record has.
     run_sql(mysql_like, "UPDATE old SET a = 'y' WHERE id = 2", database=database)
     channel.sync()
     old = _of(_verified(channel, code=4), "old")

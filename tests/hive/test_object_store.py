@@ -108,7 +108,7 @@ def test_a_run_that_is_killed_again_and_again_publishes_whole_states(task: Store
         run = task.start()
         until = time.monotonic() + 12 + 3 * round_
         while time.monotonic() < until:
-            # Both columns change in one transaction: between two transactions, they have equal numbers.
+            # Both columns change in one transaction, so between two transactions they have equal numbers.
             task.sql("UPDATE t SET a = a + 1, b = b + 1")
             time.sleep(0.2)
         run.send_signal(signal.SIGKILL)

@@ -237,7 +237,7 @@ def test_a_broken_publication_is_completed_by_the_next_one(
 def test_a_late_call_of_a_killed_publisher_changes_nothing(
     warehouse: WarehouseInRestCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This is true for a late commit and for a late creation, and also if only the schema has changed since."""
+    """The late call is a commit or a creation. Only the schema has changed since it was sent."""
     warehouse.write((1, 1))
     assert warehouse.publish()
     with warehouse.catalog._client() as client:

@@ -102,7 +102,7 @@ def test_a_malformed_url_does_not_show_its_password(url: str) -> None:
 
 
 def test_a_password_is_in_no_argument_no_log_and_no_status(mariadb: Server, tmp_path: Path) -> None:
-    """This is true for the right password, and for a wrong one in the error with which the run ends."""
+    """The login succeeds with the right password, and fails with a wrong one, which the error must not show."""
     for number, (user, password) in enumerate([(mariadb.user, mariadb.password), ("nobody", "hunter2-secret")]):
         folder = tmp_path / str(number)
         folder.mkdir()

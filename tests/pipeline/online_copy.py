@@ -256,7 +256,7 @@ class Task:
         )
 
     def _go_on(self) -> None:
-        """Makes the next changes on the source, and sometimes lets a run go on that was replaced."""
+        """Makes the next changes on the source, and sometimes lets a replaced run go on."""
         self.between()
         if self.zombies and self.chance.random() < 0.3:
             hook, self.target.store.hook = self.target.store.hook, None

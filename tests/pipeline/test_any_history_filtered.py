@@ -1,4 +1,4 @@
-"""A filter drops some changes of a table: any history ends as on a server that never got these changes.
+"""If a filter drops some changes of a table, any history ends as on a server that never got these changes.
 
 The oracle uses only keys: an INSERT makes a row, an UPDATE changes a row or nothing, a DELETE removes a row.
 """

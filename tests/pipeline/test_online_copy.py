@@ -1,10 +1,10 @@
 """A full copy during a history: whatever happens at whatever time, the target becomes equal to the source.
 
-The tests vary: tables with unique values, without them, without a key, a table that joins later, a table that is
-repaired; transactions over several tables with inserts, updates, deletes, changed keys and swapped unique values;
-columns that are added and dropped, tables that are renamed; the sizes of chunks and batches, the number of workers and
-their order; how long a schema change takes; crashes at any point of the target's transactions, also of loads; processes
-believed dead that load once more the rows that they have read.
+There are tables with unique values, without them, and without a key, a table that joins later, and a table that is
+repaired. Transactions over several tables insert, update and delete rows, change keys, and swap unique values. Columns
+are added and dropped, and tables are renamed. The tests vary the sizes of chunks and batches, the number and the order
+of the workers, and how long a schema change takes. Processes die at any point of the target's transactions, also of
+loads. Others were believed dead, and load once more the rows that they have read.
 
 PIDTS_EXAMPLES=2000 tries more histories.
 """

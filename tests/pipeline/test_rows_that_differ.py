@@ -409,7 +409,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     crashes: list[int],
     seed: int,
 ) -> None:
-    """This is true even if rows swap unique values meanwhile."""
+    """The rows become equal even if rows of the source swap unique values meanwhile."""
     if kind.startswith("no key"):
         return
     chance = random.Random(seed)

@@ -30,7 +30,9 @@ def place(lsn: Lsn | None) -> int | None:
 
 
 def picture(state: PlanState) -> tuple:
-    """Returns the state's place and the statement that it waits for; the same for each group of waiting tables."""
+    """Returns the state's place and the place of the statement that it waits for. Returns both for each group of
+    waiting tables, too.
+    """
     groups = {
         "".join(sorted(n.name for n in group.tables)): (place(group.lsn), place(group.due)) for group in state.held
     }

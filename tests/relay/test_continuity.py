@@ -142,7 +142,7 @@ def test_repeated_entries_are_skipped_and_counted(relay: Path, make_writer: Make
 def test_one_reader_continues_at_any_place_that_it_has_seen(
     relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
-    """This is also true if the relay has entries twice, and reading cannot continue from the end of the second copy."""
+    """It continues even if the relay has entries twice, and reading cannot continue from the end of the second copy."""
     monkeypatch.setattr(records, "_RECENT", 4)
     log = sample_log(30)
     store(make_writer(segment_bytes=2000), log)

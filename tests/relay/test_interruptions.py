@@ -1,4 +1,4 @@
-"""Wherever a writer is interrupted: readers see complete log up to some place, and the next writer completes the rest."""
+"""Wherever a writer is interrupted, readers see complete log up to some place, and the next writer completes the rest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Readers find the time at which a place of the log arrived by its Lsn, even while the writer writes, and after the
-writer's end.
-"""
+"""By an Lsn, readers find the time at which this place of the log arrived, even while the writer still writes."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_damage_that_repeats_at_the_same_place_is_an_error(mariadb, run_sql, dat
 
 
 def test_a_packet_out_of_order_is_a_lost_line_on_both_sides(mariadb):
-    """This is only true after the login. Before it, the packet may come from a program that is no MySQL server."""
+    """The packet comes after the login. Before the login, it may come from a program that is no MySQL server."""
     with Proxy(mariadb.port) as proxy:
         config = replace(source_of(mariadb), port=proxy.port, tls=Tls(Mode.DISABLED))
         session = connect(config)

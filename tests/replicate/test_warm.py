@@ -1,4 +1,4 @@
-"""The set-up compiles everything that a change needs: it really reads invented rows."""
+"""The set-up really reads invented rows, so it compiles every function that reading needs."""
 
 from __future__ import annotations
 

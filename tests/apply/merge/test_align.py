@@ -60,7 +60,7 @@ def test_each_row_is_written_with_the_columns_that_its_own_table_has() -> None:
 
 @pytest.mark.parametrize("default", [("7", "8"), ("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")])
 def test_the_target_fills_columns_that_a_shard_lacks_whatever_other_shards_have(default: tuple[str, str]) -> None:
-    """This is true even if two shards have different defaults for the column, or if the default is the current time."""
+    """It does so even if two shards have different defaults for the column, or if the default is the current time."""
     store = ValuesTarget("what a table lacks")
     seven, eight = (replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT, default=text))) for text in default)
     target = replace(PLAIN, columns=(*PLAIN.columns, Column("c", INT, default="7")))

@@ -102,7 +102,7 @@ def test_a_column_that_one_table_has_before_the_other(session: TargetSession, *,
     state, at = Column("state", INT, nullable=False, default="3"), Column("at", INT)
     shards.create(state, at)
     one, two = shards.table(1, state, at), shards.table(2)
-    # This batch has only rows of table two: the target fills the columns that table two lacks.
+    # This batch has only rows of table two, so the target fills the columns that table two lacks.
     shards.apply(shards.batch(two, (N, None, row(10)), (N, None, row(11))))
     changed: Change = (U, row(10), row(10, b="y"))
     shards.apply(
@@ -153,7 +153,7 @@ class DyingTarget:
 def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
     request: pytest.FixtureRequest, server: str, moved: Sequence[Change]
 ) -> None:
-    """In the end the row has the defaults, wherever the process dies, and also if the row is written once more in safe
+    """In the end the row has the defaults, wherever the process dies, and even if the row is written once more in safe
     mode.
 
     Other rows of the table keep their values.

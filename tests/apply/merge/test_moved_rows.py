@@ -116,7 +116,7 @@ def test_a_late_change_takes_no_row_from_a_member_that_has_it_later(late, left):
 def test_a_later_change_is_written():
     """The row of the second table stays until that table deletes it.
 
-    The first table's DELETE is written after this row, although it is earlier in the log.
+    The first table's DELETE is written after this row, although the DELETE is earlier in the log.
     """
     destination = Destination()
     destination.write(of(M, 10, insert(5)))

@@ -160,7 +160,7 @@ def again(shards: MergedShards, leader: str) -> Outcome:
 
 @pytest.mark.parametrize("leader", ["a", "c"])
 def test_at_each_crash_point_the_change_is_done_for_all_or_all_arrive_again(shards: MergedShards, leader: str) -> None:
-    """This is also true if another source leads after the crash."""
+    """After the crash, the same source or another one leads."""
     transactional = shards.target.transactional_ddl
     points = 0
     while begins(shards, points):
@@ -345,7 +345,8 @@ def refuses(shards: MergedShards, leader: str, *others: str) -> None:
 def test_no_other_shard_waits_for_a_change_that_the_target_has_refused(shards: MergedShards) -> None:
     """A refused change has not happened.
 
-    If it is tried again after a change of another shard, the structure of the target does not count as its result.
+    If a shard tries it again after a change of another shard, PiDTS does not take the target's new structure for the
+    result of the refused change.
     """
     refuses(shards, "a")
     assert shards.runner("b").run(shards.change("b"), AT["b"]) is Outcome.APPLIED

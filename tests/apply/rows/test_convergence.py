@@ -1,4 +1,4 @@
-"""In whatever order changes come, however often, and in whatever batches: each row of a zone ends in its latest state."""
+"""In whatever order changes come, however often, and in whatever batches, each row of a zone ends in its latest state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An update of a row that a filter has left out changes nothing; all other updates are written."""
+"""If a filter has left a row out, an update of this row changes nothing. All other updates are written."""
 
 from __future__ import annotations
 

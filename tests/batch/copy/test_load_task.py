@@ -132,7 +132,7 @@ def place(
 
 
 def test_a_table_without_a_key_is_read_in_one_go_and_once(place: Place) -> None:
-    """A copy with a limited rate waits after it has read too fast, and holds no locks while it waits."""
+    """A limited copy rate does not slow the reading of this table. Another attempt at the request loads no rows."""
     place.sql("CREATE TABLE bag (a INT)", "INSERT INTO bag SELECT seq FROM seq_1_to_40")
     place.know()
     place.context = replace(place.context, copy_rate=1)

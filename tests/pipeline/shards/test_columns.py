@@ -1,4 +1,4 @@
-"""A row moves from a shard to another shard that lacks a column: the row loses its value in this column."""
+"""If a row moves from a shard to another shard that lacks a column, the row loses its value in this column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A default changes on the target while a shard lacks the column: the shard's rows keep no value that they never had."""
+"""If a default changes on the target while a shard lacks the column, the shard waits when it adds the column.
+
+Its rows have the old default on the target, and another value on the source.
+"""
 
 from __future__ import annotations
 

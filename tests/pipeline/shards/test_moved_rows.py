@@ -122,7 +122,7 @@ def test_a_row_moves_in_the_batch_in_which_its_shard_begins_to_wait(story: MakeS
 
 
 def test_a_row_moves_to_a_shard_that_begins_to_wait_within_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The waiting shard's INSERT is written before the other shard's DELETE, although it is later in the log."""
+    """The waiting shard's INSERT is written before the other shard's DELETE, although the DELETE is earlier."""
     monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with stories(limits=Limits(transactions=9, idle_entries=1)) as make_story:
         task = begun(make_story, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
@@ -285,7 +285,7 @@ def test_optimistic(story: MakeStory) -> None:
 
 
 def test_a_row_moves_to_a_shard_that_continues_alone(story: MakeStory) -> None:
-    """An operator has unlocked the change. Then the other shards do not wait."""
+    """An operator has given a ddl command for the change, so the other shards do not wait."""
     task = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(task, FIRST, SECOND)
     task.finish()

@@ -1,8 +1,8 @@
-"""The target refuses a row of one of two merged tables, in a batch with rows of both.
+"""If the target refuses a row of one of two merged tables, this shard halts, and the other shard continues.
 
-Histories, batches, the number of workers, and crashes at named points are random. The other shard continues. When the
-cause is removed, the target has the rows of both shards. No row is in both tables, but rows may move from one table to
-the other.
+A batch has rows of both shards. Histories, batches, the number of workers, and crashes at named points are random. When
+the target refuses nothing any more, it gets the rows of both shards. No row is in both tables, but rows may move from
+one table to the other.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ def put(values: tuple, place: int, value: object) -> tuple:  # type: ignore[type
 def following(one: History, states: int, locks: Rule, own: Rule) -> Iterator[History]:
     """Returns all possible next steps; none if a change is locked somewhere, since an operator sees the lock.
 
-    `locks` says which change from another zone is locked after a change that the zone has found made already; `own`,
-    which change by the zone's own programs is then locked in the other zones.
+    A zone records a change from another zone that it has found made already. After such a record, `locks` says which
+    changes from other zones are locked in this zone. `own` says which changes by this zone's programs are locked in the
+    other zones.
     """
     zones = range(len(one.rows))
     for zone in zones:

@@ -252,7 +252,7 @@ def test_a_take_over_does_not_wait_for_a_running_change_and_the_change_is_made_o
 
 
 def test_rows_of_others_are_committed_while_a_change_runs(altered: AlteredTarget) -> None:
-    """This is also true if the change is part of a transaction: it locks checkpoints only while it commits."""
+    """Even a change that is part of a transaction locks checkpoints only while it commits."""
     if isinstance(altered.target, IcebergTarget):
         pytest.skip(
             "the catalog's database has one writer at a time: a take-over and a commit wait for a schema change"

@@ -594,10 +594,7 @@ def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
 def test_a_structure_is_kept_once_for_all_locks_that_have_it(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
-    """This is also true if another worker has stored the structure meanwhile.
-
-    A lock that contains its structure comes from an earlier version.
-    """
+    """A lock that an earlier version has stored contains its structure, and is read with the same result."""
     run: Any = session
     running = Task(target, task)
     running.apply(structure, *((Op.UPDATE, (n, "a", n), (n, "b", n)) for n in range(1, 6)))
