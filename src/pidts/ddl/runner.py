@@ -65,8 +65,7 @@ def run_ddl(
     began to wait for them. `again`: this run has tried the change before. Then "done" in the journal may come from
     another member, and the structures in the context may be older than the change.
 
-    The rows of a CREATE TABLE ... SELECT are in the same entry of the log as the statement. A batch writes these rows
-    like other rows.
+    A CREATE TABLE ... SELECT is logged in one transaction with its rows. A batch writes these rows like other rows.
     """
     context, source = due.context, due.source
     runner = DdlRunner(

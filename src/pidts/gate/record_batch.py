@@ -88,7 +88,7 @@ class Records:
     first: pa.Table | None = None
     """The records of a schema change. They come before the records of rows in its transaction."""
     made: tuple[pa.Table, ...] | None = None
-    """All records without their numbers, if they were made ahead."""
+    """All records, still without their numbers, if they were made in advance."""
 
     def ahead(self) -> Records | None:
         """Returns the log part with its records already made; None if they are too large to wait in memory."""

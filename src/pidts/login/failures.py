@@ -59,7 +59,7 @@ def other_host(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
 
 
 def not_offered(who: str, where: Where = NOWHERE) -> PrecheckFailed:
-    """Returns the error for a server without TLS if TLS is required."""
+    """Returns the error for a server that does not offer the required TLS."""
     todo = (
         "Give the server a certificate (ssl_cert, ssl_key in its configuration), or allow a plain connection with "
         "ssl-mode: preferred"

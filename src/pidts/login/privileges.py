@@ -81,10 +81,11 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 
 
 def account_of(ask: Ask, user: str, host: str = "") -> str:
-    """Returns the account for a GRANT: the user's only account.
+    """Returns the account (`'user'@'host'`) that a GRANT to this user names.
 
-    If the user has several accounts, the result is the account that a login from this machine uses, provided that the
-    server's `host` is this machine. Otherwise the result is the user's account for any host (`%`).
+    If the user has only one account, it is this account. If the user has several and the server's `host` is this
+    machine, it is the account that a login from this machine uses. In all other cases it is the user's account for any
+    host (`%`), even if it does not exist.
     """
     hosts = hosts_of(ask, user)
     here = [name for name in _HERE if name in hosts] if host in _HERE else []

@@ -7,8 +7,9 @@ the schema that no rule with a `table-pattern` matches. So with
     {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
      target-table: t}                                                        shop_1.x   becomes shop.x
 
-If two rules of one kind match a name, this is an error, because it is not clear which rule is meant. For a statement on
-a schema only rules for schemas apply. So the first rule above makes `CREATE DATABASE shop` of `CREATE DATABASE shop_1`.
+If two rules of one kind match a name, this is an error, because it is not clear which rule is meant. To a statement on
+a schema, only rules for schemas apply. So the first rule above turns `CREATE DATABASE shop_1` into `CREATE DATABASE
+shop`.
 
 **Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column: a
 regular expression is matched with the name of the table, the schema or the source, and the matched groups are joined.

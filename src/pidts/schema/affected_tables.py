@@ -18,7 +18,7 @@ _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|S
 def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Statement]:
     """Returns the statements of one transaction.
 
-    The relay's index has the statements as one text, which this function splits if possible.
+    The relay's index stores the statements of a transaction as one text, which this function splits if possible.
 
     Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if the statement can be parsed
     only in this mode, the server ran it in this mode.

@@ -122,7 +122,7 @@ def _stored(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str
         text = _plain_text(value, kind)
         return None if text is None else _labelled(text, value, kind) if kind.labels else _text(text, kind)
     if kind.kind is Kind.JSON and value.value not in _SAME_JSON:
-        return None  # servers differ in the spaces and the order of members that they store
+        return None  # servers store JSON with different spaces, and with the names of an object in different orders
     return literal(value.value) if isinstance(value, TextLiteral) else None
 
 

@@ -1,4 +1,4 @@
-"""The lag and the rate of a task over the last hour, for the curves of the overview."""
+"""Keeps the lag of a task and its rows per second over the last hour, for the curves of the overview."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LENGTH: Final = 180
 
 
 class LagCurve:
-    """The highest lag and the mean rate of each interval; None if they are not known."""
+    """The highest lag and the mean rate (rows per second) of each interval; None if they are not known."""
 
     def __init__(self, stored: dict[str, Any] | None = None, now: float = 0.0) -> None:
         """Begins with the lags and rates that an earlier service has stored; the intervals since then are empty."""

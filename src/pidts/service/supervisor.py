@@ -248,7 +248,10 @@ class Supervisor:
         return _verdict(validated(path))
 
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
-        """Removes a task that does not run; `force` stops it first. Its relay and its records on the target stay."""
+        """Removes a task. A running task is refused, or stopped first with `force`.
+
+        The task's relay and its records on the target stay.
+        """
         if force:
             self.stop(name)
             self._wait_for_end(name)

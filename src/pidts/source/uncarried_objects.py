@@ -71,7 +71,7 @@ class UncarriedObject:
 
     @property
     def may_be_made(self) -> bool:
-        """Whether a cutover creates this object, if the target can have it."""
+        """Whether a cutover creates such an object on a target that supports it."""
         return bool(self.clause or self.parts or self.declared or self.is_of_family) or self.digits is not None
 
     @property

@@ -56,7 +56,7 @@ class Rows:
         return self._run(f"SELECT {columns} FROM {self._table} WHERE {self._at(place)}{tail}", place)[0]
 
     def put(self, *place: object, **values: object) -> None:
-        """Inserts or overwrites the row at a whole key."""
+        """Inserts the row with this complete key, or overwrites it."""
         self.remove(*place)
         columns = (*self._key, *values)
         places = ", ".join(["%s"] * len(columns))

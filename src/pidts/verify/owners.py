@@ -1,7 +1,7 @@
 """Finds the shard that an extra row of the target belonged to, by the row's extracted columns.
 
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
-                                                          part = '2': t_2 was dropped, and has left its rows
+                                                          part = '2': t_2 was dropped, and its rows have stayed
 
 If two tables have equal values in the extracted columns, or have different extracted columns, these columns do not
 distinguish the tables.

@@ -126,7 +126,7 @@ class Member(Protocol):
 
 
 class KeyedSource(Protocol):
-    """The sources, from which the rows of certain keys are read."""
+    """The sources of a target table. Their rows are read by key."""
 
     def members(self, table: Table) -> Sequence[str]:
         """Returns the names that messages give the members."""

@@ -94,7 +94,7 @@ def check_text(name: str, value: str) -> str:
 
 
 def query_text(request: Request, name: str, schema: Schema) -> str:
-    """Returns a text of the query, or the schema's default if the query does not have it."""
+    """Returns a parameter of the query as text, or the schema's default if the query does not have the parameter."""
     value = check_text(name, request.query_params.get(name, str(schema.get("default", ""))))
     if "enum" in schema and value not in schema["enum"]:
         raise Refusal("bad-query", 422, f"{name!r} is none of {', '.join(filter(None, schema['enum']))}")
@@ -102,7 +102,7 @@ def query_text(request: Request, name: str, schema: Schema) -> str:
 
 
 def query_number(request: Request, name: str, schema: Schema) -> int:
-    """Returns a whole number of the query; refuses a number outside the schema's limits."""
+    """Returns a parameter of the query as a whole number; refuses a number outside the schema's limits."""
     text = request.query_params.get(name, str(schema["default"]))
     if (
         not (text.isascii() and text.isdigit() and len(text) < 10)
@@ -113,7 +113,7 @@ def query_number(request: Request, name: str, schema: Schema) -> int:
 
 
 def query_flag(request: Request, name: str, *, default: bool) -> bool:
-    """Returns a `true` or `false` of the query."""
+    """Returns a parameter of the query that is `true` or `false`."""
     text = request.query_params.get(name, "true" if default else "false")
     if text not in {"true", "false"}:
         raise Refusal("bad-query", 422, f"{name!r} is neither true nor false")

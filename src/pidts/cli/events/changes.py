@@ -173,8 +173,8 @@ def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction,
             event = walker.feed(raw)
             scanner = scanner or TransactionScanner(change_no, Lsn(change_no, event.log_index, event.offset))
             if not scanner.in_transaction:
-                # As in a relay, a transaction's `prev_lsn` is the end of the event before it. So the first transaction
-                # of a range has the same `prev_lsn`, wherever reading began.
+                # As in a relay, a transaction's `prev_lsn` is the end of the event before it. So a transaction has the
+                # same `prev_lsn` whether or not it is the first one that is read.
                 scanner.mark()
             transaction = scanner.feed(event)
             if walker.format is None or event.is_artificial:

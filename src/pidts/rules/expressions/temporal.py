@@ -83,7 +83,7 @@ def constant(family: Family, text: str) -> Expr:
 
 
 def timestamp_literal(text: Expr) -> Expr:
-    """Parses `TIMESTAMP '…'`, in which an offset counts."""
+    """Parses `TIMESTAMP '…'`. A time zone offset in the text is applied."""
     return _constant(Family.MOMENT, timestamp(text.constant, text.local))
 
 

@@ -151,7 +151,10 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
 
 
 def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
-    """Returns the column. An expression that uses old names is left out, since MariaDB writes the new names into it."""
+    """Returns the column, without its expression if this uses an old name of a column.
+
+    MariaDB has put the new name into the expression, so the old text is wrong, and the new text is not known here.
+    """
     return replace(column, computed="") if any(mentions(column.computed, name) for name in renamed) else column
 
 

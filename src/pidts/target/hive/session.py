@@ -80,7 +80,10 @@ class HiveSession(IcebergSession):
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """Makes all reads in the block see one state of the database; the block writes nothing and blocks nobody."""
+        """Makes all reads in the `with` block see the same state of the database.
+
+        The transaction is rolled back at the end, so callers must only read in it.
+        """
         with mapped():
             self._driver.execute("BEGIN")
         try:

@@ -132,7 +132,7 @@ def _table(client: Any, database: str, name: str) -> Any:
 
 
 def _location(table: Any) -> str:
-    """Returns the metadata file of a table; empty if it is not an Iceberg table."""
+    """Returns the path of a table's metadata file; empty for a table that is not an Iceberg table."""
     return str((table.parameters or {}).get(_METADATA, ""))
 
 

@@ -27,8 +27,8 @@ looks again. If somebody removes the table from the server, it is created again.
 One process at a time publishes to a server from a warehouse: it holds a file lock. The server may complete a call of a
 killed process late:
 
-- a replacement or a removal names the former state. So it can succeed only until the next publication has changed the
-  table, and the next publication makes the same change.
+- a replacement or a removal names the former state. So a late call can succeed only before the next publication changes
+  the table. It does no harm then, since that publication repeats step 2, with the same change.
 - a creation is refused if the table exists. If it arrives after the next publication has created the table and a later
   one has removed it, the server's catalog has a table that is no longer published. An operator removes it.
 """

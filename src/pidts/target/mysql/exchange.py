@@ -122,7 +122,7 @@ class Exchange:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether a transaction was open after the last statement, as the server's answer said."""
+        """Whether a transaction was open after the last statement, according to the server's answer."""
         return is_in_transaction(self._connection)
 
     def flush(self) -> None:

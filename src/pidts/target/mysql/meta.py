@@ -129,7 +129,8 @@ class MySqlCheckpoints(CheckpointRecord):
 
         Returns False, and queues nothing, on TiDB: the caller then locks, reads and saves the row.
         """
-        if self._connection.server.tidb:  # TiDB computes subqueries first, even the one that has to fail
+        # TiDB evaluates every subquery first, even the one that must fail only if the first statement found no row.
+        if self._connection.server.tidb:
             return False
         exchange = self._connection.exchange
         exchange.later(exchange.text(self._connection.named(_ADVANCE), self._advancing(left, new)))

@@ -46,7 +46,10 @@ class PostgresSchema(ServerSchema[PgTable]):
         return None if shape is None else self.problems(table, shape)
 
     def problems(self, table: Table, shape: PgTable) -> list[str]:
-        """Returns why rows of this structure do not fit a table of this shape, including its generated columns."""
+        """Returns why rows of this structure do not fit a table of this shape.
+
+        One reason is a generated column of the table that PostgreSQL may compute otherwise than the source.
+        """
         return [*shape.misfits(table), *self._computed_otherwise(table, shape)]
 
     def computed_otherwise(self, table: Table) -> list[str]:

@@ -92,7 +92,7 @@ class Repairs:
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
-    """Tables of which the task had pending changes at every attempt to repair."""
+    """Tables for which the task had pending changes at every attempt to repair them."""
 
     def differ(self, group: MergedTable, settled: Settled) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""

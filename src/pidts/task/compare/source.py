@@ -1,4 +1,4 @@
-"""Reads a source's table for a comparison: changes its rows as the rules do, and looks them up by the target's keys.
+"""Reads a source's table for a comparison: applies the rules to the rows, and looks rows up by the target's keys.
 
 The target has the keys of the source, with two exceptions. A column mapping may have changed values of the key: these
 are changed back, and a value that the mapping cannot produce is not looked up. Extracted columns may be part of the

@@ -1,4 +1,6 @@
-"""Collects the mistakes of a task file and reports all at once, since the author of a file of DM needs the whole list.
+"""Collects the mistakes of a task file and reports all at once.
+
+A user who brings a task file of TiDB DM needs the whole list of what has to be changed.
 
 A reader that can continue after a mistake records it by `mistake` or `recording_mistakes`. A mistake that ends the
 reading is reported together with the mistakes that were recorded before. Without `all_mistakes`, each mistake is raised

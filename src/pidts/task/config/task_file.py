@@ -69,7 +69,7 @@ SPARK_MASTER = "local[*,4]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """The configuration of a task for one source. If the task has several sources, this is a part of the task."""
+    """The configuration of a task with one source, or of one part of a task with several sources."""
 
     name: str
     mode: Mode

@@ -131,7 +131,7 @@ class ReplicatorProcess:
     """Whether the replicator has last ended because a process that does not respond has the relay's lock."""
     _faults: int = 0
     _lack: str = ""
-    """The code of the cause that prevents receiving, as it was last logged."""
+    """The error code, last logged, of the reason why no log is received; empty if log is received."""
     _served: bool = False
     """Whether the relay is shared, and another task's replicator receives the log.
 

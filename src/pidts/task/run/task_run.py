@@ -148,7 +148,7 @@ def _carry_on(
     *,
     until_synced: bool,
 ) -> None:
-    """Runs one part, one attempt after the other."""
+    """Runs one part, one attempt after another."""
     pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
     run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
     try:

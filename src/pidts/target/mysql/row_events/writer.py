@@ -2,7 +2,7 @@
 
 Row events are strict: an update needs the row, an insert must not find it. So they are used only for rows of which the
 log says whether the target has them (`NetChange.likely_new`). If the target refuses the events, for whatever reason,
-the transaction goes back to a savepoint before them, and the caller writes the same rows as SQL. After that, the
+the transaction is rolled back to a savepoint before them, and the caller writes the same rows as SQL. After that, the
 table's next changes are written as SQL for a while.
 
 Row events bypass some work of the server. So they are used only if the result is the same:

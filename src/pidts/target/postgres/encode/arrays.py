@@ -83,7 +83,7 @@ def parameter(column: pa.Array, element: Element) -> Parameter:
 
 
 def _variable(column: pa.Array) -> bytes:
-    """Writes each value after its length."""
+    """Writes the length of each value, then the value."""
     if len(column) < _FEW:
         return b"".join(map(behind_length, column.to_pylist()))
     data = column.cast(pa.large_binary())
@@ -96,7 +96,7 @@ def _variable(column: pa.Array) -> bytes:
 
 
 def behind_length(value: str | bytes | None) -> bytes:
-    """Writes one value after its length, as in PostgreSQL's binary formats; NULL is a negative length."""
+    """Writes the length of a value, then the value, as in PostgreSQL's binary formats; NULL is a negative length."""
     if value is None:
         return _NULL
     data = value.encode() if isinstance(value, str) else value
