@@ -295,7 +295,7 @@ class RowLockRecord(Protocol):
         """Returns which of these ids are ids of locks."""
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
-        """Returns the locks whose keys have one of these forms: digests of keys as the target compares them."""
+        """Returns the locks whose `form` is one of these: the digest of a key as the target compares it."""
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
         """Returns the ids of locks whose `form` does not begin with `start`.

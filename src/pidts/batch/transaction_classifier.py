@@ -54,7 +54,7 @@ class TransactionClassifier:
     marks_in: str = ""
     """The meta schema in which a transaction marks the other zone that it came from.
 
-    It is empty if the task is not between zones.
+    It is empty if the task does not connect two zones.
     """
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task passes on; it leaves out the changes of all further zones."""

@@ -100,8 +100,8 @@ class NetChange:
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
     likely_new: pa.BooleanArray | None = None
-    """For each row of `upserts`, true if by the log, after `deletes`, no row has its key. The target may differ: then
-    the row has to be written nevertheless. None: not known.
+    """For each row of `upserts`, true if by the log, after `deletes`, no row has its key. The target may have a row
+    with this key all the same, which the new row then has to replace. None: not known.
     """
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table."""

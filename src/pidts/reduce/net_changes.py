@@ -75,15 +75,15 @@ def net_changes(
     """Reduces batches to one `NetChange` per table with changes, or to several for tables in `own`.
 
     Batches of one table are in log order, except those of merged tables, which are sorted here. Copied rows count as
-    earlier than all changes of the log, wherever they are in `batches`. `watched` has, for each table, the columns of
-    the target's keys that are not unique on the source (`pidts.reduce.collision_columns`). `ahead` are tables whose
-    rows on the target may be later than the log of the batches. `merged` are target tables with several source tables;
-    the batches' `upstream` distinguishes these. `wider` are shared target tables with columns that these changes lack.
-    `own` has, for tables with a key, the columns that each source table really has, in lower case: its rows are written
-    with only these columns. If a table has several `NetChange`s, the first one has all deletes. `expecting` are tables
-    that are not merged: their changes say which rows the target must have before. `inserting` are tables that are not
-    merged, either: their changes say which rows are new. In these tables, the target has no row with a key that a batch
-    inserts: if the batch deletes the key again, nothing is removed.
+    earlier than all changes of the log, wherever they are in `batches`. `watched` has, for each table, the columns by
+    which two rows of the target can collide although their identities differ (`pidts.reduce.collision_columns`).
+    `ahead` are tables whose rows on the target may be later than the log of the batches. `merged` are target tables
+    with several source tables; the batches' `upstream` distinguishes these. `wider` are shared target tables with
+    columns that these changes lack. `own` has, for tables with a key, the columns that each source table really has, in
+    lower case: its rows are written with only these columns. If a table has several `NetChange`s, the first one has all
+    deletes. `expecting` are tables that are not merged: their changes say which rows the target must have before.
+    `inserting` are tables that are not merged, either: their changes say which rows are new. In these tables, the
+    target has no row with a key that a batch inserts: if the batch deletes the key again, nothing is removed.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:

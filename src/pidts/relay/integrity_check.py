@@ -1,7 +1,7 @@
 """Reads every byte of a relay, and reports the places where the bytes differ from those that were written.
 
-In the index it checks the checksums of each record. It also checks that entries follow each other, and cover the
-events, without a gap. In the events it checks each event's size and place, and its CRC32 if the source writes
+In the index, the check verifies each record's checksums. It also verifies that entries follow each other, and cover the
+events, without a gap. In the events, it verifies each event's size and place, and its CRC32 if the source writes
 checksums.
 
 The last segment may be growing, so anything after its last complete entry is ignored.

@@ -144,7 +144,10 @@ class RelayReader:
 
     @property
     def last_cut(self) -> Signature:
-        """Returns a value that changes when a cut of the relay is requested, and again when the cut is made."""
+        """Returns a value that changes twice when the relay's end is received again.
+
+        It changes when this is requested, and again when the old end is removed.
+        """
         return refetch_signature(self.folder)
 
     @property

@@ -160,7 +160,7 @@ def drop_catalogues(relay: Path | str, source_id: str) -> None:
 
 
 def missing(reader: RelayReader) -> Transient:
-    """Returns the error for a relay without a catalogue for any place within it."""
+    """Returns the error which says that the relay has no stored catalogue of structures for any of its places."""
     folder = reader.folder
     where = Where(source=folder.source_id, file=str(_directory(folder)))
     todo = (

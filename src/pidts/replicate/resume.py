@@ -99,7 +99,9 @@ class Applied:
 
     lsn: Lsn
     position: str
-    """The checkpoint's position in the log of the server that was read then; empty if it is not known."""
+    """The checkpoint's position in the log of the server from which the task read at that time; empty if it is not
+    known.
+    """
     gtid_set: str
 
 

@@ -184,7 +184,7 @@ def _readable_status(relay: Path | str, source_id: str) -> dict[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class NotReceiving:
-    """The reason why the relay does not receive a source's log, and the time at which this began."""
+    """Why the replicator does not receive a source's log, and since when."""
 
     error: PidtsError
     since: float

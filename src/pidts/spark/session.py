@@ -249,7 +249,7 @@ def stop_session(session: Session) -> None:
 
 
 def forget_session() -> None:
-    """Removes all references to a JVM, so that the next session starts another JVM."""
+    """Kills the JVM and removes all references to it, so that the next session starts a new one."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     if gateway is not None:
         with suppress(Exception):  # the JVM is dead, or has to end

@@ -301,9 +301,9 @@ class TaskStream:
 
         So the target is left at a transaction's end.
 
-        A copy is interrupted. A DDL that takes longer continues by itself; the next run finds it in the journal. A
-        batch that waits for a lock on the target ends with the process, as if the process had been killed: the server
-        rolls the batch back, and the next run plans it again.
+        A copy is interrupted. A schema change that does not end within `_LEAVE_SECONDS` continues on the target; the
+        next run finds it in the journal. A batch that waits for a lock on the target ends with the process, as if the
+        process had been killed: the server rolls the batch back, and the next run plans it again.
         """
         self._closing = True
         deadline, end_deadline = time.monotonic() + _LEAVE_SECONDS, EndDeadline(self._leaves, _LEAVE_SECONDS)

@@ -77,7 +77,10 @@ def warn_if_not_shown(change: SchemaChange) -> None:
 
 
 def _is_shown(statement: AlterTable, before: Table | None) -> bool:
-    """Whether the structure shows all that the statement does to rows."""
+    """Whether a table's structure shows that the statement was run on it.
+
+    Some statements change rows, but not the structure.
+    """
     return not (_makes_anew(statement, before) or any(isinstance(action, _NOT_SHOWN) for action in statement.actions))
 
 

@@ -1,4 +1,6 @@
-"""Finds changes after a change that the target already had: their zone may not have known of another zone's change.
+"""Finds the changes that follow a change which the target already had.
+
+Their zone may have made them without knowing of another zone's change.
 
 Zones compare rows by their values. If a row gets former values again, this can hide that two zones have changed it at
 the same time:
@@ -7,8 +9,7 @@ the same time:
     b    UPDATE 1 -> 2
     b receives 1 -> 2, which it has already, and 2 -> 1. a receives 1 -> 2. In the end a has 2, and b has 1
 
-A row that two zones delete, and one of them inserts again with the same values, is the same case with "no row" in place
-of 2.
+If both zones delete a row, and zone a inserts it again with the same values, the same happens: 2 is then "no row".
 
 **The argument.** Take each change of a row as a step from one state to another; "no row" is a state, too. If a zone
 makes each change of all zones once, and each change finds exactly the state that it names, then the steps are one walk

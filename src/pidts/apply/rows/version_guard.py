@@ -81,7 +81,9 @@ class _Found:
 
 
 class VersionGuard:
-    """Guards one table's changes, which are in log order, with full images.
+    """Decides by versions which changes of one table are set aside.
+
+    The changes are in log order and have full row images.
 
     The caller reads the versions of the target's rows with `keys` and passes them to `look`. Then it reads the whole
     rows of `tied`, and passes these to `decide`.

@@ -1,1 +1,1 @@
-"""The full copy's part of a batch: cuts requests into pieces, loads pieces, and finishes tables."""
+"""Does a batch's work on the full copy: divides requests into pieces, loads the pieces, and finishes tables."""

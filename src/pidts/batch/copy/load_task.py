@@ -6,11 +6,12 @@ loaded, the next chunk is read. If the work is interrupted, there are these case
 1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the Spark task again, or
    the request ends with the run. In both cases the rows of the request are read again.
 2. After the COMMIT, before the request is settled: the chunk's rows are on the target, but no record says so. The next
-   reader of the chunk (this Spark task, another copy of it, the next run) finds the rows there, and the rows that it
+   reader of the chunk (another attempt of this Spark task, or the next run) finds the rows there, and the rows that it
    has read wait for the batch that settles the request. That batch has the log of everything that has happened since:
    it removes a row that was deleted in between, and changes a row that was changed.
-3. A copy of the Spark task that was assumed dead continues: as long as the request is not settled, this copy acts as in
-   case 2. Once the request is settled, the checkpoints on the target are of a later batch, and the copy is refused.
+3. Spark has started the Spark task a second time, and the first attempt continues although it was assumed dead. As long
+   as the request is not settled, case 2 applies to the rows that the first attempt loads. Once the request is settled,
+   the checkpoints on the target are of a later batch, and the load is refused.
 4. While COMMIT is under way and the answer is lost: the next attempt sees whether the rows are there.
 
 A table without a key is loaded as a whole, by the first attempt that reaches it. All later attempts find the result of

@@ -78,7 +78,7 @@ class EventTimes:
     def _add_ordinary(self, raw: bytes | memoryview, at: int) -> int:
         """Adds events of one log file, up to one that has to be handled individually; returns the byte after them."""
         if self._headers is None:
-            from pidts.binlog.blocks.header_times import HeaderTimes  # this loads the compiler, which only rows need
+            from pidts.binlog.blocks.header_times import HeaderTimes  # loads the compiler, so only when needed
 
             self._headers = HeaderTimes()
         is_new_file = not self._files or self._files[-1] != self._walker.log_index

@@ -1,7 +1,8 @@
 """Compiled code that reads the times in the headers of many events; `LogWalker.pass_by` does this for one event.
 
-The reading stops before an event that is in no log file, or whose size does not fit into the block. The walker then
-handles this event.
+The code stops before an event that the block does not contain completely, before an event that no log file contains (a
+heartbeat, an artificial ROTATE), and before an event that changes how the log is read. The caller then passes this
+event to the walker.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def put_string(data: int, start: int, end: int, out: int, limit: int) -> int:
 
 @inline
 def put_integer(data: int, kind: int, at: int, size: int, out: int, limit: int) -> int:
-    """Writes an integer of the types 5 to 10: 16, 32 or 64 bits, each signed and unsigned."""
+    """Writes an integer of the types 5 to 10: 16, 32 or 64 bits, each signed or unsigned."""
     width = 2 << ((kind - 5) >> 1)
     if at + width > size:
         return BAD

@@ -175,7 +175,7 @@ class RoutedDecoder(decode.RowDecoder):
         return len(self._unpacked) > 0 and int(self._unpacked.entries[0, 0]) == place
 
     def _take_unpacked(self, unpacked: Unpacked) -> None:
-        """Makes decompressed transactions known. Earlier ones stay if rows in them may be read again."""
+        """Makes decompressed transactions known. Keeps the earlier ones as long as their rows could be read again."""
         if len(self._unpacked) and self._reads_again:
             self._pieces.append(self._unpacked)
         self._unpacked, state = unpacked, self._state

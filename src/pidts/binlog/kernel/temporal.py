@@ -1,4 +1,4 @@
-"""Reads dates and times into the numbers of Arrow and `model.calendar`."""
+"""Decodes dates and times to the numbers that Arrow and `model.calendar` use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Decides which tables are read next, and how many rows of each.
 
 A chunk should take half a second and little memory, however large its rows are. So each chunk determines the size of
-the next one. One job reads for some seconds. The log waits for the job, but a shorter job would spend more time on its
-start than on its rows. If nobody waits for changes in the log, the job is longer. Many small tables share one job. Only
-a few large tables are read at a time, so that tables are finished one after the other.
+the next one. A Spark job reads for a few seconds. The log waits for the job, but a shorter job would spend more time on
+its start than on its rows. If nobody waits for changes in the log, the job is longer. Many small tables share one job.
+Only a few large tables are read at a time, so that tables are finished one after the other.
 
 Large tables without a key come last, because all others would wait for the single task that reads such a table.
 """
