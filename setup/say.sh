@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Setup's messages, and running commands as root. Sourced by the other scripts.
+# Prints setup's messages, and runs commands as root. Sourced by the other scripts.
 
 say() { printf '%s\n' "setup: $*" >&2; }
 
@@ -10,7 +10,7 @@ stop() {
   exit 1
 }
 
-# as_root COMMAND...: runs it directly if already root, otherwise with sudo, which must not ask for a password.
+# as_root COMMAND...: runs the command as root: directly if the user is root, otherwise with sudo, without a password.
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }

@@ -58,7 +58,7 @@ class ObjectStore:
         os.kill(self.process, signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Lets the server answer again, also the requests that came meanwhile."""
+        """Lets the server answer again; it also answers the requests that came meanwhile."""
         os.kill(self.process, signal.SIGCONT)
 
 

@@ -1,4 +1,4 @@
-"""Each warehouse has its own folders for the files of published tables, also in a shared store."""
+"""Each warehouse has its own folders for the files of published tables, even in a shared store."""
 
 from __future__ import annotations
 

@@ -569,15 +569,15 @@ class ValuesRowLocks:
         return set(self.ids(task, source, table)) & set(ids)
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
-        """Returns the locks whose keys have these forms."""
+        """Returns the locks whose keys have these forms: digests that are the same for keys treated as equal."""
         return [one for one in self.read(task, source, table) if one.form in forms]
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the ids of locks whose form does not begin with `start`."""
+        """Returns the ids of the table's locks whose form does not begin with `start`, and of locks without a form."""
         return [one.id for one in self.read(task, source, table) if not one.form.startswith(start)]
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks whose keys have got a form."""
+        """Overwrites locks that have got new forms."""
         self.change(task, source, locks)
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:

@@ -61,8 +61,9 @@ _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "la
 """The fields of the replicator's status that followers can get only from the server."""
 _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
-"""Matches `TASK@NAME`, the name of a follower's task. A follower can report only for such a name up to which Lsn the
-relay may be purged. Tasks of this machine have other names.
+"""Matches `TASK@NAME`, the name of a follower's task.
+
+A follower can report only for such a name up to which Lsn the relay may be purged.
 """
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 

@@ -1,6 +1,6 @@
 """Makes the records of the next log part in a thread, while the previous records are written.
 
-Records get their numbers later. So records that are made ahead do not depend on the last commit: they are the same
+Records get their numbers later. So records that are made in advance do not depend on the last commit: they are the same
 after a crash or a repeated attempt. Records that were made for another place, or with other structures, are discarded.
 An error in this thread is not raised: the caller makes the records again in its own thread, and the error is raised
 there.
@@ -28,7 +28,10 @@ class PreparedRecords:
 
 
 class RecordPrefetch:
-    """Makes the records of at most one log part ahead, in a thread of its own. Only one thread calls the methods."""
+    """Makes the records of at most one log part in advance, in a thread of its own.
+
+    The methods are called by one thread only.
+    """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")
@@ -39,7 +42,7 @@ class RecordPrefetch:
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> PreparedRecords | None:
-        """Returns the made log part after a place, but only once; None if none was made for this place and context."""
+        """Returns what `begin` made for a place, but only once; None if nothing was made for this place and context."""
         begun, self._begun = self._begun, None
         if begun is None:
             return None

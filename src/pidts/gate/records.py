@@ -74,7 +74,7 @@ def of_schema_change(records: Sequence[SchemaRecord], lsn: Lsn, time: int) -> pa
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Numbers records.
+    """Gives records their `id` and `tid`.
 
     `id` grows by one with each record, `tid` with each transaction that has records. The numbers depend only on the
     previous numbers and on the log. So the records of a log part that is read again after a crash get the same numbers.

@@ -70,7 +70,7 @@ def _in_zone(moments: pa.Array, zone: str) -> pa.Array:
 
 
 def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
-    """Prints floats.
+    """Returns the texts that the server prints for these floats.
 
     Arrow and the server print a number in the same way, unless Arrow's text has an exponent or too many digits for a
     FLOAT.

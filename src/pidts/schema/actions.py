@@ -29,7 +29,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """Drops a column, also from all keys."""
+    """Drops a column, and removes it from all keys."""
 
     name: str
     if_exists: bool = False

@@ -57,9 +57,9 @@ class CheckpointRecord:
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Saves a checkpoint.
+        """Overwrites the row of a checkpoint's worker; fails if the row has another epoch.
 
-        The condition on the epoch costs nothing, and makes the statement fail for a caller that has not locked the row.
+        So it also fails for a run that has not locked the row and was replaced. The condition costs nothing.
         """
         new = checkpoint
         _, matched = self._run(

@@ -130,7 +130,11 @@ class RowLockRecord:
         return found
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
-        """Returns the locks whose keys have these forms (`pidts.apply.locks.known_locks`)."""
+        """Returns the locks whose keys have these forms.
+
+        A form is a digest of a key. Keys that the target treats as equal have the same form
+        (`pidts.apply.locks.known_locks`).
+        """
         ids: set[str] = set()
         for part in _parts(sorted(forms), _FORMS_AT_ONCE):
             sql = f"SELECT row_key FROM pidts_meta.locked_form WHERE {_OF_TABLE} AND form IN ({_places(part)})"
@@ -138,7 +142,7 @@ class RowLockRecord:
         return self._some(task, source, table, ids)
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the ids of locks whose form does not begin with `start`."""
+        """Returns the ids of the table's locks whose form does not begin with `start`, and of locks without a form."""
         place = task, source, table
         if (place, start) in self._have_forms:
             return []
@@ -149,7 +153,7 @@ class RowLockRecord:
         return found
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks of one table. This transaction has locked them, and has given each a form."""
+        """Overwrites locks of one table, which this transaction has locked, and stores their new forms."""
         for table in {one.table.name for one in locks}:
             old = self._some(task, source, table, [one.id for one in locks if one.table.name == table])
             self._remove_forms(task, source, old)

@@ -49,7 +49,7 @@ class Order(Enum):
     """The relation between the target's order of keys and the source's order."""
 
     SAME = "same"
-    """The target's order is the source's order, and also the order of the keys' JSON values."""
+    """The target's order is the source's order, and equals the order of the keys' JSON values."""
     LIKELY = "likely"
     """The target orders keys by a collation, so its order is probably the source's order."""
     OTHER = "other"
@@ -179,7 +179,7 @@ class SourceSide(KeyedSource, Protocol):
 
 
 class KeyedTarget(Protocol):
-    """The target, from which the rows of certain keys are read, in the source's types."""
+    """The target. Its rows are read by their keys, and have the source's types."""
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows with these keys, in any order."""

@@ -1,4 +1,4 @@
-"""Lets shards make any changes, also of defaults and keys, and be created anew, and checks what must be true then.
+"""Lets shards make any changes, even of defaults and keys, and be created anew, and checks what must be true then.
 
 Some shards may have to wait. The target must have each row as its shard has it at the place that the shard has reached,
 in all columns that the shard has there, and no other rows. Each waiting shard must be reported.

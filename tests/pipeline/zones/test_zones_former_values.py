@@ -220,9 +220,9 @@ def test_these_histories_detect_tasks_that_read_no_notes() -> None:
 
 
 def quiet_history(chance: random.Random, feeds: Sequence[Feed], *, crashes: bool) -> dict[str, dict[int, str]]:
-    """One zone after the other writes, also several changes.
+    """One zone after the other writes one change or several.
 
-    All zones have its changes before the next zone writes. Returns the locks.
+    All zones have the changes of one zone before the next zone writes. Returns the locks.
     """
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}

@@ -59,7 +59,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         (source,) = json.loads(status.stdout)["sources"]
         assert source["locked_rows"] == [{"table": f"{database}.a", "rows": 2}]
 
-        # A new column is added, also to the rows with held changes. A renamed column waits for the operator.
+        # A new column is added, even to the rows with held changes. A renamed column waits for the operator.
         servers.source("ALTER TABLE {0}.a ADD COLUMN late INT DEFAULT 7", "UPDATE {0}.a SET late = 8 WHERE id = 4")
         servers.arrives("a", (4, "four", 4, 8))
         servers.source("ALTER TABLE {0}.a CHANGE COLUMN w width INT")

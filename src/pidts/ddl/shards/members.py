@@ -100,7 +100,8 @@ class Members:
     def is_uniform(self, target: TableName) -> bool:
         """Whether all members have the group's structure, and none of them misses a change.
 
-        In optimistic mode, False also if the target has more columns: rows of former members may have values in these.
+        In optimistic mode, it is also False if the target has more columns: rows of former members may have values in
+        these columns.
         """
         tables = [table for _, table in self.of(target)]
         has_missed = any(member in self.missed for member, _ in self.of(target))

@@ -127,7 +127,7 @@ def _beside_number(text: str, constant: float | Decimal) -> int:
 
 
 def _steps(path: str) -> tuple[Step, ...]:
-    """Parses `$.a."b c"[3]`.
+    """Returns the steps of a path in a JSON document, such as `$.a."b c"[3]`.
 
     Wildcards, ranges and `last` in a path are refused: they give several values, or some servers lack them.
     """

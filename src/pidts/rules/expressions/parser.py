@@ -317,7 +317,7 @@ class _Reader:
         return tuple(nodes)
 
     def _case(self) -> Node:
-        """Parses CASE.
+        """Parses a CASE expression after the word CASE.
 
         `CASE a WHEN b THEN c` becomes `CASE WHEN a = b THEN c`: servers make the same comparisons in order.
         """

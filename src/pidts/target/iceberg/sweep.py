@@ -1,9 +1,9 @@
 """Removes files that nothing needs: those of interrupted transactions, and those of dropped tables.
 
 A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. The
-table's metadata is the warehouse's, and also the metadata that the catalog of a server names. Other files are noted as
-orphans. A sweep at least a day later removes them if they are still not needed. So a file that somebody has begun to
-read stays for at least a day, and no decision depends on the clock of a file system.
+table's metadata means the warehouse's metadata, and the metadata that the catalog of a server names. Other files are
+noted as orphans. A sweep at least a day later removes them if they are still not needed. So a file that somebody has
+begun to read stays for at least a day, and no decision depends on the clock of a file system.
 
 Cases that could go wrong, and why they do not:
 

@@ -184,7 +184,7 @@ class RawRows:
 
 
 def is_in_transaction(connection: Connection[Any]) -> bool:
-    """Whether a transaction was open after the last statement, as the server's answer said."""
+    """Whether a transaction was open after the last statement, according to the server's answer."""
     return bool(_own(connection).server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
 

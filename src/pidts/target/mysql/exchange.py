@@ -61,9 +61,9 @@ class Exchange:
     def later(
         self, sql: bytes, table: str = "", *, check: ResultCheck | None = None, explain: Explain | None = None
     ) -> None:
-        """Queues a statement.
+        """Queues a statement. It is sent together with the next one, or at once if it is large.
 
-        The statement is sent together with the next one, or at once if it is large. `check` tests its result.
+        `check` tests the statement's result.
         """
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()

@@ -92,9 +92,9 @@ class PostgresConnection:
         self.exchange.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
-        """Commits the transaction.
+        """Commits the transaction, or raises an error if PostgreSQL rolled it back.
 
-        If a statement has failed, PostgreSQL answers COMMIT with ROLLBACK and without an error.
+        If a statement of the transaction has failed, PostgreSQL answers COMMIT with ROLLBACK and without an error.
         """
         answer = self.exchange.now("COMMIT").status
         if answer != "COMMIT":

@@ -2,7 +2,7 @@
 
 Each task records on its target the server that it reads, its zone, and the servers whose changes other tasks carry to
 that server. Each of these facts is a *note*: a text with a key in the task's meta schema. So the notes on one server
-show whose changes reach it, also through a chain of tasks. An account that may not read a meta schema does not see its
+show whose changes reach it, even through a chain of tasks. An account that may not read a meta schema does not see its
 tasks.
 """
 

@@ -183,4 +183,4 @@ CHECKS = (
     "version",
     "version_column",
 )
-"""The names that `ignore-checking-items` may have: DM's checks, also those that PiDTS does not have, and ours."""
+"""The names that `ignore-checking-items` may have: all checks of DM, even if PiDTS lacks them, and all of PiDTS."""

@@ -409,7 +409,7 @@ def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
 
 
 def directory_name(section: Section, key: str, longest: int = 100) -> str:
-    """Returns a name that the user chooses and that is also the name of a directory in the relay."""
+    """Returns a name that the user has chosen. A directory in the relay has the same name."""
     name = section.text(key)
     if len(name) > longest or not _DIRECTORY.fullmatch(name):
         raise section.error(

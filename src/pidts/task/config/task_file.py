@@ -376,7 +376,7 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
 
 
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
-    """Reads `on-divergence`.
+    """Reads `pidts.on-divergence`.
 
     Locks are refused in two cases: with a version column, since the column decides which rows are written; and for
     merged tables, since a row may move from one shard to another. Between zones the default is to lock: a row that

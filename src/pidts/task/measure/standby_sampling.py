@@ -48,7 +48,7 @@ class StandbySampling:
                 for standby in self._config.source.standbys:
                     if self._closed.is_set():
                         break
-                    # These errors pass by themselves, also those of a full disk and of a relay that is being cut back.
+                    # These errors pass by themselves, even those of a full disk or of a relay that is being cut back.
                     with suppress(PidtsError, OSError):
                         self._sample(relay, standby)
                 self._closed.wait(_BETWEEN_SAMPLES)

@@ -101,7 +101,7 @@ class SourceProgress:
     catalog.
     """
     lack: NotReceiving | None = None
-    """The cause that prevents the relay from receiving the source's log; None if the relay receives it."""
+    """The reason why the source's log is not received; None if it is received."""
     relay_bytes: int | None = None
     """The size of the source's log in the relay; None if it was not read yet."""
     log_warning: str = ""

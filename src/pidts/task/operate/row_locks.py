@@ -111,7 +111,7 @@ class TaskLocks:
     def outlooks(
         self, chosen: Iterable[ChosenRows], take: ResolveWith, values: Mapping[str, str | None]
     ) -> Iterator[ResolvePreview]:
-        """Yields the effects of `resolve`, also on the rows that wait for these rows and are resolved with them."""
+        """Yields the effects of `resolve` on these rows, and on the rows that wait for them and are resolved, too."""
         for one in chosen:
             for part, awaited in self._steps(one):
                 locks = [each.lock for each in self.rows(part)]

@@ -2,8 +2,8 @@
 
 The order of events: the choice is recorded beside the relay, the replicator is stopped, and another attempt begins with
 the new server. Crash points: before the choice is recorded, nothing has happened. After that, every process that reads
-the task file continues at the chosen server, also the next run. The replicator requests the log of that server by GTID,
-or from a sampled place. It checks again that the server has executed all transactions that the relay has received.
+the task file continues at the chosen server; so does the next run. The replicator requests the log of that server by
+GTID, or from a sampled place. It checks again that the server has executed all transactions that the relay contains.
 """
 
 from __future__ import annotations

@@ -222,9 +222,9 @@ class ReplicatorProcess:
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
 
     def lack(self) -> NotReceiving | None:
-        """Returns the cause that prevents the relay from receiving the log, or None.
+        """Returns the reason why the source's log is not received; None if it is received.
 
-        Logs when the cause begins and ends.
+        Writes a line to the run's log when the log is no longer received, and when it is received again.
         """
         source = self.config.source.source_id
         found = not_receiving(self.config.relay, source)

@@ -61,7 +61,7 @@ class Tracker:
         """The error of the last attempt. It stays until a batch is committed, which shows that the cause is over."""
         self._waiting_for = ""
         self._lack: NotReceiving | None = None
-        """The cause that prevents the relay from receiving the source's log."""
+        """The reason why the source's log is not received; None if it is received."""
         self._relay_bytes: int | None = None
         self._warnings = "", ""
         self._refetched = 0
@@ -168,7 +168,7 @@ class Tracker:
         self.show("starting", message="step 1 of 3: checking the servers")
 
     def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
-        """Notes the cause that prevents the relay from receiving (None: it receives the log), and the relay's size."""
+        """Notes the relay's size, and the reason why the source's log is not received; None if it is received."""
         self._lack, self._relay_bytes = lack, relay_bytes
 
     def warns(self, log: str, disk: str) -> None:
@@ -253,7 +253,7 @@ class Tracker:
     def _lag(self, *, caught_up: bool) -> float | None:
         """Returns the lag in seconds; None if it is not known.
 
-        If the relay receives nothing, the lag counts from the moment when it stopped receiving: the source may have had
+        While the source's log is not received, the lag counts from the moment when this began: the source may have had
         changes since. While a copy is not done and this run has applied no change yet, the lag is not known, since the
         target lacks rows of any age.
         """

@@ -284,11 +284,11 @@ def _same(one: Values | None, other: Values | None) -> bool:
 def begun_here(
     zones: Collection[str], source: str, target: str, take: ResolveWith, *, sets: bool = False
 ) -> UnfinishedResolves:
-    """Returns which killed commands a command may complete that resolves only the lock of one task.
+    """Returns which killed commands may be completed by a command that resolves only the lock of one task.
 
-    A killed command was resolving locks in all zones. `zones` are the zones that all feed each other. If it is empty,
-    no command can resolve locks in all zones. Then no killed command can be repeated, so any of them may be completed
-    here. `source` and `target` are the task's zones. With `sets`, the row gets values that no zone has.
+    The killed commands were resolving locks in all zones. `zones` are the zones that all feed each other. If there are
+    none, no command can resolve locks in all zones. Then no killed command can be repeated, so any of them may be
+    completed here. `source` and `target` are the task's zones. With `sets`, the row gets values that no zone has.
     """
     winners = {} if sets else {ResolveWith.SOURCE: source, ResolveWith.KEEP: target}
     return UnfinishedResolves(winners.get(take, "") if zones else "", zones)

@@ -226,7 +226,7 @@ class ReturningZone:
                 empty_relay(relay, zone)  # a running task has the lock of its relay, so it has to be stopped first
 
     def _relay_of(self, zone: str, target: str) -> Path:
-        """Returns the folder of a task's relay, also for a direction that the file does not name."""
+        """Returns the folder of a task's relay, even for a direction that the file does not name."""
         named = self.config.relay
         return named.with_name(f"{zone}-{target}") if named.name == str(self._seed) else named
 

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: any history, in any batches, has the same result as a row-by-row replay; also if its end is
+"""On MySQL and MariaDB, any history in any batches has the same result as a row-by-row replay, even if its end is
 repeated.
 
 The tables have keys that ignore case and trailing spaces, unique keys with NULLs, and rows that swap their values.

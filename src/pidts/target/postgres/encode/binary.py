@@ -110,7 +110,7 @@ def _numeric(data: pa.Array) -> Fixed:
 
 
 def _magnitude(plain: Fixed, negative: Fixed) -> Fixed:
-    """Returns the numbers without signs, also for the lowest number, whose positive counterpart does not exist."""
+    """Returns the numbers without signs, even for the lowest number, whose positive counterpart does not exist."""
     wide = plain.astype(np.uint64)
     return np.where(negative, np.uint64(0) - wide, wide)
 
