@@ -287,7 +287,7 @@ class ChannelCommitter:
         if stored.lsn != expected:
             raise Halted(
                 "checkpoint-mismatch",
-                f"the task's checkpoint is at {stored.lsn}, not at {expected} where this batch begins",
+                f"the task's checkpoint is at {stored.lsn}, not at {expected}, where this batch begins",
                 where=Where(source=channel.source),
                 todo="Restart the task: it continues from the target's checkpoint",
             )

@@ -143,9 +143,8 @@ class SharedTables:
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, and the target still has values in columns that {old} has dropped",
                     where=replace(where, table=str(old)),
-                    todo=f"Drop these columns on all shards, then run {RETRY}. Or set them to NULL in the rows that "
-                    "the "
-                    f"target has of this shard, then run {SKIP}",
+                    todo=f"Drop these columns on all shards, then run {RETRY}. Or set them to NULL in this "
+                    f"shard's rows on the target, then run {SKIP}",
                 )
             moves = old in known and self.rules.target_name(old) != self.rules.target_name(new)
             if moves and (self.shared(old) or self.shared(new)):
