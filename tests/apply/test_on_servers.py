@@ -28,7 +28,7 @@ from pidts.sandbox import Server
 from pidts.source import SourceConfig, read_structures
 from pidts.source.connection import connect as connect_source
 from pidts.target import MySqlTarget, PostgresTarget
-from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.errors import StatementRefused
 
 from .table_history import PRIMARY, Change, batch_of
 
@@ -294,7 +294,7 @@ def test_rows_that_are_read_for_the_guard_are_locked(session, table, request):
     other.begin()
     with pytest.raises(Exception, match=r"(?i)lock") as caught:
         other.read_rows(table, keys=keys, lock=True)
-    assert not isinstance(caught.value, Refused)
+    assert not isinstance(caught.value, StatementRefused)
     other.close()
     session.rollback()
 

@@ -88,7 +88,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     lagging = lagging_in(committer.rules, commit, worker)
     copied = _copied(before, after)
     read_first = committer.expecting.next_batch()
-    work = _Work(
+    work = _CommitInput(
         lambda: newer,
         replace(committer.comparing, read_first=read_first) if read_first else committer.comparing,
         _copying(after),
@@ -122,7 +122,7 @@ def apply_long(
 
         def commit_part(expected: Lsn, reached: Checkpoint, part: LogPart) -> Counts:
             own = cut if part.behind_cut else lagging
-            work = _Work(
+            work = _CommitInput(
                 lambda: [part],
                 committer.rules,
                 _copying(after),
@@ -133,7 +133,7 @@ def apply_long(
             return _committed(committer, commit, worker, expected, reached, work, has_rows=len(part) > 0)
 
         held: LogPart | None = None
-        newer = _Work(log_parts, committer.rules, {}, _floor(before)).newer()
+        newer = _CommitInput(log_parts, committer.rules, {}, _floor(before)).newer()
         for part in parts(newer, PART_BYTES, split_rows):
             if held is not None:
                 reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
@@ -141,7 +141,7 @@ def apply_long(
                 before = reached
             held = part
         return counts + commit_part(before.lsn, after, held or LogPart([]))
-    work = _Work(
+    work = _CommitInput(
         log_parts,
         committer.rules,
         _copying(after),
@@ -161,7 +161,7 @@ def _committed(
     worker: int,
     expected: Lsn,
     reached: Checkpoint,
-    work: _Work,
+    work: _CommitInput,
     *,
     has_rows: bool,
 ) -> Counts:
@@ -208,7 +208,7 @@ def _settles(before: Checkpoint, after: Checkpoint) -> bool:
     return any(settled.get(name) != state.settled for name, state in _copying(after).items())
 
 
-class _Work:
+class _CommitInput:
     """The changes that a commit writes, read again for each of its attempts."""
 
     def __init__(

@@ -40,7 +40,7 @@ class Opened:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTransaction:
     """The transaction being read."""
 
     begin: Lsn
@@ -69,7 +69,7 @@ class TransactionScanner:
         """The Lsn of the last transaction or mark."""
         self._reached = prev_lsn
         self._gap: Lsn | None = None
-        self._open: _Open | None = None
+        self._open: _OpenTransaction | None = None
         self.timestamp = 0
         """The time at which the source executed the last event, in seconds since 1970 UTC."""
         self._names: dict[bytes, TableName] = {}
@@ -98,7 +98,7 @@ class TransactionScanner:
     def skip_into(self, begin: Lsn, gtid: str, timestamp: int, opened: Opened) -> None:
         """Continues within a transaction whose events other code has read so far."""
         tables = dict.fromkeys(opened.tables)
-        self._open = _Open(begin, GtidEvent(gtid), opened.explicit, opened.row_events, tables)
+        self._open = _OpenTransaction(begin, GtidEvent(gtid), opened.explicit, opened.row_events, tables)
         self.timestamp = timestamp
         self._skipped = True
 
@@ -119,7 +119,7 @@ class TransactionScanner:
         if self._open is not None or self._reached <= self.previous:
             return None
         return self._entry(
-            self._reached, self._gap or self.previous, GtidEvent(""), _Open(self.previous, GtidEvent(""))
+            self._reached, self._gap or self.previous, GtidEvent(""), _OpenTransaction(self.previous, GtidEvent(""))
         )
 
     def _feed(self, event: Event) -> Transaction | None:
@@ -149,7 +149,7 @@ class TransactionScanner:
             self._gap = self._gap or start
             self._reached = end
 
-    def _entry(self, lsn: Lsn, begin: Lsn, gtid: GtidEvent, found: _Open) -> Transaction:
+    def _entry(self, lsn: Lsn, begin: Lsn, gtid: GtidEvent, found: _OpenTransaction) -> Transaction:
         if lsn <= self.previous:
             raise DecodeError(
                 "log-went-back",
@@ -241,12 +241,12 @@ class TransactionScanner:
     def _at(self, event: Event) -> Lsn:
         return Lsn(self.change_no, event.log_index, event.offset)
 
-    def _now(self, event: Event) -> _Open:
+    def _now(self, event: Event) -> _OpenTransaction:
         """Returns the open transaction. If there is none, as on a server without GTIDs, the event begins one."""
         return self._open or self._begin(event, GtidEvent(""), explicit=False)
 
-    def _begin(self, event: Event, gtid: GtidEvent, *, explicit: bool) -> _Open:
-        self._open = _Open(self._at(event), gtid, explicit)
+    def _begin(self, event: Event, gtid: GtidEvent, *, explicit: bool) -> _OpenTransaction:
+        self._open = _OpenTransaction(self._at(event), gtid, explicit)
         return self._open
 
     def _table(self, event: Event) -> TableName:

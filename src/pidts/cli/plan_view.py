@@ -73,7 +73,7 @@ def show_plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Alike:
+class _TablesInOneEntry:
     """One table, or several tables that are copied in the same way."""
 
     shards: Sequence[tuple[str, TablePreview]]
@@ -106,7 +106,7 @@ class _Alike:
         return [name for name in self.first.merged if name not in here]
 
 
-def _alike(found: Mapping[str, Sequence[TablePreview]]) -> list[_Alike]:
+def _alike(found: Mapping[str, Sequence[TablePreview]]) -> list[_TablesInOneEntry]:
     """Groups tables that differ only in their names, their sizes, and the values extracted from their names."""
     groups: dict[tuple[object, ...], list[tuple[str, TablePreview]]] = {}
     for source, of_source in found.items():
@@ -114,10 +114,10 @@ def _alike(found: Mapping[str, Sequence[TablePreview]]) -> list[_Alike]:
             columns = tuple(replace(column, value=None if column.value is None else "") for column in table.columns)
             same = (table.target, table.rules, table.way, table.key, columns, table.statements, table.finish)
             groups.setdefault((*same, table.notes, table.problems), []).append((source, table))
-    return [_Alike(shards) for shards in groups.values()]
+    return [_TablesInOneEntry(shards) for shards in groups.values()]
 
 
-def _shared_notes(groups: Sequence[_Alike]) -> dict[str, list[str]]:
+def _shared_notes(groups: Sequence[_TablesInOneEntry]) -> dict[str, list[str]]:
     """Returns the notes that several tables have in the same words, each with the names of these tables."""
     found: dict[str, list[str]] = {}
     for alike in groups:
@@ -127,7 +127,7 @@ def _shared_notes(groups: Sequence[_Alike]) -> dict[str, list[str]]:
 
 
 def _show_table(
-    console: Console, alike: _Alike, *, several: bool, brief: bool, with_sql: bool, shared: Collection[str]
+    console: Console, alike: _TablesInOneEntry, *, several: bool, brief: bool, with_sql: bool, shared: Collection[str]
 ) -> None:
     table, names = alike.first, alike.names(several=several)
     if len(names) > 1:

@@ -86,7 +86,7 @@ many, and report ten halts a second.
 """
 
 
-class _ClosedError(Exception):
+class _RunEndedError(Exception):
     """Raised in an attempt at a schema change whose run has ended."""
 
 
@@ -452,4 +452,4 @@ class DdlThreads:
 
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
-            raise _ClosedError
+            raise _RunEndedError

@@ -26,7 +26,7 @@ from pidts.source.replica import reader_name
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _LogHead:
     created: int
     before: GtidSet
     """The transactions in all files before this file, existing or purged."""
@@ -82,7 +82,7 @@ def _last(files: list[str], is_before: Callable[[str], bool], start: Point, serv
     return files[max(low - 1, 0)]
 
 
-def _is_before(head: _Head, start: Point) -> bool:
+def _is_before(head: _LogHead, start: Point) -> bool:
     if isinstance(start, datetime):
         # In the second in which a file was created, transactions may also have been written to the previous file.
         return head.created < start.timestamp()
@@ -93,7 +93,7 @@ def _is_before(head: _Head, start: Point) -> bool:
     return isinstance(start, MySqlGtidSet) and isinstance(head.before, MySqlGtidSet) and head.before.issubset(start)
 
 
-def _head(server: SourceConfig, file: str) -> _Head:
+def _head(server: SourceConfig, file: str) -> _LogHead:
     walker, created = LogWalker(file, FIRST_EVENT), 0
     replica = reader_name(server.source_id)
     with BinlogStream(server, Position(file, FIRST_EVENT), non_blocking=True, replica=replica) as stream:
@@ -103,9 +103,9 @@ def _head(server: SourceConfig, file: str) -> _Head:
                 if event.type == EventType.FORMAT_DESCRIPTION:
                     created = event.timestamp
                 elif event.type == EventType.PREVIOUS_GTIDS:
-                    return _Head(created, previous_gtids(event))
+                    return _LogHead(created, previous_gtids(event))
                 elif event.type == EventType.GTID_LIST:
-                    return _Head(created, gtid_list(event))
+                    return _LogHead(created, gtid_list(event))
                 elif not event.may_be_ignored:
-                    return _Head(created, MySqlGtidSet())
-    return _Head(created, MySqlGtidSet())
+                    return _LogHead(created, MySqlGtidSet())
+    return _LogHead(created, MySqlGtidSet())

@@ -243,7 +243,7 @@ class ChannelStream:
                     is_busy = time.monotonic() - worked < _BUSY_SECONDS
                     self.times.step(IDLE)
                     self._watch.wait(_POLL_SECONDS if is_busy else _LOOK_SECONDS)
-        except _ClosedError:
+        except _RunEndedError:
             pass
         except Exception as error:  # noqa: BLE001 - the thread that watches the run raises it
             self._failure = error
@@ -316,7 +316,7 @@ class ChannelStream:
         gtids = with_gtids(self._gtids, plan.gtids)
         position = self._relay.position(plan.end.lsn)
         moved = self._workers.moved(plan.end, gtids, str(position or ""))
-        counted = _Counted(records)
+        counted = _RecordCount(records)
         has_records = bool(plan.log) or records.first is not None
         self.times.step("apply")
         self._committer.commit(self._state.lsn, moved.checkpoints[0], counted, has_records=has_records, also=also)
@@ -431,14 +431,14 @@ class ChannelStream:
 
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
-            raise _ClosedError
+            raise _RunEndedError
 
 
-class _ClosedError(Exception):
+class _RunEndedError(Exception):
     """Raised if the run ends while it waits for the target."""
 
 
-class _Counted:
+class _RecordCount:
     """Counts the records of a log part while they are made; if they are made again, the count begins anew."""
 
     def __init__(self, records: Records) -> None:

@@ -73,7 +73,7 @@ def next_state(
     copy = {name: one.unread for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
     origin = origin_of_held(state, log, relevance_of, done, kept) if limits.one_origin else None
-    main = _Main(state, copy, limits, relevance_of, done, halted, _windows(staged), kept, origin)
+    main = _UnheldTables(state, copy, limits, relevance_of, done, halted, _windows(staged), kept, origin)
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
@@ -137,7 +137,7 @@ def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
     return True
 
 
-class _Main:
+class _UnheldTables:
     """Moves the tables that are not held along the log."""
 
     def __init__(

@@ -242,7 +242,7 @@ def _nets(batch: ChangeBatch, owner: pa.Int32Array | None, by: list[str], *, wid
 
 
 @dataclass(frozen=True, slots=True)
-class _Net:
+class _NetRow:
     """The result of one row's changes, see `_per_row`."""
 
     key: tuple[Any, ...]
@@ -252,7 +252,7 @@ class _Net:
     logged: bool
 
 
-def _few(keys: FewKeys) -> list[_Net]:
+def _few(keys: FewKeys) -> list[_NetRow]:
     """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows."""
     size = len(keys.ops)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
@@ -271,11 +271,11 @@ def _few(keys: FewKeys) -> list[_Net]:
     for key, (last, first) in sorted(ends.items()):
         stays = last & 1 and not deleted[(last >> 1) % size]
         was_there = first is not None and (not first & 1 or existed[(first >> 1) % size])
-        nets.append(_Net(key, last, last if stays else None, first if was_there else None, first is not None))
+        nets.append(_NetRow(key, last, last if stays else None, first if was_there else None, first is not None))
     return nets
 
 
-def _as_columns(keys: FewKeys, nets: Sequence[_Net], by: Sequence[str]) -> pa.RecordBatch:
+def _as_columns(keys: FewKeys, nets: Sequence[_NetRow], by: Sequence[str]) -> pa.RecordBatch:
     numbers = ([net.last for net in nets], [net.kept for net in nets], [net.start for net in nets])
     return pa.RecordBatch.from_arrays(
         [

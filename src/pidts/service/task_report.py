@@ -75,7 +75,7 @@ def _table(table: TableProgress) -> dict[str, Any]:
     }
 
 
-class _Latest:
+class _LastSnapshot:
     """The latest snapshot, until it is written."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Ca
     A thread writes the snapshots, since the code that reports must not wait for a disk. The thread also writes the last
     snapshot before a long pause.
     """
-    latest, over = _Latest(), threading.Event()
+    latest, over = _LastSnapshot(), threading.Event()
 
     def write(progress: Progress) -> None:
         value = {

@@ -46,7 +46,7 @@ _LEAVES_OUT_GENERATED = (11, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RequiredGrants:
     connection: Session
     config: SourceConfig
     server: ServerInfo
@@ -72,7 +72,7 @@ def check_source(
     another machine does so, with another account.
     """
     by_name = {table.name: table for table in tables}
-    asked = _Asked(
+    asked = _RequiredGrants(
         connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start, copies, receives
     )
     findings: list[Finding] = []
@@ -91,7 +91,7 @@ def check_source(
     return [replace(finding, fix="") if finding.ok else finding for finding in findings]
 
 
-def _tls(asked: _Asked) -> Iterator[Finding]:
+def _tls(asked: _RequiredGrants) -> Iterator[Finding]:
     """Reports how the connection is encrypted, for tasks whose settings allow a connection that is not safe.
 
     If a task demands encryption, there is nothing to report, since there is no connection without it.
@@ -105,7 +105,7 @@ def _tls(asked: _Asked) -> Iterator[Finding]:
     yield Finding("tls", ok=True, message=f"{version}, {looked.get(mode, 'certificate not checked (ssl-ca would)')}")
 
 
-def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
+def _auth_plugin(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks the method by which the account proves its password.
 
     The statement that shows this method also returns the password's hash. The hash is never shown.
@@ -122,7 +122,7 @@ def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
         yield Finding("auth_plugin", ok=True, message=f"{plugin} (MySQL 9 no longer has it)" if gone else plugin)
 
 
-def _binlog_expiry(asked: _Asked) -> Iterator[Finding]:
+def _binlog_expiry(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks how long the replicator may be stopped before the source purges log that it has not read."""
     settings = asked.settings
     seconds = int(settings.get("binlog_expire_logs_seconds", 0)) or round(
@@ -138,14 +138,14 @@ def _binlog_expiry(asked: _Asked) -> Iterator[Finding]:
     yield Finding("binlog_expiry", not 0 < seconds < _SOON, f"{kept}{limit}", fix)
 
 
-def _version(asked: _Asked) -> Iterator[Finding]:
+def _version(asked: _RequiredGrants) -> Iterator[Finding]:
     server = asked.server
     oldest = _OLDEST[server.flavor]
     fix = f"{server.flavor} {'.'.join(map(str, oldest[:2]))} is the oldest version whose log can be read"
     yield Finding("version", server.number >= oldest, f"{server.flavor} {server.version}", fix)
 
 
-def _server_id(asked: _Asked) -> Iterator[Finding]:
+def _server_id(asked: _RequiredGrants) -> Iterator[Finding]:
     own = asked.config.server_id
     if asked.server.server_id == 0:
         fix = "[mysqld] server_id = 1   # then restart; without an id the server serves no replica"
@@ -166,7 +166,7 @@ def _server_id(asked: _Asked) -> Iterator[Finding]:
         )
 
 
-def _binlog_enable(asked: _Asked) -> Iterator[Finding]:
+def _binlog_enable(asked: _RequiredGrants) -> Iterator[Finding]:
     fix = "[mysqld] log_bin = binlog   # then restart"
     value = asked.settings.get("log_bin", "OFF")
     yield Finding("binlog_enable", value == "ON", f"log_bin = {value}", fix)
@@ -176,13 +176,13 @@ def _binlog_enable(asked: _Asked) -> Iterator[Finding]:
         yield Finding("binlog_enable", ok=False, message=what, fix=fix)
 
 
-def _binlog_format(asked: _Asked) -> Iterator[Finding]:
+def _binlog_format(asked: _RequiredGrants) -> Iterator[Finding]:
     value = asked.settings.get("binlog_format", "ROW")
     fix = "SET GLOBAL binlog_format = 'ROW';   -- and [mysqld] binlog_format = ROW; open sessions keep their format"
     yield Finding("binlog_format", value == "ROW", f"binlog_format = {value}", fix)
 
 
-def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
+def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks whether the row images in the log are sufficient.
 
     An image that leaves out columns is completed from the target, if it is known which columns it leaves out. But
@@ -219,7 +219,7 @@ def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
 
 
-def _replication_privilege(asked: _Asked) -> Iterator[Finding]:
+def _replication_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
     privileges = global_privileges(current_grants(asked.connection, asked.server))
     for wanted in ("REPLICATION SLAVE", "REPLICATION CLIENT")[not asked.receives :]:
         ok = holds(privileges, wanted)
@@ -227,7 +227,7 @@ def _replication_privilege(asked: _Asked) -> Iterator[Finding]:
         yield Finding("replication_privilege", ok, wanted if ok else f"{wanted} is missing", fix)
 
 
-def _dump_privilege(asked: _Asked) -> Iterator[Finding]:
+def _dump_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
     refused = [name for name in asked.tables if not _readable(asked.connection, name)]
     grants = " ".join(f"GRANT SELECT ON {quoted_table(name)} TO {account(asked.connection)};" for name in refused)
     for name in refused:
@@ -244,7 +244,7 @@ def _readable(connection: Session, name: TableName) -> bool:
     return True
 
 
-def _binlog_db(asked: _Asked) -> Iterator[Finding]:
+def _binlog_db(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks the server's own filters: the log does not have the changes that they drop."""
     for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
         try:
@@ -270,7 +270,7 @@ def _names(rows: list[dict[str, object]], column: str) -> set[str]:
     return {name.strip() for row in rows for name in str(row.get(column) or "").split(",") if name.strip()}
 
 
-def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
+def _log_slave_updates(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks that a replica logs the changes that it replicates; otherwise its log would lack them."""
     logs = asked.settings.get("log_replica_updates") or asked.settings.get("log_slave_updates")
     if logs == "ON":
@@ -288,7 +288,7 @@ def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
         return
 
 
-def _table_schema(asked: _Asked) -> Iterator[Finding]:
+def _table_schema(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks that the log has exactly the tables' rows, and that the catalogue is right about the tables.
 
     In labels of ENUM and SET, the catalogue shows question marks for characters above U+FFFF.
@@ -328,7 +328,7 @@ def _is_doubtful(column: Column) -> bool:
     return column.type.charset in _BEYOND_THE_BASIC_PLANE and any("?" in label for label in column.type.labels)
 
 
-def _primary_key(asked: _Asked) -> Iterator[Finding]:
+def _primary_key(asked: _RequiredGrants) -> Iterator[Finding]:
     keyless = [name for name, table in asked.tables.items() if not table.identity]
     if not keyless:
         yield Finding("primary_key", ok=True, message="every table has a key by which its rows are found")
@@ -338,7 +338,7 @@ def _primary_key(asked: _Asked) -> Iterator[Finding]:
     yield Finding("primary_key", ok=True, message=f"without a key, {how or 'rows found by all their columns'}: {names}")
 
 
-def _foreign_key(asked: _Asked) -> Iterator[Finding]:
+def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks for foreign keys by which InnoDB itself changes rows, since the log does not have these changes."""
     if asked.settings.get("innodb_native_foreign_keys", "ON") == "OFF":
         return
@@ -348,7 +348,7 @@ def _foreign_key(asked: _Asked) -> Iterator[Finding]:
         yield Finding("foreign_key", ok=False, message=what, fix=fix)
 
 
-def _cascades(asked: _Asked) -> Iterator[tuple[TableName, str, str]]:
+def _cascades(asked: _RequiredGrants) -> Iterator[tuple[TableName, str, str]]:
     """Yields the tables with foreign keys that change rows, each with the key's name and its rule.
 
     If an account may only read the tables, MariaDB's catalogue hides the rules of foreign keys from it. But the
@@ -372,7 +372,7 @@ def _cascades(asked: _Asked) -> Iterator[tuple[TableName, str, str]]:
                 yield name, key.replace("``", "`"), " ".join(actions)
 
 
-def _meta_position(asked: _Asked) -> Iterator[Finding]:
+def _meta_position(asked: _RequiredGrants) -> Iterator[Finding]:
     logs = dict(binary_logs(asked.connection))
     start = asked.start
     if start is None:
@@ -389,7 +389,7 @@ def _meta_position(asked: _Asked) -> Iterator[Finding]:
         yield Finding("meta_position", ok=True, message=f"{start} is still there")
 
 
-def _gtid(asked: _Asked) -> Iterator[Finding]:
+def _gtid(asked: _RequiredGrants) -> Iterator[Finding]:
     if asked.server.gtid_mode:
         yield Finding("gtid", ok=True, message="every transaction has a GTID")
         return
@@ -397,7 +397,7 @@ def _gtid(asked: _Asked) -> Iterator[Finding]:
     yield Finding("gtid", ok=True, message=what)
 
 
-_CHECKS: tuple[Callable[[_Asked], Iterator[Finding]], ...] = (
+_CHECKS: tuple[Callable[[_RequiredGrants], Iterator[Finding]], ...] = (
     _tls,
     _auth_plugin,
     _version,

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pidts.model import Halted, Table, TableName, Where
 from pidts.verify.keys import is_ordered, rank
 from pidts.verify.owners import RowOwners
-from pidts.verify.side import EstimatedSize, Key, KeySpan, Mark, Member, NotCaughtUp, SourceCatchUp, Sum
+from pidts.verify.side import ComparedServer, EstimatedSize, Key, KeySpan, Mark, NotCaughtUp, SourceCatchUp, Sum
 
 _FEWEST = 10
 """The smallest number of rows of a member that are read at a time, even if there are many members."""
@@ -39,7 +39,7 @@ class MergedTable:
     """The table with the compared columns: the columns that all members have."""
     cut: Table
     """The table with the key by which the members' rows are ordered; the target's key may be longer."""
-    members: tuple[Member, ...]
+    members: tuple[ComparedServer, ...]
     problem: str = ""
     """The reason why the table's rows cannot be compared."""
     most: Table | None = None
@@ -160,7 +160,7 @@ class MergedSource:
     def _group(self, table: Table) -> MergedTable:
         return self.groups[table.name]
 
-    def _members(self, table: Table) -> tuple[Member, ...]:
+    def _members(self, table: Table) -> tuple[ComparedServer, ...]:
         return self._group(table).members
 
     @staticmethod
@@ -177,7 +177,7 @@ class MergedSource:
                 after, last = end, ranked(end)
 
     @staticmethod
-    def _ends(member: Member, span: KeySpan, rows: int) -> Iterator[Key]:
+    def _ends(member: ComparedServer, span: KeySpan, rows: int) -> Iterator[Key]:
         return (one.upto for one in member.spans(span, rows) if one.upto is not None)
 
     def _share(self, group: MergedTable, span: KeySpan, rows: int) -> int:

@@ -165,7 +165,7 @@ def settle(
     )
 
 
-def _held(there: _There, place: int, behind: Mapping[int, NotCaughtUp], owner: int) -> DifferenceKind | None:
+def _held(there: _SourceRows, place: int, behind: Mapping[int, NotCaughtUp], owner: int) -> DifferenceKind | None:
     """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if all arrived.
 
     A row that no member has may belong to any member, unless its key shows to which member it belongs.
@@ -178,7 +178,7 @@ def _held(there: _There, place: int, behind: Mapping[int, NotCaughtUp], owner: i
 
 
 @dataclass(frozen=True, slots=True)
-class _There:
+class _SourceRows:
     """The source's rows of some keys."""
 
     rows: pa.Table
@@ -190,7 +190,7 @@ class _There:
     """The number of members."""
 
 
-def _read(source: KeyedSource, matcher: Matcher, keys: pa.Table) -> _There:
+def _read(source: KeyedSource, matcher: Matcher, keys: pa.Table) -> _SourceRows:
     parts: list[pa.Table] = []
     stamps: list[list[bytes]] = [[] for _ in range(len(keys))]
     members: list[list[int]] = [[] for _ in range(len(keys))]
@@ -202,7 +202,7 @@ def _read(source: KeyedSource, matcher: Matcher, keys: pa.Table) -> _There:
             stamps[key].append(found[row])
             members[key].append(member)
         parts.append(rows)
-    return _There(
+    return _SourceRows(
         pa.concat_tables(parts),
         [b"".join(one) if one else None for one in stamps],
         [tuple(dict.fromkeys(one)) for one in members],

@@ -81,7 +81,7 @@ class SourceCatchUp(Protocol):
         """Whether the log from `after` to `upto` is known to have no change of the table."""
 
 
-class Member(Protocol):
+class ComparedServer(Protocol):
     """One table of a source. Its rows have the target's values, in the columns and keys of the compared table."""
 
     @property

@@ -87,7 +87,7 @@ class Policy:
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _RateLimit:
     left: float
     at: float
 
@@ -97,7 +97,7 @@ class AccessGuard:
 
     def __init__(self, app: ASGIApp, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._policy, self._clock = app, policy, clock
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, _RateLimit] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -210,7 +210,7 @@ class AccessGuard:
         if bucket is None:
             if len(self._buckets) >= _MOST_CLIENTS:
                 self._buckets.clear()
-            bucket = self._buckets[client] = _Bucket(CHANGES_PER_SECOND, now)
+            bucket = self._buckets[client] = _RateLimit(CHANGES_PER_SECOND, now)
         bucket.left = min(CHANGES_PER_SECOND, bucket.left + (now - bucket.at) * CHANGES_PER_SECOND)
         bucket.at = now
         if bucket.left < 1:

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 Reported = Iterable[tuple[str, bool, list[list[Any]]]]
 
 
-class _All(Collector):
+class _TaskCollector(Collector):
     def __init__(self, tasks: Reported) -> None:
         self._tasks = tasks
 
@@ -34,5 +34,5 @@ class _All(Collector):
 def metrics_text(tasks: Reported) -> bytes:
     """Returns the page."""
     registry = CollectorRegistry()
-    registry.register(_All(list(tasks)))
+    registry.register(_TaskCollector(list(tasks)))
     return generate_latest(registry)

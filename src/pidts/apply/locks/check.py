@@ -149,7 +149,7 @@ def checked(
             (expecting if unread is _Unread.ALL else inserting).add(batch.table.name)
             continue
         met = key_rows(session, batch)
-        judged = _judged(session, met, presence, settings, aside) if judges else _Judged()
+        judged = _judged(session, met, presence, settings, aside) if judges else _Comparison()
         if settings.seeks_removals and settings.compares(batch):
             met, judged = _with_records(session, met, judged, known, presence, settings, aside)
         if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
@@ -230,12 +230,12 @@ def _may_insert(
 def _with_records(
     session: TargetSession,
     met: KeyRows,
-    judged: _Judged,
+    judged: _Comparison,
     known: KnownColumns | None,
     presence: Sequence[Presence],
     settings: ComparisonSettings,
     aside: SetAside | None,
-) -> tuple[KeyRows, _Judged]:
+) -> tuple[KeyRows, _Comparison]:
     """Records, for other tasks between zones, deletes that found no row, and changes that were made already.
 
     Other tasks may write until they are locked out. So after they are locked out, the rows are read and compared again.
@@ -256,13 +256,13 @@ def _with_records(
 def _with_equal_keys(
     session: TargetSession,
     met: KeyRows,
-    judged: _Judged,
+    judged: _Comparison,
     presence: Sequence[Presence],
     settings: ComparisonSettings,
     aside: SetAside,
     *,
     judges: bool,
-) -> tuple[KeyRows, _Judged]:
+) -> tuple[KeyRows, _Comparison]:
     """Joins the keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
 
     A joined key may have to be locked, and may then be equal to further keys: this repeats until no key is joined any
@@ -272,7 +272,7 @@ def _with_equal_keys(
         more = aside.with_locked_keys(met, judged.divergence if settings.policy is OnDivergence.LOCK else None)
         if more.events.keys.equals(met.events.keys):
             return met, judged
-        met, judged = more, _judged(session, more, presence, settings, aside) if judges else _Judged()
+        met, judged = more, _judged(session, more, presence, settings, aside) if judges else _Comparison()
 
 
 def _report_unlocked(
@@ -290,7 +290,7 @@ def _report_unlocked(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Comparison:
     """The result of the comparison of one table's rows."""
 
     divergence: Divergence | None = None
@@ -307,7 +307,7 @@ def _judged(
     presence: Sequence[Presence],
     settings: ComparisonSettings,
     aside: SetAside | None,
-) -> _Judged:
+) -> _Comparison:
     batch = met.events.batch
     known = _known(batch, presence, settings)
     compares = settings.compares(batch)
@@ -325,19 +325,19 @@ def _judged(
 
     partial = partial_events(met.events, known) if seeks and known is not None else {}
 
-    def found(until: Lsn | None, *, compares: bool) -> _Judged:
+    def found(until: Lsn | None, *, compares: bool) -> _Comparison:
         if not compares and not foreign:
-            return _Judged()
+            return _Comparison()
         there = compared(session, met, presence, until, compares=compares)
         applied = met.at[there.made & (met.at >= 0)]
         if not seeks or aside is None or not compares:
-            return _Judged(there.divergence(foreign), applied=applied)
+            return _Comparison(there.divergence(foreign), applied=applied)
         own = made_already(there, until, known, stored_by(session, batch.table), settings.task)
         asked = {**behind, **partial}
         late = dict(zip(asked, is_newer(batch, met.events.change[list(asked)], until), strict=True)) if asked else {}
         reasons = {**own.behind, **{event: why for event, why in asked.items() if late[event]}, **foreign}
         made = aside.free_events(met, np.setdiff1d(own.events, list(partial)))
-        return _Judged(there.divergence(reasons), made, applied)
+        return _Comparison(there.divergence(reasons), made, applied)
 
     first = found(settings.seen_until, compares=compares)
     if first.divergence is None and not len(first.made):

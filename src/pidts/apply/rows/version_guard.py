@@ -71,7 +71,7 @@ class GuardedBatch:
 
 
 @dataclass(slots=True)
-class _Found:
+class _TargetVersions:
     """The target's version and tombstone of each key."""
 
     kind: Numbers
@@ -141,7 +141,7 @@ class VersionGuard:
         for place, (key, tombstone) in enumerate(tombstones):
             kind[key], held[key] = TOMBSTONE, rest[len(versions) + place]
             lsn[key] = tombstone.lsn.to_bytes() if tombstone.source == self._source else None
-        self._found = _Found(kind, held, lsn)
+        self._found = _TargetVersions(kind, held, lsn)
         self._tie = (kind[self._key] == ROW) & (self._rank == held[self._key]) & self._looks_at_ties()
 
     def _looks_at_ties(self) -> Mask:

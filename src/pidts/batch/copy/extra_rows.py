@@ -30,7 +30,7 @@ _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 
 @dataclass(frozen=True, slots=True)
-class ExtraRows:
+class ExtraKeys:
     """The result of `read_extra_rows`: which of the target's next keys the source does not have."""
 
     server: str
@@ -54,7 +54,7 @@ def read_extra_rows(
     *,
     target_table: Table,
     own: Mapping[str, str] = MappingProxyType({}),
-) -> ExtraRows:
+) -> ExtraKeys:
     """Asks the source for up to `limit` keys of `target_table`: keys of rows that have the column values in `own`."""
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
@@ -69,7 +69,7 @@ def read_extra_rows(
     for name, value in own.items():
         found = found.append_column(name, pa.repeat(pa.scalar(value, there.column(name).type.arrow), len(found)))
     absent = keys.slice(0, 0) if chunk.altered else _absent(target, there, keys, found.select(keys.column_names))
-    return ExtraRows(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.altered)
+    return ExtraKeys(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.altered)
 
 
 def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:

@@ -215,11 +215,11 @@ class _OpenSession:
         return (self.target, self.epoch, known) == (context.target, context.epoch, table)
 
 
-class _Kept(threading.local):
+class _ThreadSession(threading.local):
     session: _OpenSession | None = None
 
 
-_kept = _Kept()
+_kept = _ThreadSession()
 """Each thread has a session of its own: several sources of a task may copy in one process at the same time."""
 
 
@@ -257,7 +257,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
         low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
         if snapshot.altered:
             return Fetched(low, high, altered=True)
-        counted = _Counted(snapshot.batches)
+        counted = _CountedRows(snapshot.batches)
 
         def result() -> str:
             return Fetched(low, high, counted.rows, bytes=counted.most_bytes).to_json()
@@ -274,7 +274,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
     return Fetched.from_json(answer)
 
 
-class _Counted:
+class _CountedRows:
     """Yields rows and counts them. There is no rate limit: other tables and both servers wait for these rows."""
 
     def __init__(self, batches: Iterable[pa.Table]) -> None:

@@ -93,7 +93,7 @@ class RequestCutter:
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 
         def cut(request: ChunkRequest) -> CutRequest:
-            with closing(_Lazy(context)) as source:
+            with closing(_SourceConnection(context)) as source:
                 return _cut(context, source, request, batch, each, ahead)
 
         return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
@@ -114,7 +114,7 @@ class RequestCutter:
 
 def _cut(
     context: JobContext,
-    source: _Lazy,
+    source: _SourceConnection,
     request: ChunkRequest,
     batch: int,
     most: int | None,
@@ -146,11 +146,11 @@ def _cut(
 def _boundaries(
     context: JobContext, table: Table, after: KeyValues | None, upto: KeyValues | None, limit: int, parts: int
 ) -> tuple[int, list[Range]]:
-    with closing(_Lazy(context)) as source:
+    with closing(_SourceConnection(context)) as source:
         return limit, ranges(source.session, table, after, upto, limit, parts)
 
 
-class _Lazy:
+class _SourceConnection:
     """A connection to the source, opened when it is first needed."""
 
     def __init__(self, context: JobContext) -> None:
@@ -178,7 +178,7 @@ class _Lazy:
 
 
 def _by_keys(
-    source: _Lazy,
+    source: _SourceConnection,
     table: Table,
     request: ChunkRequest,
     batch: int,

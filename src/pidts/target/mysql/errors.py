@@ -130,7 +130,7 @@ _LIMITS = (
 )
 
 
-class Refused(Halted):
+class StatementRefused(Halted):
     """The error for a statement that the server has refused, with the server's error number."""
 
     number = 0
@@ -164,9 +164,9 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta)"
     what = f"the target: {text} (error {number})"
     if number in _DEPENDED_ON:
-        refused = Refused("objects-depend", what, where=where, todo=dependents_todo())
+        refused = StatementRefused("objects-depend", what, where=where, todo=dependents_todo())
     else:
-        refused = Refused(code, what, where=where, todo=todo)
+        refused = StatementRefused(code, what, where=where, todo=todo)
     refused.number = number
     return refused
 

@@ -28,11 +28,11 @@ from pidts.target.mysql.driver import (
     run,
     sql_literals,
 )
-from pidts.target.mysql.errors import Refused, translate
+from pidts.target.mysql.errors import StatementRefused, translate
 
 ResultCheck = Callable[[StatementResult], None]
 Rows = Sequence[tuple[Any, ...]]
-Explain = Callable[[Refused], PidtsError | None]
+Explain = Callable[[StatementRefused], PidtsError | None]
 """A function that returns an error with more details about a refusal; None if there are none."""
 
 _WAITING_BYTES = 1 << 16
@@ -164,6 +164,6 @@ class Exchange:
 
 def _said(error: Exception, failed: _Statement) -> PidtsError:
     said = translate(error, failed.table)
-    if failed.explain is not None and isinstance(said, Refused):
+    if failed.explain is not None and isinstance(said, StatementRefused):
         return failed.explain(said) or said
     return said

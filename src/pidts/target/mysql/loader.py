@@ -31,7 +31,7 @@ from pidts.model import Column, Halted, Kind, Table, Where
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import FILE
 from pidts.target.mysql.encode import escaped, is_number, plain
-from pidts.target.mysql.errors import Refused, refused_row_todo
+from pidts.target.mysql.errors import StatementRefused, refused_row_todo
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.server import TargetServer
@@ -50,7 +50,7 @@ _NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 Warnings = Callable[[], list[tuple[int, str]]]
 
 
-class _There(Exception):
+class _RowExistsError(Exception):
     """Raised if the server has skipped a row, since the target already has it."""
 
 
@@ -74,9 +74,9 @@ class Loader:
         try:
             self._add(plan, rows)
             self._exchange.flush()
-        except _There:
+        except _RowExistsError:
             pass
-        except Refused as error:
+        except StatementRefused as error:
             if error.number not in DUPLICATE:
                 raise
         else:
@@ -95,7 +95,7 @@ class Loader:
             rows = rows.filter(pc.invert(odd))
         try:
             done = self._exchange.load(statement, each(partial(_lines, plan), rows), str(plan.table.name))
-        except Refused as error:
+        except StatementRefused as error:
             if error.number not in _SWITCHED_OFF:
                 raise
             self._takes_files = False
@@ -114,14 +114,14 @@ class Loader:
         return sum(sizes) <= self._largest
 
     def _judge(self, plan: Plan, sent: int, added: int) -> None:
-        """Raises `_There` if rows were skipped as duplicates, else `Halted`.
+        """Raises `_RowExistsError` if rows were skipped as duplicates, else `Halted`.
 
         MySQL 5.6 skips duplicates without a warning: if there are no warnings at all, the rows count as duplicates.
         """
         said = self._warnings()
         others = [(number, text) for number, text in said if number not in DUPLICATE]
         if added < sent and not others:
-            raise _There
+            raise _RowExistsError
         number, text = (others or said or [(0, "no reason given")])[0]
         raise Halted(
             "target-refused",

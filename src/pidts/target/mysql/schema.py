@@ -21,7 +21,7 @@ from pidts.target.difference import (
 from pidts.target.mysql import dialect
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import adapted, qualified
-from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.errors import StatementRefused
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable, read_shape, unique_keys
 from pidts.target.server_schema import ServerSchema
@@ -50,7 +50,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         """
         try:
             rows = self._connection.shown(f"SHOW CREATE TABLE {qualified(name)}")
-        except Refused as error:
+        except StatementRefused as error:
             if error.number in _NO_SUCH_TABLE:
                 return None
             raise

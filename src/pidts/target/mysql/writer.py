@@ -38,7 +38,7 @@ from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import FEW, StatementLimits, joined, literals, statements, tuples, wrapped
-from pidts.target.mysql.errors import TWO_ROWS, Refused
+from pidts.target.mysql.errors import TWO_ROWS, StatementRefused
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.exchange import Exchange, ResultCheck
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
@@ -126,8 +126,8 @@ class Writer:
             try:
                 self._upsert(plan, rows, plan.update)
                 self._exchange.flush()
-            except (Refused, _Collision) as error:
-                if isinstance(error, Refused) and error.number not in DUPLICATE:
+            except (StatementRefused, _Collision) as error:
+                if isinstance(error, StatementRefused) and error.number not in DUPLICATE:
                     raise
                 self._exchange.now(b"ROLLBACK TO SAVEPOINT pidts_upsert")
             else:
@@ -170,7 +170,7 @@ class Writer:
         )
         try:
             self._each_label_watched(plan, rows, update)
-        except Refused:
+        except StatementRefused:
             # The caller may go back to a savepoint and continue, so the mode is restored after an error, too.
             self._exchange.drop()
             self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)
@@ -209,7 +209,7 @@ class Writer:
             yield sql
 
     def _upsert_later(self, plan: Plan, sql: bytes, update: bytes, check: ResultCheck | None = None) -> None:
-        def explain(error: Refused) -> Halted | None:
+        def explain(error: StatementRefused) -> Halted | None:
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not update or error.number not in signs:
                 return None
@@ -263,7 +263,7 @@ def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)
 
 
-def _collision(plan: Plan, error: Refused, *, sure: bool) -> Halted:
+def _collision(plan: Plan, error: StatementRefused, *, sure: bool) -> Halted:
     what = "a row would overwrite another row, since the target treats both as equal in a unique key"
     return _Collision(
         "target-refused",

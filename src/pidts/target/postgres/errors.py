@@ -39,7 +39,7 @@ _DENIED = (
 )
 
 
-class Refused(Halted):
+class StatementRefused(Halted):
     """The error for a statement that PostgreSQL has refused.
 
     Callers may extend the message, depending on the server's error code.
@@ -80,9 +80,9 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False)
     what = f"PostgreSQL: {what} ({state or type(error).__name__})"
     if state == "2BP01" or (state == "0A000" and error.diag.source_function in _ALTERS_TYPE):
         todo = dependents_todo(_views(error.diag.message_detail or ""))
-        refused = Refused("objects-depend", what, where=where, todo=todo)
+        refused = StatementRefused("objects-depend", what, where=where, todo=todo)
     else:
-        refused = Refused(code, what, where=where, todo=todo)
+        refused = StatementRefused(code, what, where=where, todo=todo)
     refused.sqlstate = state
     return refused
 

@@ -19,9 +19,9 @@ from psycopg.pq import TransactionStatus
 
 from pidts.model import PidtsError
 from pidts.target.postgres.encode.arrays import Parameter
-from pidts.target.postgres.errors import Refused, translate
+from pidts.target.postgres.errors import StatementRefused, translate
 
-Explain = Callable[[Refused], PidtsError | None]
+Explain = Callable[[StatementRefused], PidtsError | None]
 """A function that returns an error with more details about a refusal; None if there are none."""
 
 _SOUND = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
@@ -175,6 +175,6 @@ def _said(error: psycopg.Error, statement: _Statement | None) -> PidtsError:
     if statement is None:
         return translate(error)
     found = translate(error, statement.table, at_commit=statement.sql == b"COMMIT")
-    if statement.explain is not None and isinstance(found, Refused):
+    if statement.explain is not None and isinstance(found, StatementRefused):
         return statement.explain(found) or found
     return found

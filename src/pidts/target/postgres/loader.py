@@ -16,7 +16,7 @@ from pidts.prefetch import ahead
 from pidts.target.postgres.encode.binary import Wire, wire
 from pidts.target.postgres.encode.block import HEADER, TRAILER, block
 from pidts.target.postgres.encode.columns import UnrealDates
-from pidts.target.postgres.errors import Refused
+from pidts.target.postgres.errors import StatementRefused
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.statements import Statements
 from pidts.target.postgres.writer import Writer, explained, of_row, parts
@@ -49,7 +49,7 @@ class Loader:
                 self._back(table)
                 self._writer.insert(table, rows)
             self._exchange.now("RELEASE SAVEPOINT pidts_load", table=str(table.name))
-        except Refused as error:
+        except StatementRefused as error:
             if error.sqlstate not in _THERE:
                 raise
         else:

@@ -13,7 +13,7 @@ from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
 from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
-from pidts.target.postgres.errors import Refused
+from pidts.target.postgres.errors import StatementRefused
 from pidts.target.tombstones import TombstoneRecord
 
 _SAVE_CHECKPOINT = (
@@ -148,7 +148,7 @@ class PostgresCheckpoints(CheckpointRecord):
         )
 
 
-def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
+def _not_saved(error: StatementRefused, new: Checkpoint) -> Fenced | None:
     """Returns the error to raise if `error` shows that `_SAVE_CHECKPOINT` has failed; otherwise None."""
     if error.sqlstate != _DIVISION_BY_ZERO:
         return None

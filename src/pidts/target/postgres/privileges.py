@@ -33,7 +33,7 @@ def needs(
     session: PostgresSession, database: str, role: str, tables: Iterable[TableName], meta_schema: str
 ) -> list[MissingPrivilege]:
     """Returns the privileges that the role lacks for these target tables; tables and role do not have to exist."""
-    asked = _Asked(session, role, meta_schema)
+    asked = _RoleQueries(session, role, meta_schema)
     names = sorted(set(tables))
     found = list(asked.on_database(database))
     for schema in sorted({meta_schema, *(name.schema for name in names)}):
@@ -52,7 +52,7 @@ def version_of(session: PostgresSession) -> str:
     return str(_rows(session, "SHOW server_version")[0][0])
 
 
-class _Asked:
+class _RoleQueries:
     """Queries the catalog about one role."""
 
     def __init__(self, session: PostgresSession, role: str, meta_schema: str) -> None:

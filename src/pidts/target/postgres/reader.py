@@ -28,7 +28,7 @@ from pidts.target.postgres.dialect import array, identifier, literal, qualified
 from pidts.target.postgres.encode.arrays import Element
 from pidts.target.postgres.encode.columns import Form, text
 from pidts.target.postgres.encode.geometry import stored_hex
-from pidts.target.postgres.errors import Refused, mapped
+from pidts.target.postgres.errors import StatementRefused, mapped
 from pidts.target.postgres.shape import PgColumn, PgTable
 from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined
@@ -102,7 +102,7 @@ def _query(
 def _answer(connection: psycopg.Connection, table: Table, shape: PgTable, query: str) -> bytes:
     try:
         return _copied(connection, query, str(table.name))
-    except Refused as error:
+    except StatementRefused as error:
         if error.sqlstate in _NOT_FINITE and (found := _infinite(connection, table, shape)) is not None:
             raise found from error
         raise

@@ -34,7 +34,7 @@ from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.encode.arrays import Element, parameter
 from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown_key
 from pidts.target.postgres.encode.geometry import UnfitGeometryError
-from pidts.target.postgres.errors import Refused
+from pidts.target.postgres.errors import StatementRefused
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statements import UNEXPECTED, Statements, reads_exactly, statements
@@ -167,7 +167,7 @@ class Writer:
         """Sends a statement that has to find `count` rows; another number is an error."""
         table = plan.table
 
-        def explain(error: Refused) -> PidtsError | None:
+        def explain(error: StatementRefused) -> PidtsError | None:
             return _unexpected(table, error) or explained(table, rows, error)
 
         self._exchange.later(sql, [*arrays, count], numbered=True, table=str(table.name), explain=explain)
@@ -260,7 +260,7 @@ class Writer:
             return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
 
 
-def _unexpected(table: Table, error: Refused) -> PidtsError | None:
+def _unexpected(table: Table, error: StatementRefused) -> PidtsError | None:
     """Returns the error to raise if a statement has found other rows than it was given; otherwise None."""
     if error.sqlstate != UNEXPECTED:
         return None
@@ -309,7 +309,7 @@ def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
         yield rows.slice(start, step)
 
 
-def explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None:
+def explained(table: Table, rows: pa.Table, error: StatementRefused) -> PidtsError | None:
     """Returns an error that names the refused value, if the server's error does not; otherwise None."""
     return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
 

@@ -90,7 +90,7 @@ Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None
 """A row of `transfer_data`, without its time."""
 
 
-class _Taken(NamedTuple):
+class _RecordChange(NamedTuple):
     """The change that one record makes to the row of one key."""
 
     id: int
@@ -240,7 +240,7 @@ class _Comparison:
         self.store.put(put)
         return lineage
 
-    def _taken(self, row: Row, document: Any, followed: ReplayedTable) -> Iterator[_Taken]:
+    def _taken(self, row: Row, document: Any, followed: ReplayedTable) -> Iterator[_RecordChange]:
         """Yields the changes of the record in `row`, if the record's key identifies one row of the current table."""
         id_, name = row[0], followed.table.name
         if not followed.has_key:
@@ -258,9 +258,9 @@ class _Comparison:
             )
         mark, size = _mark(followed.age, row[4] or ""), len(row[6] or "")
         for step in found:
-            yield _Taken(id_, followed, step, key_digest(name, step.key), mark, size)
+            yield _RecordChange(id_, followed, step, key_digest(name, step.key), mark, size)
 
-    def _expect(self, taken: _Taken) -> None:
+    def _expect(self, taken: _RecordChange) -> None:
         """Adds a row, as its last record has it, to the rows that are compared."""
         followed, step = taken.followed, taken.step
         columns = followed.identity if step.after is None else tuple(step.after)
@@ -387,7 +387,7 @@ class _Comparison:
                         self.store.put_later(key_digest(record.table, step.key), record.id, is_whole=is_whole)
         self.read_upto = reached.id
 
-    def _break(self, taken: _Taken) -> None:
+    def _break(self, taken: _RecordChange) -> None:
         name = taken.followed.table.name
         if self.reports[name].filtered:
             return

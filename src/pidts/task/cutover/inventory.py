@@ -42,7 +42,7 @@ from pidts.task.tables.constraints import (
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CounterTable:
     """A target table whose counters the cutover sets."""
 
     table: Table
@@ -54,7 +54,7 @@ class Counted:
 class Inventory:
     """The objects that concern a cutover, with their names on the target."""
 
-    counted: Sequence[Counted]
+    counted: Sequence[CounterTable]
     foreign_keys: Sequence[ForeignKey]
     """The foreign keys that the target can have."""
     unfit: Sequence[Unfit]
@@ -200,15 +200,15 @@ def _counted(
     parts: Sequence[TaskConfig],
     tables: Mapping[str, Mapping[TableName, Table]],
     nexts: Mapping[str, Mapping[TableName, int]],
-) -> list[Counted]:
-    found: dict[TableName, Counted] = {}
+) -> list[CounterTable]:
+    found: dict[TableName, CounterTable] = {}
     for part in parts:
         source = part.source.source_id
         for name, table in sorted(tables[source].items()):
             there = part.rules.target_table(table)
             known = found.get(there.name)
             source_next = max(nexts[source].get(name, 1), known.source_next if known is not None else 1)
-            found[there.name] = Counted(there if known is None else known.table, source_next)
+            found[there.name] = CounterTable(there if known is None else known.table, source_next)
     return list(found.values())
 
 

@@ -60,7 +60,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenAlert:
     condition: Condition
     announced: bool = False
     over: bool = False
@@ -68,7 +68,7 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
+class _Delivery:
     """A document that is being delivered, and its conditions."""
 
     document: Mapping[str, Any]
@@ -86,7 +86,7 @@ class Alerts:
         self._path, self._task, self._task_file = folder / f"alerts-{task}.json", task, task_file
         self._receiver: AlertReceiver | None = None
         self._changed = threading.Condition()
-        self._open: dict[AlertKey, _Open] = {}
+        self._open: dict[AlertKey, _OpenAlert] = {}
         self._documents: list[Mapping[str, Any]] = []
         self._tries, self._not_before, self._bundle_at = 0, 0.0, 0.0
         self._closing = False
@@ -121,7 +121,7 @@ class Alerts:
             for key, condition in found.items():
                 known = self._open.get(key)
                 if known is None or known.over:
-                    self._open[key] = _Open(condition, announced=condition.reported_separately)
+                    self._open[key] = _OpenAlert(condition, announced=condition.reported_separately)
                     changed = True
                 elif known.absent_since is not None:
                     self._open[key] = replace(known, absent_since=None)
@@ -138,7 +138,7 @@ class Alerts:
             if self._receiver is not None:
                 known = self._open.get(condition.key)
                 announced = known is not None and known.announced and not known.over
-                self._open[condition.key] = _Open(condition, announced=announced)
+                self._open[condition.key] = _OpenAlert(condition, announced=announced)
                 self._bundle_at = 0.0
                 self._save()
                 self._wake()
@@ -184,7 +184,7 @@ class Alerts:
             if self._receiver is not None and (due := self._next(float("inf"))) is not None:
                 _log.warning("an alert is left to the next run", alert=json.dumps(due.document, ensure_ascii=False))
 
-    def _ends(self, key: AlertKey, known: _Open, now: float) -> bool:
+    def _ends(self, key: AlertKey, known: _OpenAlert, now: float) -> bool:
         if known.absent_since is None and key.kind != "run-ended":
             self._open[key] = replace(known, absent_since=now)
         elif known.absent_since is None or now - known.absent_since >= _CALM_SECONDS:
@@ -192,7 +192,7 @@ class Alerts:
             return True
         return False
 
-    def _over(self, key: AlertKey, known: _Open) -> None:
+    def _over(self, key: AlertKey, known: _OpenAlert) -> None:
         if known.announced:
             self._open[key] = replace(known, over=True)
         else:
@@ -228,21 +228,21 @@ class Alerts:
             return None
         return max(0.01, max(self._not_before, 0.0 if self._documents else self._bundle_at) - now)
 
-    def _next(self, now: float) -> _Due | None:
+    def _next(self, now: float) -> _Delivery | None:
         """Returns the document that is due now; None if no document is due."""
         if now < self._not_before:
             return None
         if self._documents:
-            return _Due(self._documents[0])
+            return _Delivery(self._documents[0])
         if now < self._bundle_at:
             return None
         for state, is_due in (("firing", lambda one: not one.announced), ("resolved", lambda one: one.over)):
-            chosen: Sequence[_Open] = [one for one in self._open.values() if is_due(one)]
+            chosen: Sequence[_OpenAlert] = [one for one in self._open.values() if is_due(one)]
             if chosen:
-                return _Due(self._bundle(state, chosen), tuple(one.condition.key for one in chosen))
+                return _Delivery(self._bundle(state, chosen), tuple(one.condition.key for one in chosen))
         return None
 
-    def _bundle(self, state: str, chosen: Sequence[_Open]) -> dict[str, Any]:
+    def _bundle(self, state: str, chosen: Sequence[_OpenAlert]) -> dict[str, Any]:
         return {
             "event": "alerts",
             "state": state,
@@ -257,7 +257,7 @@ class Alerts:
             return report
         return {**report, "todo": with_task(report["todo"], str(self._task_file))}
 
-    def _fails(self, due: _Due, problem: str) -> bool:
+    def _fails(self, due: _Delivery, problem: str) -> bool:
         """Plans the next try. Returns False if the document is given up."""
         self._tries += 1
         if self._tries < _TRIES:
@@ -274,7 +274,7 @@ class Alerts:
         self._done(due)
         return False
 
-    def _done(self, due: _Due) -> None:
+    def _done(self, due: _Delivery) -> None:
         self._tries, self._not_before = 0, 0.0
         if not due.keys:
             self._documents.pop(0)
@@ -296,7 +296,7 @@ class Alerts:
             self._documents = list(found["documents"])
             for one in found["open"]:
                 condition = Condition.of(one["condition"])
-                self._open[condition.key] = _Open(condition, one["told"], one["over"])
+                self._open[condition.key] = _OpenAlert(condition, one["told"], one["over"])
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:

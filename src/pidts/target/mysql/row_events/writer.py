@@ -50,7 +50,7 @@ from pidts.model import Column, ColumnType, Halted, Kind, TableName, Where
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.dialect import identifier, qualified
-from pidts.target.mysql.errors import Refused
+from pidts.target.mysql.errors import StatementRefused
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan
 from pidts.target.mysql.row_events.cells import cell_type
@@ -121,7 +121,7 @@ class EventWriter:
             self._exchange.flush()
             try:
                 self._exchange.now(format_statement(self._server.version))
-            except Refused as error:
+            except StatementRefused as error:
                 _log.debug("the target's rows are written as SQL", cause=error.what)
                 self._is_off = True
                 return False
@@ -163,7 +163,7 @@ class EventWriter:
                 self._exchange.now(sql, name)
         except _Unencoded:
             cause = "a value has no encoding"
-        except Refused as error:
+        except StatementRefused as error:
             cause = error.what
             self._pauses[layout.table] = _PAUSE
         else:
