@@ -111,7 +111,7 @@ def _serve(descriptor: int) -> None:
     import pidts.task.run.replicator_process
     import pidts.task.run.task_run
     import pidts.web.server
-    from pidts.binlog.choice import compiled
+    from pidts.binlog.compiled_or_plain import compiled
 
     with suppress(ImportError):  # The packages of Hive targets are optional.
         import pidts.target.hive.session

@@ -16,7 +16,7 @@ import pytest
 from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
 
 from pidts.apply.locks.held_changes import held_batch
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Halt, HeldChanges, Lsn, Op, RowLock, SourceTransaction, TableName
 from pidts.relay import RelayReader, RelayWriter
 from pidts.target import MySqlTarget, PostgresTarget

@@ -17,7 +17,7 @@ from tests.examples import examples
 
 from pidts.apply import ApplyRules
 from pidts.apply.locks.resolve import ResolveWith, resolve
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Halted, OnDivergence, RowLock, Table
 
 from .any_history import NAME, POOL, TABLES, WORDS, Change, History, Row, Run, Server, known_to_task, wishes

@@ -48,7 +48,7 @@ TEXT = ColumnType(Kind.VARCHAR, length=20)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, rows in {"_SPAN_ROWS": 200, "_LEAF_ROWS": 10, "KEY_ROWS": 100}.items():
         monkeypatch.setattr(f"pidts.verify.spans.{name}", rows)
-    monkeypatch.setattr("pidts.verify.walk.KEY_ROWS", 100)
+    monkeypatch.setattr("pidts.verify.key_walk.KEY_ROWS", 100)
     monkeypatch.setattr("pidts.verify.settle._LONGEST_PAUSE", 0.0)
     monkeypatch.setattr("pidts.verify.settle._FIRST_PAUSE", 0.0)
     monkeypatch.setattr("pidts.verify.keyless._PAUSE", 0.0)

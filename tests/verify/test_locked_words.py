@@ -9,7 +9,7 @@ import pytest
 
 from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.locks.known_locks import form_start, key_forms
-from pidts.apply.unread import packed
+from pidts.apply.uncopied_keys import packed
 from pidts.model import Lsn, RowLock
 from pidts.sandbox import Server
 from pidts.task.compare.target import target_rows

@@ -38,7 +38,7 @@ KINDS = [*SIDES, (INT, Order.OTHER, True), (TEXT, Order.OTHER, True)]
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, rows in {"_SPAN_ROWS": 100, "_LEAF_ROWS": 12, "KEY_ROWS": 50}.items():
         monkeypatch.setattr(f"pidts.verify.spans.{name}", rows)
-    monkeypatch.setattr("pidts.verify.walk.KEY_ROWS", 50)
+    monkeypatch.setattr("pidts.verify.key_walk.KEY_ROWS", 50)
     for name in ("_LONGEST_PAUSE", "_FIRST_PAUSE"):
         monkeypatch.setattr(f"pidts.verify.settle.{name}", 0.0)
 

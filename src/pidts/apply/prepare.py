@@ -32,8 +32,8 @@ import structlog
 
 from pidts.apply.locks.check import Checked, ComparisonSettings, checked
 from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
-from pidts.apply.locks.left_out import record_left_out
 from pidts.apply.locks.presence import Presence
+from pidts.apply.locks.zone_notes import record_left_out
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
@@ -46,7 +46,7 @@ from pidts.apply.rows.partial_images import KEEP_KEYS, ImageCompletion
 from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import GuardedBatch, VersionGuard
-from pidts.apply.unread import ahead, foreign, records, unread
+from pidts.apply.uncopied_keys import ahead, foreign, records, unread
 from pidts.model import (
     ChangeBatch,
     Halted,

@@ -64,7 +64,7 @@ class TransactionClassifier:
     """
     reads_notes: bool = False
     """Whether the task reads the notes about changes that tasks into the source have left out
-    (`pidts.apply.locks.left_out`).
+    (`pidts.apply.locks.zone_notes`).
     """
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, compare=False, repr=False)
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, Unpack
 
 from pidts.binlog import refusals
 from pidts.binlog.blocks.event_times import CommitTimes, EventTimes
-from pidts.binlog.choice import compiled
+from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GTID_EVENTS

@@ -341,7 +341,7 @@ def plan(
     parts = opened(task, debug=debug, notes=True)
     from pidts.cli.plan_view import show_plan
     from pidts.task.checks.divergence_note import divergence_note
-    from pidts.task.checks.left_out import sequence_notes
+    from pidts.task.checks.not_replicated import sequence_notes
     from pidts.task.checks.preview import preview_task
     from pidts.task.checks.rule_hints import unused_rules
 

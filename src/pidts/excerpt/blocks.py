@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pidts.binlog.choice import compiled
+from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.events import EventType
 from pidts.binlog.transactions import Completed, TransactionReader
 from pidts.binlog.walk import iter_raw

@@ -26,7 +26,7 @@ class RowLock:
     id: str
     """A digest of the key, which identifies the lock among those of the table."""
     key: str
-    """The key's values, packed (`pidts.apply.unread.packed`)."""
+    """The key's values, packed (`pidts.apply.uncopied_keys.packed`)."""
     shown: str
     """The key in a readable form."""
     origin: TableName

@@ -38,7 +38,7 @@ class LeftOut:
     """A note for other zones: a task has left out a change of this row, because the change was made already."""
 
     key: str
-    """The values of the row's key, as `pidts.apply.unread.packed` writes them."""
+    """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""
     removed: str
     """A digest of the row that the change removed; empty if it removed no row, or if equal rows can have different
     digests.

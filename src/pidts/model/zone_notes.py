@@ -1,4 +1,4 @@
-"""The table of notes in a zone's log, and the notes among its changes; `pidts.apply.locks.left_out` needs them."""
+"""The table of notes in a zone's log, and the notes among its changes; `pidts.apply.locks.zone_notes` needs them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class LogSlice:
     is_returned: bool = False
     """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
     has_notes: bool = False
-    """Whether only notes (`pidts.apply.locks.left_out`) are taken from the slice; `only` has the name of their table.
+    """Whether only notes (`pidts.apply.locks.zone_notes`) are taken from the slice; `only` has the name of their table.
     """
     gaps: tuple[tuple[int, int], ...] = ()
     """The parts of the extent that are not read, such as changes that came from the target's zone.

@@ -11,8 +11,8 @@ from typing import Any, Final
 import structlog
 
 from pidts.model import PidtsError
-from pidts.service.decide import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
 from pidts.service.lag_curve import LagCurve
+from pidts.service.next_action import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
 from pidts.service.process_lock import owner_of, signal_owner
 from pidts.service.starter import Started, Starter
 from pidts.service.state_folder import TaskFolder, WantedState, Wish

@@ -1,6 +1,7 @@
 """Compares target and source by checksums and by key, while programs write to both."""
 
 from pidts.verify.compare import Callbacks, ComparisonInterrupted, ComparisonProgress, Elsewhere, compare
+from pidts.verify.compared_servers import EstimatedSize, Key, KeySpan, Mark, NotCaughtUp, Order, Sum
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
@@ -8,7 +9,6 @@ from pidts.verify.normal_forms import EXACT, LAKE, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled
-from pidts.verify.side import EstimatedSize, Key, KeySpan, Mark, NotCaughtUp, Order, Sum
 from pidts.verify.spans import CompareSpans, SpanComparison, SpanResult, joined
 
 __all__ = [

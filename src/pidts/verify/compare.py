@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from pidts.model import Halted, Table, TableName
+from pidts.verify.compared_servers import CatchUp, SourceSide, TargetSide
+from pidts.verify.key_walk import Hooks, Walk
 from pidts.verify.keyless import compare_multisets
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonPlace, ComparisonState
@@ -23,9 +25,7 @@ from pidts.verify.normal_forms import EXACT, Normals
 from pidts.verify.owners import NOBODY
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled, settle
-from pidts.verify.side import CatchUp, SourceSide, TargetSide
 from pidts.verify.spans import CompareSpans, SpanComparison
-from pidts.verify.walk import Hooks, Walk
 
 _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pidts.verify.compared_servers import CatchUp, KeySpan, SourceSide, Sum, TargetSide
 from pidts.verify.match import Matcher
 from pidts.verify.report import TableReport
-from pidts.verify.side import CatchUp, KeySpan, SourceSide, Sum, TargetSide
 
 _READINGS = 4
 _PAUSE = 0.5

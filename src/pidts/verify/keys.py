@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ColumnType, Kind, Table, calendar
-from pidts.verify.side import Key
+from pidts.verify.compared_servers import Key
 
 _WHOLE = frozenset({Kind.BIT, Kind.YEAR})
 ORDERED = frozenset({Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.BINARY, Kind.VARBINARY, *_WHOLE})

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pidts.model import TableName
+from pidts.verify.compared_servers import Key
 from pidts.verify.report import DifferenceKind, RowDifference, TableReport
-from pidts.verify.side import Key
 
 _FORM = 3
 

@@ -19,9 +19,18 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.model import Halted, Table, TableName, Where
+from pidts.verify.compared_servers import (
+    ComparedServer,
+    EstimatedSize,
+    Key,
+    KeySpan,
+    Mark,
+    NotCaughtUp,
+    SourceCatchUp,
+    Sum,
+)
 from pidts.verify.keys import is_ordered, rank
 from pidts.verify.owners import RowOwners
-from pidts.verify.side import ComparedServer, EstimatedSize, Key, KeySpan, Mark, NotCaughtUp, SourceCatchUp, Sum
 
 _FEWEST = 10
 """The smallest number of rows of a member that are read at a time, even if there are many members."""

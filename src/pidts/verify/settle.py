@@ -32,10 +32,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pidts.verify.compared_servers import CatchUp, KeyedSource, KeyedTarget, NotCaughtUp
 from pidts.verify.match import Matcher
 from pidts.verify.owners import ANYBODY
 from pidts.verify.report import DifferenceKind
-from pidts.verify.side import CatchUp, KeyedSource, KeyedTarget, NotCaughtUp
 
 _ROUNDS = 12
 _SAME_ROUNDS = 4

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pidts.model import Table
+from pidts.verify.compared_servers import Key, KeySpan, Order, SourceSide, Sum, TargetSide
 from pidts.verify.keys import rank, upto
 from pidts.verify.match import Matcher
-from pidts.verify.side import Key, KeySpan, Order, SourceSide, Sum, TargetSide
 
 _SPAN_ROWS = 20_000
 _LEAF_ROWS = 1_000

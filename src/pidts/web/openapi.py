@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, get_args
 
-from pidts.service.decide import TaskStage
+from pidts.service.next_action import TaskStage
 from pidts.web.operation import Operation
 
 _STAGES = list(get_args(TaskStage))

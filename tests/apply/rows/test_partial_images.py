@@ -12,7 +12,7 @@ from tests.apply.table_history import INT, PLAIN, PRIMARY, TEXT, UNIQUE, Change,
 from tests.examples import examples
 
 from pidts.apply.rows.partial_images import ImageCompletion
-from pidts.apply.unread import ahead, unread
+from pidts.apply.uncopied_keys import ahead, unread
 from pidts.model import ChangeBatch, Column, Halted, Key, Lsn, Op, Table
 from pidts.plan.copy.state import CopyMode, CopyState, Phase
 from pidts.reduce import buckets, net_changes, with_whole_keys

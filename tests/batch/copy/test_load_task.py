@@ -17,7 +17,7 @@ import pytest
 
 from pidts.apply import ApplyRules, prepared
 from pidts.apply.merge.table_owners import RULES
-from pidts.apply.unread import packed
+from pidts.apply.uncopied_keys import packed
 from pidts.batch.context import JobContext
 from pidts.batch.copy import load_task
 from pidts.batch.copy.finish import FinishThreads

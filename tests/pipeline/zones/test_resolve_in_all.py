@@ -18,7 +18,7 @@ from tests.values_target.meta import ValuesRowLocks
 from pidts.apply import TargetSession
 from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.locks.resolve import ResolveWith, UnfinishedResolves, Values, resolve
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName
 from pidts.plan import Limits
 from pidts.task.zones.resolve_in_all import ResolveInAll, TaskIntoZone, begun_here, feeds_all

@@ -1,6 +1,6 @@
 """All histories of one row in two or three zones, up to a length: none ends with different rows and no lock.
 
-This checks the argument of `pidts.apply.locks.made_already` and `pidts.apply.locks.left_out`. The rules are written
+This checks the argument of `pidts.apply.locks.already_applied` and `pidts.apply.locks.zone_notes`. The rules are written
 once more here, with states alone. State 0 is "no row". `test_zones_former_values` runs the code itself.
 """
 

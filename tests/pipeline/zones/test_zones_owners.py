@@ -30,7 +30,7 @@ from pidts.apply import ApplyRules
 from pidts.apply.locks import check
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.presence import KnownColumns
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Column, ColumnType, Kind, OnDivergence, Table
 from pidts.plan import Limits
 from pidts.rules import OwnedRange, Owners

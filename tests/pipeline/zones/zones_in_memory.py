@@ -23,7 +23,7 @@ from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
 from pidts.apply import ApplyRules, Committer
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.returned import only_removed

@@ -23,7 +23,7 @@ from tests.apply.test_on_servers import target_on
 from tests.running import PIDTS, Progress
 from tests.spark.commands import below
 
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Op, TableName
 
 ROWS = 60

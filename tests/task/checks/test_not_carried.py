@@ -15,7 +15,7 @@ from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.source.position import log_end
 from pidts.task.checks.all_sources import check_all_sources
-from pidts.task.checks.left_out import sequence_notes
+from pidts.task.checks.not_replicated import sequence_notes
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover.inventory import read_inventory

@@ -68,7 +68,6 @@ import structlog
 from pidts.apply.checkpoint import Outcome, fenced
 from pidts.apply.ddl.change import Ended, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
-from pidts.apply.ddl.made_by_zone import is_made_by_zone, warn_if_not_shown
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
     drops_that_are_left,
@@ -77,6 +76,7 @@ from pidts.apply.ddl.verify_shape import (
     must_compute_alike,
     must_fit,
 )
+from pidts.apply.ddl.zone_ddl import is_made_by_zone, warn_if_not_shown
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
 from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, SourceTablesKey, TableName, Transient

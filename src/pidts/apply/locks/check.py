@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
+from pidts.apply.locks.already_applied import behind_made, made_already, note_made
 from pidts.apply.locks.divergence import Divergence, compared, is_comparable, is_newer, joined, stored_by
 from pidts.apply.locks.early_removals import early_removals, lock_out_other_tasks, note_removals, removed_before
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, key_rows, known_key_rows
-from pidts.apply.locks.made_already import behind_made, made_already, note_made
 from pidts.apply.locks.partial_changes import partial_events, with_partial
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside

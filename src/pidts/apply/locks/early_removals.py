@@ -23,8 +23,8 @@ key's previous change has left: then another zone's change of the row in between
 An UPDATE that gives its row another key counts as a DELETE of the old key.
 
 **The argument.** Each change names the row that it has found. The argument assumes that no two changes leave equal
-rows; `pidts.apply.locks.made_already` covers rows that get former values again. The row is locked when an UPDATE or a
-DELETE finds another row at c than in its own zone, or an INSERT finds a row. So the changes of a key that c takes
+rows; `pidts.apply.locks.already_applied` covers rows that get former values again. The row is locked when an UPDATE or
+a DELETE finds another row at c than in its own zone, or an INSERT finds a row. So the changes of a key that c takes
 without a lock are a chain: each change finds the row that the change before it has left. There are two exceptions: a
 DELETE that finds no row, and an INSERT after a DELETE that the INSERT's zone did not know of. The zone c can make a row
 that is gone elsewhere only by the second exception, and only if c has had the DELETE. If c had the row that the DELETE

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.presence import KnownColumns, bitmaps
 from pidts.apply.rows.tombstone_keys import key_texts
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import (
     ChangeBatch,
     Halted,

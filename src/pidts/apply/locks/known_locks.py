@@ -20,7 +20,7 @@ import pyarrow as pa
 from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.target_rows import has_text
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import RowLock, Table
 
 _START = 16

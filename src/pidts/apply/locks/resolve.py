@@ -38,14 +38,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from pidts.apply.locks.already_applied import forget_made
 from pidts.apply.locks.early_removals import lock_out_other_tasks, note_keys
 from pidts.apply.locks.follow_schema import converted, structure_now
 from pidts.apply.locks.held_changes import held_batch, lock_ids
-from pidts.apply.locks.made_already import forget_made
 from pidts.apply.locks.unique_values import holders, unique_keys
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import shown_row
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import (
     ChangeBatch,
     Checkpoint,

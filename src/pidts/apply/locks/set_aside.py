@@ -32,7 +32,7 @@ from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.unique_values import Holders, holders, unique_keys, waiting_keys
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import shown_row, shown_rows
-from pidts.apply.unread import packed_each, unpacked
+from pidts.apply.uncopied_keys import packed_each, unpacked
 from pidts.model import ChangeBatch, Halted, Lsn, RowLock, Table, TableName, Where
 from pidts.reduce.key_numbers import Mask, Numbers
 

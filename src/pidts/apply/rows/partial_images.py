@@ -66,7 +66,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.unread import IsAhead, IsUnread
+from pidts.apply.uncopied_keys import IsAhead, IsUnread
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import image_columns
@@ -103,8 +103,8 @@ class ImageCompletion:
         `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
         at its new key. `is_ahead`: the table is being copied, and this function says at which keys the target may have
         another row than the source had before the batch. `is_foreign`: says at which keys the target's row may have
-        wrong unique values (`pidts.apply.unread.foreign`), so that it must not be written. `is_loaded`: the target
-        table was empty before the copy, so all its rows were loaded from the source.
+        wrong unique values (`pidts.apply.uncopied_keys.foreign`), so that it must not be written. `is_loaded`: the
+        target table was empty before the copy, so all its rows were loaded from the source.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pidts.apply import TargetSession
 from pidts.apply.rows.target_rows import narrowed
-from pidts.apply.unread import packed, unpacked
+from pidts.apply.uncopied_keys import packed, unpacked
 from pidts.copy import read_keys
 from pidts.model import Kind, Position, Table
 from pidts.plan.copy.state import KeyValues

@@ -28,7 +28,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pidts.apply import TargetSession
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Lsn, Table
 from pidts.plan import ChunkRequest
 from pidts.plan.copy.state import KeyValues

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog.choice import compiled
+from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.lsn import Lsn
 

@@ -39,7 +39,7 @@ def _load() -> None:
 
 
 def _load_kernels() -> None:
-    from pidts.binlog.choice import compiled
+    from pidts.binlog.compiled_or_plain import compiled
 
     if not compiled():
         return

@@ -23,8 +23,8 @@ from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.convergence import convergence_findings
 from pidts.task.checks.hive import hive_findings, image_findings
-from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
+from pidts.task.checks.not_replicated import online_findings, sequence_findings
 from pidts.task.checks.owners import owner_findings, record_findings
 from pidts.task.checks.privileges import source_findings, target_findings
 from pidts.task.checks.relay_server import relay_server_findings

@@ -13,7 +13,7 @@ from pidts.apply import TargetSession
 from pidts.apply.locks.held_changes import lock_ids
 from pidts.apply.locks.known_locks import form_start, key_forms
 from pidts.apply.rows.target_rows import has_text
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Kind, Table, TableName
 from pidts.rules import mapping_of
 from pidts.source.keys import last_key

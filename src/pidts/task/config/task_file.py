@@ -161,7 +161,7 @@ class TaskConfig:
 
     @property
     def reads_notes(self) -> bool:
-        """Whether the task reads the notes of other tasks in its source's log (`pidts.apply.locks.left_out`)."""
+        """Whether the task reads the notes of other tasks in its source's log (`pidts.apply.locks.zone_notes`)."""
         locks = self.on_divergence is OnDivergence.LOCK
         return locks and self.is_between_zones and not self.zones.forwards
 

@@ -58,7 +58,7 @@ from pidts.apply.locks.resolve import (
     outlook,
     resolve_in,
 )
-from pidts.apply.unread import unpacked
+from pidts.apply.uncopied_keys import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName, Where
 
 

@@ -16,10 +16,10 @@ from tests.target.conformance.samples import INT, create, table, text
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
-from pidts.apply.locks.left_out import row_digest, show_left_out
 from pidts.apply.locks.resolve import ResolveWith, resolve
+from pidts.apply.locks.zone_notes import row_digest, show_left_out
 from pidts.apply.rows.tombstone_keys import row_texts
-from pidts.apply.unread import packed
+from pidts.apply.uncopied_keys import packed
 from pidts.model import Key, Op, Table, TableName
 from pidts.model.zone_notes import NOTES
 from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget

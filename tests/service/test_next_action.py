@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.service.decide import LONGEST_PAUSE, Ended, pause_before, task_stage
 from pidts.service.lag_curve import EVERY_SECONDS, LagCurve
+from pidts.service.next_action import LONGEST_PAUSE, Ended, pause_before, task_stage
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ Three alternatives were rejected:
 
 **Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If the
 program's change reaches the two zones before each has the other's change, these two cannot notice the conflict. So the
-third zone's log has a note, and its own next change is set aside in the other zones: `pidts.apply.locks.left_out`, with
-the argument. Where tasks pass on the changes of other zones, a change that was made already is not in the zone's log,
-and the argument does not hold (docs/operate/zones.md).
+third zone's log has a note, and its own next change is set aside in the other zones: `pidts.apply.locks.zone_notes`,
+with the argument. Where tasks pass on the changes of other zones, a change that was made already is not in the zone's
+log, and the argument does not hold (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
 may meet its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
@@ -73,9 +73,9 @@ from pidts.apply.locks.early_removals import LATER_SECONDS, is_later, key_names,
 from pidts.apply.locks.held_changes import FindTransactions
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows
-from pidts.apply.locks.left_out import own_name, row_digest, show_left_out
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
+from pidts.apply.locks.zone_notes import own_name, row_digest, show_left_out
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.tombstone_keys import row_texts
 from pidts.model import Kind, Lsn, Table
@@ -151,7 +151,7 @@ def behind_made(
     """Returns the events that may not follow a change that was made already, with the reasons.
 
     Tasks into this zone have recorded the change that was made already, or a task into the source's zone has
-    (`pidts.apply.locks.left_out`).
+    (`pidts.apply.locks.zone_notes`).
     """
     events, table = met.events, met.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from pidts.verify.compared_servers import KeySpan, Order, SourceSide, TargetSide
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonPlace
 from pidts.verify.report import TableReport
-from pidts.verify.side import KeySpan, Order, SourceSide, TargetSide
 from pidts.verify.spans import KEY_ROWS, CompareSpans, lacking, page_rows, span_rows
 
 _MANY_DOUBTFUL = 5_000

@@ -1,8 +1,8 @@
 """Notes, in a zone's log, about changes that a task into the zone has left out because they were made already.
 
-After a change that was made already, `pidts.apply.locks.made_already` sets aside the next change of the row if another
-zone made it. With three zones or more, the next change may also come from the zone's own programs; no task into the
-zone sees such a change:
+After a change that was made already, `pidts.apply.locks.already_applied` sets aside the next change of the row if
+another zone made it. With three zones or more, the next change may also come from the zone's own programs; no task into
+the zone sees such a change:
 
     a    UPDATE 1 -> 2                                 b    the same UPDATE
     c    has both: a's change arrived first, and b's was left out. A program of c: UPDATE 2 -> 1
@@ -52,7 +52,7 @@ import structlog
 
 from pidts.apply.locks.early_removals import key_names
 from pidts.apply.port import TargetSession
-from pidts.apply.unread import packed_each, unpacked
+from pidts.apply.uncopied_keys import packed_each, unpacked
 from pidts.model import ChangeBatch, LeftOut, Table, TableName
 
 _log = structlog.get_logger(__name__)
