@@ -53,7 +53,7 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
 
 
 def demand_unaltered(stored: Checkpoint) -> None:
-    """Raises if a checkpoint was altered outside a run: the target may already have later changes."""
+    """Raises if a checkpoint was altered by hand, since the target may already have later changes."""
     if stored.altered:
         raise Halted(
             "checkpoint-altered",
@@ -74,7 +74,10 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
 
 
 def demand_not_fenced(stored: Iterable[Checkpoint], epoch: int) -> None:
-    """Raises if another run has claimed the task after the claim `epoch` of this run; 0: this run has made no claim."""
+    """Raises if another run has claimed the task since this run's claim.
+
+    `epoch` is that claim; 0: this run has made none.
+    """
     for row in stored:
         if epoch and row.epoch > epoch:
             raise fenced(row, epoch)

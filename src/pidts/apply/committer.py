@@ -151,7 +151,7 @@ class Committer:
                 _log.debug("the checkpoint is read again before a batch", worker=worker, cause=error.what)
                 refused = left
             except Halted:
-                if self._connected().trips > trips:  # without a round trip, a changed row may be the cause
+                if self._connected().trips > trips:  # otherwise a changed checkpoint row may be the cause
                     raise
                 refused = None
             self._drop()
@@ -164,8 +164,8 @@ class Committer:
             is_saved = left is not None and session.meta.checkpoints.advance(left, new)
             if not is_saved:
                 stored = self._locked(session, worker)
-                # If the row was as it was left and was refused nevertheless, the target cannot compare the row, and
-                # would refuse each batch once.
+                # If `advance` was refused although the checkpoint row was as this committer had left it, the target
+                # cannot compare the row, and would refuse each batch once.
                 self._advances = self._advances and stored != refused
                 if settle(stored, expected, new, rows=rows) is Outcome.ALREADY:
                     session.rollback()

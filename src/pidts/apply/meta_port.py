@@ -51,7 +51,7 @@ class CheckpointRecord(Protocol):
 
         `read` is the epoch that the caller has read. If the rows have another epoch now, another run has claimed the
         task since: then nothing is claimed, and the error is Transient "task-taken". `on_claim` receives the epoch of
-        the claim just before COMMIT: if the answer is lost, the claim may have been made.
+        the claim just before COMMIT, since the claim may have been made even if the answer is lost.
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
@@ -114,7 +114,7 @@ class NoteRecord(Protocol):
         """Overwrites the text. The note without a table's name has the task's rules."""
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
-        """Returns task and key of each text of this name that is not empty, always in the same order."""
+        """Returns the task and the key of each text of this table that is not empty, always in the same order."""
 
 
 class TombstoneRecord(Protocol):
@@ -304,7 +304,7 @@ class RowLockRecord(Protocol):
         """
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Saves the forms that locks of one table have got; this transaction has locked the locks' records."""
+        """Saves the new `form` of each lock. This transaction must have locked the records of these locks."""
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns the locks that still exist among these ids; nobody else resolves them before the transaction ends."""

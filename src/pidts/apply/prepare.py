@@ -1,4 +1,4 @@
-"""Turns the changes of a batch into net changes to write: completes images, guards versions, reduces, adds safe mode.
+"""Turns a batch's changes into net changes to write: completes images, compares versions, reduces, applies safe mode.
 
 The changes are prepared inside the open transaction, after the worker's checkpoint is locked. Rows that the target has
 at this time do not change before the batch is written. A row that another writer inserts in between is overwritten. The
@@ -101,20 +101,20 @@ class ApplyRules:
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows: a write by another zone is set aside."""
     seeks_rivals: bool = False
-    """Whether a row is set aside if it needs a unique value of another row: the target has refused such a row."""
+    """Whether a row is set aside if it needs a unique value of another row, since the target has refused such a row."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False
     """Whether rows may be locked already."""
     lock_limit: int = 1000
-    """The most locked rows of one table."""
+    """The highest number of locked rows in one table."""
     find_transactions: FindTransactions = unknown_transactions
-    """Returns the GTID and the time of held changes."""
+    """Returns the GTID and the time of each held change's transaction."""
     keeps_changes: bool = False
     """Whether the target keeps a table of all changes in addition to each table."""
     expects: bool = False
     """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
     inserts: bool = False
-    """Whether the target may refuse a new row if it had no row with the same key when rows were read."""
+    """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
     read_first: frozenset[str] = frozenset()
     """Target tables whose rows are read first: for them, `expects` and `inserts` do not apply. An empty name means all
     tables.
@@ -479,7 +479,7 @@ def _target_tables(
 
 
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
-    """Returns the changes as groups: one for each source table, and one for all tables of a guarded merged table.
+    """Returns the changes in groups: one for each source table, but one for all members of a guarded merged table.
 
     The changes of a merged table belong together, since a row may move between its members.
     """
@@ -701,7 +701,9 @@ def _check_moves(batch: ChangeBatch) -> None:
 def _guarded(
     session: TargetSession, batch: ChangeBatch, rules: ApplyRules, known_before: Mask | None, read: pa.Table | None
 ) -> GuardedBatch:
-    """Returns the verdict of the version guard; reads keys and versions of all rows, and whole rows only for ties.
+    """Returns the version guard's verdict.
+
+    Reads keys and versions of all rows, and whole rows only where versions are equal.
 
     `read` has the keys that a repair has read from the source: the target's rows and tombstones of these keys are
     ignored.

@@ -12,7 +12,7 @@ because each change has the whole values of a row, not differences. But within t
 collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such collisions.
 But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary unique keys is
 repaired at a moment when the log between checkpoint and reading has no change of the table. Only if there is no such
-moment, the place of the reading is recorded, and the task may stop once at a collision.
+moment is the place of the reading recorded; then the task may stop once at a collision.
 
 A merged table is repaired for all members at once: the checkpoints of all their sources are locked, and a row is
 removed if no member has it. If two members have a key, its row is not changed: it is not known which of the two rows
@@ -73,7 +73,7 @@ class Remedy:
 
 
 class PendingChanges(Exception):
-    """The error that changes of the table have not reached the target yet; nothing was written."""
+    """Raised if changes of the table have not reached the target yet. Nothing was written."""
 
 
 def repair(
@@ -156,7 +156,7 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 
 
 def _with_room(change: NetChange) -> NetChange:
-    """Returns the change with deletes of rows that a collation may treat as equal.
+    """Adds deletes by the keys of all written rows. They also remove rows whose keys a collation treats as equal.
 
     Without the added deletes, the target's row `A` could make the target refuse the source's row `a`.
     """

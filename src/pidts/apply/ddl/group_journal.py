@@ -39,7 +39,7 @@ def begun_by(
 
 
 def lead(session: TargetSession, change: SchemaChange, journal: DdlJournal) -> None:
-    """Makes this journal the one that counts for the table, in the open transaction."""
+    """Records, in the open transaction, that this journal is the table's open journal."""
     if change.shared is not None:
         before, _ = _noted(session, journal.task, change.shared)
         if before is not None and (before.source, before.lsn) != (journal.source, journal.lsn):

@@ -63,7 +63,10 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 
 
 def warn_if_not_shown(change: SchemaChange) -> None:
-    """Warns about a statement that does harm if programs of the zone have run it, too, and no structure shows this."""
+    """Warns if no structure shows whether programs of the zone have run the statement, too.
+
+    Running it twice does harm.
+    """
     statement = change.statement
     if not change.between_zones or change.order is not None:
         return

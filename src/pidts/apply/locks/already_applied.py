@@ -211,7 +211,7 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than the event before has left, and which of them leave that row again."""
+    """Returns which events find another row than the event before has left, and which of these make that left row."""
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
     if not len(later):

@@ -1,4 +1,4 @@
-"""Compares the rows that a batch changes with the target's rows, and handles those that differ as the task says.
+"""Compares the rows that a batch changes with the target's rows. Handles rows that differ as the task file demands.
 
 Some targets can compare rows while they write them (`TargetSession.can_expect`). Then no row is read: the change names
 the rows that the target must have. Other targets refuse a new row if they have a row with its key
@@ -62,7 +62,7 @@ class ComparisonSettings:
     limit: int = 1000
     """The highest number of locked rows in one table."""
     find_transactions: FindTransactions = unknown_transactions
-    """Returns the GTID and the time of held changes."""
+    """Returns the GTID and the time of each held change's transaction."""
     compares: Callable[[ChangeBatch], bool] = lambda _: True
     """Whether the rows of a batch are compared with the target's rows."""
     may_share: Callable[[ChangeBatch], bool] = lambda _: False
@@ -76,10 +76,10 @@ class ComparisonSettings:
     """
 
     expects: bool = False
-    """Whether the target may compare rows of tables without locks itself, while it writes them."""
+    """Whether, in tables without locked rows, the target itself may compare rows while it writes them."""
 
     inserts: bool = False
-    """Whether the target may refuse a new row if it had no row with the same key when rows were read."""
+    """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
 
     seeks_removals: bool = False
     """Whether other tasks may still insert rows that a change deletes, or may have deleted rows that a change inserts.
@@ -199,7 +199,7 @@ def _unread(
 
 
 def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
-    """Whether only a comparison with the target's rows decides about these changes, so that the target may do it."""
+    """Whether only a comparison with the target's rows decides about these changes, so that the target may make it."""
     if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
         return False
     if settings.owners or settings.seeks_rivals or settings.seeks_removals:
@@ -210,7 +210,7 @@ def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
 def _may_insert(
     session: TargetSession, met: KeyRows, settings: ComparisonSettings, aside: SetAside | None, found: Divergence | None
 ) -> bool:
-    """Whether the batch may insert its new rows: as far as is known, the target has none of their keys.
+    """Whether the batch may insert its new rows, since the target, as far as is known, has no row with their keys.
 
     Keys that are set aside (`found`) may have a row. But if only a later event of such a key differs, the key's first
     events are written, so the key must have no row.

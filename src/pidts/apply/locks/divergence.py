@@ -278,7 +278,10 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
 
 
 def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
-    """Returns in which columns the target's row equals each event's before image; all if it equals the after image."""
+    """Returns the columns in which the target's row equals an event's before image.
+
+    If it equals the after image, these are all columns.
+    """
     table, change = events.batch.table, pa.array(events.change[number])
     before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
     equal = equal_columns(table, before, there, columns, stored)

@@ -1,4 +1,4 @@
-"""Decides whether held changes can be applied after a schema change of their table, and converts them to its columns.
+"""Decides whether held changes can be applied after a schema change of their table. Converts them to the new columns.
 
 A held change keeps the structure that it has in the log. It is converted, column by column, when its lock is resolved:
 
@@ -169,7 +169,7 @@ def locks_of(session: TargetSession, task: str, source: str, table: TableName) -
 
 
 def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table, epoch: int) -> None:
-    """Records the structure after a schema change in each lock of a table, in a transaction of its own.
+    """Records the structure after a schema change in each lock of a table. Does this in a separate transaction.
 
     The epoch is checked, since another run may have taken the task over and made later changes.
     """

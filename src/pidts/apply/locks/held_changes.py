@@ -147,7 +147,7 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sour
 
 
 _last: tuple[Table, str, pa.Schema] | None = None
-"""The last table with its digest and schema: nearly all locks of a table share one structure."""
+"""The last table with its digest and schema, kept because nearly all locks of a table share one structure."""
 
 
 def _types(table: Table) -> tuple[str, pa.Schema]:
@@ -161,7 +161,7 @@ def _types(table: Table) -> tuple[str, pa.Schema]:
 
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
-    """Returns what `held_batch` does, for held changes that an early version of PiDTS has stored."""
+    """Returns what `held_batch` returns, for held changes that an early version of PiDTS has stored."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_TRANSACTIONS)

@@ -295,7 +295,7 @@ def resolve_in(
 ) -> list[ResolvePreview]:
     """Resolves locks as `resolve` does, but in the transaction that is open already.
 
-    `begun` are the commands that it may end.
+    `begun` are the unfinished commands that this call may end.
     """
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)

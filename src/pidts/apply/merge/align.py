@@ -114,7 +114,7 @@ def _image(
 
 
 def _moved(partial: pa.Array, own: int, places: Sequence[int | None]) -> pa.Array:
-    """Returns the bitmaps of the columns that images have, each without the columns that its table lacks."""
+    """Converts the bitmaps of the columns that images have: from their own table's columns to the common columns."""
     if partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (len(places) + 7) // 8

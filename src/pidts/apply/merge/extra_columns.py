@@ -6,9 +6,9 @@ row moves from the first to the second:
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
 On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for good. So
-would an UPDATE, and a DELETE in t_1 followed by this INSERT becomes an UPDATE within one part. So the existing row is
-removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the defaults that every
-inserted row of t_2 gets.
+would an UPDATE, and if one part of a batch has a DELETE in t_1 and then this INSERT, they become an UPDATE. So the
+existing row is removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the
+defaults that every inserted row of t_2 gets.
 
 The existing row is also removed if a table has left it behind on the target: the table was dropped or created again, or
 its column was dropped in a part of the log that was not read. This can happen even if no other table of the same source

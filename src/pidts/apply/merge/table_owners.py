@@ -37,7 +37,7 @@ class RecordedTable:
     extracted: tuple[tuple[str, str], ...] = ()
     """The extracted values that separate its rows from those of other tables."""
     has_left: bool = False
-    """Whether the table was dropped or emptied while its rows are still there."""
+    """Whether the table was dropped or emptied, and its rows are still on the target."""
 
 
 def tables_in_targets(session: TargetSession) -> dict[TableName, list[RecordedTable]]:

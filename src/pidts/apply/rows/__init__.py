@@ -1,1 +1,1 @@
-"""Prepares each change before it is written: completed images, version guard, filtered updates, keys."""
+"""Prepares changes before they are written: completes images, compares versions, drops updates of filtered rows."""

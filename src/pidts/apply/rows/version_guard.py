@@ -77,7 +77,7 @@ class _TargetVersions:
     kind: Numbers
     rank: Numbers
     lsn: list[bytes | None] = field(default_factory=list)
-    """The Lsns of this source's tombstones."""
+    """For each key, the Lsn of its tombstone, if this source has written it; otherwise None."""
 
 
 class VersionGuard:
@@ -271,7 +271,7 @@ def _taken(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
 
 
 def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
-    """Returns, for each index, how many entries of the same key are set, up to and including this one."""
+    """Returns, for each entry of `mask`, how many entries of the same key are true, up to and including this one."""
     total = np.cumsum(mask)
     starts = np.nonzero(first)[0]
     before: Numbers = total[starts] - mask[starts]
