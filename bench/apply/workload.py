@@ -160,7 +160,8 @@ class Source:
         `procedure` writes them in transactions of less than 1,000 rows.
         """
         if rows_per_transaction not in (1, 4, 1000) or changes % 1000 or self._used + changes > self.rows:
-            raise ValueError(f"{changes} changes in transactions of {rows_per_transaction}: too many, or not in whole")
+            what = f"{changes} changes in transactions of {rows_per_transaction} rows"
+            raise ValueError(f"{what}: too many changes, or neither thousands nor a known size of transactions")
         self.run("FLUSH BINARY LOGS")
         begin, gtid = self.end(), self.executed()
         first, behind = self._used, self._used + changes

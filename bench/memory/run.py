@@ -102,7 +102,7 @@ def until(is_over: Callable[[], bool]) -> Callable[[], bool]:
 
     def over() -> bool:
         if time.monotonic() > deadline:
-            raise RuntimeError("it does not come to an end")
+            raise RuntimeError(f"the task has not copied the table in {_PATIENCE} seconds")
         return is_over()
 
     return over

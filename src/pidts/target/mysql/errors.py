@@ -161,7 +161,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     elif number in _TOO_LARGE:
         todo = _LIMITS
     elif number in _NOT_GRANTED:
-        todo = "Grant it to the task's user (it makes databases and tables, also pidts_meta)"
+        todo = "Grant it to the task's user (the task creates databases and tables, and the schema pidts_meta)"
     what = f"the target: {text} (error {number})"
     if number in _DEPENDED_ON:
         refused = StatementRefused("objects-depend", what, where=where, todo=dependents_todo())

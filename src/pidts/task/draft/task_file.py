@@ -92,7 +92,7 @@ class Draft:
         yield "    from:"
         yield from (f"      {line}" for line in self.source.lines())
         if self.look.has_gtids:
-            yield "    enable-gtid: true   # find the place in the log by GTID, also after a failover of the source"
+            yield "    enable-gtid: true   # find the place in the log by GTID, even after a failover of the source"
         yield "    block-allow-list: chosen"
 
     def _choice(self) -> Iterator[str]:

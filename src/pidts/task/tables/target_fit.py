@@ -31,7 +31,7 @@ _NEEDS_KEY = (
 )
 _EMPTY = (
     "Empty the table on the target, or follow changes only with task-mode: incremental. TRUNCATE removes all of its "
-    "rows, also those that the source does not have: look at them first"
+    "rows, even those that the source does not have: look at them first"
 )
 
 
