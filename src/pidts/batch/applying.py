@@ -13,16 +13,16 @@ Each attempt reads the changes of a long batch from the log again. The work can 
    attempt waits.
 3. The JVM or the driver dies: the server rolls back in the same way. The next run's claim waits for this, and then
    reads the checkpoint.
-4. A second copy of Spark's task runs (speculation, or the first copy was assumed dead): it waits for the lock. If the
-   first copy has committed, the second one finds the new position and writes nothing; if the first copy has failed, the
-   second one does the work.
+4. Spark runs a second attempt of its task beside the first one (speculation, or the first one was assumed dead): the
+   second attempt waits for the lock. If the first one has committed, the second one finds the new position and writes
+   nothing; if the first one has failed, the second one does the work.
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
 which is inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before
 the batch, as if nothing of the batch had happened. A restart plans the same transaction again, and each worker leaves
 out the changes up to its own checkpoint. Every row of the log has its own Lsn, so no row is lost or written twice, even
-without a key. Cuts depend only on the log and on the number N of rows in a part. A repeated task finds for each part
-whether it was committed, and continues after the last one.
+without a key. Where a part ends depends only on the log and on the number of rows in a part. A repeated task finds for
+each part whether it was committed, and continues after the last one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
-"""The size of one part in bytes, if the whole batch is in memory anyway: long sorted parts are written faster."""
+"""The size of one part in bytes, if the whole batch is in memory anyway. It is large, since long sorted parts are
+written faster.
+"""
 
 _LARGE_BYTES = 1 << 20
 """After a part with more bytes than this, freed memory is given back to the system. This takes as long as decoding a

@@ -59,7 +59,7 @@ class SequencesOfRelay:
 def sequences_of(
     relay: RelayReader, transaction: Transaction, statement: Statement, known: Collection[TableName], dialect: Dialect
 ) -> frozenset[TableName]:
-    """Returns a statement's names that belong to sequences before or after; `known` are the task's tables.
+    """Returns those names in a statement that belong to sequences before or after it; `known` are the task's tables.
 
     Only MariaDB has sequences, and the record is read only if the statement names a table that is not among `known`.
     """

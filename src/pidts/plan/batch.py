@@ -46,8 +46,8 @@ class LogSlice:
     commit: Lsn | None = None
     """The event that committed a prepared group; the group's rows get the Lsn of this event. `extent` is the group."""
     only: frozenset[TableName] | None = None
-    """The tables whose rows are taken from the slice: they are at another place in the log than the task's other
-    tables. None: all tables.
+    """The tables whose rows are taken from the slice, because they are at another place in the log than the task's
+    other tables. None: all tables.
     """
     without: frozenset[TableName] = frozenset()
     """Tables whose rows are not taken from the slice: they are held, have their own slices, or `plan_between` leaves

@@ -203,7 +203,7 @@ def copied_at(copy_json: str) -> PlanState | None:
 
 
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[HeldTables, ...]:
-    """Returns groups of the tables that are before `lsn`: tables at the same place continue together."""
+    """Returns the tables that are before `lsn` in groups: tables at the same place are one group."""
     groups: dict[Lsn, set[TableName]] = {}
     for name, at in places.items():
         if at < lsn:

@@ -81,7 +81,7 @@ FEW: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class FewKeys:
-    """The keys of a few changes as Python's values.
+    """The keys of a few changes as Python values.
 
     Texts are represented by their bytes, which sort in the same order.
     """

@@ -113,7 +113,7 @@ class Folder:
         return sorted(int(match[1]) for name in names if (match := _INDEX_NAME.fullmatch(name)))
 
     def header(self, segment: int) -> Header | None:
-        """Returns a segment's first record; None while it is incomplete. FileNotFoundError: it was purged."""
+        """Returns a segment's first record; None while it is incomplete. Raises FileNotFoundError if it was purged."""
         with self.index(segment).open("rb") as file:
             data = file.read(_HEADER_READ)
             first = next(payloads(data), None)

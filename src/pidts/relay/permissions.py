@@ -20,7 +20,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Makes new files readable by this user only: files of this process and of its children, also those of Spark."""
+    """Makes new files readable by this user only: files of this process and of its children, including Spark's."""
     before = os.umask(_OTHERS)
     try:
         yield

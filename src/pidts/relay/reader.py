@@ -93,7 +93,7 @@ class RelayReader:
 
     @property
     def received(self) -> Lsn | None:
-        """Returns the Lsn of the last entry, which may be a mark; None for an empty relay.
+        """Returns the Lsn of the last entry, even if this has nothing to apply (a *mark*); None for an empty relay.
 
         Damage raises no error here: `entries` reports it after everything that can still be read.
         """
@@ -144,10 +144,7 @@ class RelayReader:
 
     @property
     def last_cut(self) -> Signature:
-        """Returns a value that changes twice when the relay's end is received again.
-
-        It changes when this is requested, and again when the old end is removed.
-        """
+        """Returns a value that changes whenever a cut of the relay (`pidts.relay.refetch`) is requested or made."""
         return refetch_signature(self.folder)
 
     @property
@@ -165,7 +162,7 @@ class RelayReader:
     def entries(
         self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False, most: Most | None = None
     ) -> Iterator[LogEntry]:
-        """Returns the entries after an Lsn (None: from the start), in order. Call it again for later entries.
+        """Returns the entries after an Lsn (None: from the start), in order. Call the method again for later entries.
 
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
         `after` as its `prev_lsn`: a caller that checks the chain of entries is at `after`, and no transaction is

@@ -37,7 +37,7 @@ class Need:
     lsn: Lsn | None
     """The place up to which the target has everything; None: the task needs the whole relay."""
     keep_seconds: int = 0
-    """Log received within this time stays, even if the target has it."""
+    """Log that was received within the last `keep_seconds` stays, even if the target has it."""
     written_at: float = 0.0
     """The time when the mark was written, in seconds since 1970."""
     is_local: bool = False

@@ -32,7 +32,7 @@ _EVENT = struct.Struct("=iIII")
 _NO_WATCH = -1
 _INDEX = b".index"
 _NOT_READ = (b".log", b".part", b"arrivals")
-"""The ends of the names of files whose appearance is no news: readers do not read them, or cannot read them yet."""
+"""Files whose names end with these are ignored when they appear: readers do not read them, or cannot read them yet."""
 _LOOKS = 4
 """If the kernel cannot report writes, a wait ends after a quarter of its time limit, and the caller looks whether there
 is more to read.

@@ -125,7 +125,7 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
-    Statements for which nothing waits (`Rendered.later`) are not run here; returns these.
+    Does not run statements for which nothing waits (`Rendered.later`), but returns them.
     """
     with closing(context.target.connect()) as session:
         if session.schema.transactional_ddl:

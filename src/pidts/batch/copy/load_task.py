@@ -187,7 +187,7 @@ def waits_for_batch(context: JobContext, request: ChunkRequest) -> bool:
 
 
 def _load(context: JobContext, piece: RequestedChunk, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
-    """Returns whether the rows are on the target now, and how many seconds loading took, without connecting."""
+    """Returns whether the rows are on the target now, and the seconds that loading took after connecting."""
     rules = context.rules
     with _session(context, rules.target_table(table)) as session:
         began = time.monotonic()
@@ -220,7 +220,7 @@ class _ThreadSession(threading.local):
 
 
 _kept = _ThreadSession()
-"""Each thread has a session of its own: several sources of a task may copy in one process at the same time."""
+"""Each thread has its own session, since several sources of a task may copy in one process at the same time."""
 
 
 @contextmanager

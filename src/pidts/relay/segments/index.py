@@ -153,7 +153,7 @@ def encode_gtids(learned: GtidsLearned) -> bytes:
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    """Returns the payload of one transaction or mark."""
+    """Returns the payload of one transaction, or of a mark (`Transaction.is_mark`)."""
     what, extent = entry.transaction, entry.extent
     flags = _HAS_DDL * (what.ddl is not None) | _HAS_XA * (what.xa is not None)
     flags |= _HAS_PREPARED * (entry.prepared is not None)
