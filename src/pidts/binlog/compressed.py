@@ -61,12 +61,12 @@ def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
 
 
 def inner_event(event: Event, raw: memoryview) -> Event:
-    """Returns one of the events in a TRANSACTION_PAYLOAD event."""
+    """Returns one of the events inside the TRANSACTION_PAYLOAD event `event`; `raw` has its bytes."""
     return inner_event_at(event.offset, event.log_index, raw)
 
 
 def inner_event_at(offset: int, log_index: int, raw: memoryview) -> Event:
-    """Returns one of the events in the TRANSACTION_PAYLOAD event at this place."""
+    """Returns one of the events inside the TRANSACTION_PAYLOAD event at this place; `raw` has its bytes."""
     timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
     return Event(kind, timestamp, server_id, flags, size, log_pos, offset, log_index, raw[HEADER_SIZE:])
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _NO_TABLE = 0xFFFFFF
 """The table id of a row event without rows, which only ends a statement."""
 BATCH_BYTES = 2**29
-"""The bytes of rows after which a table's next changes get a new batch: a text column of Arrow has at most 2 GiB."""
+"""The bytes of rows after which a table's next changes get a new batch, since a text column of Arrow has at most 2
+GiB.
+"""
 
 _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
 
@@ -63,8 +65,8 @@ class LogFacts(TypedDict):
 def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
     """Returns the row changes of whole transactions, per table in log order.
 
-    `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that are
-    not in `structures` are skipped. Rows at or before `after` are left out. So are rows that a table's early filter
+    `offset` is the byte of the log file at which `raw` begins, or any earlier byte less than 2 GiB away. Tables that
+    are not in `structures` are skipped. Rows at or before `after` are left out. So are rows that a table's early filter
     drops; of such a row, only the columns that the filter uses are read. Each structure of a table has one batch,
     unless its rows are too large for an Arrow array.
 
@@ -158,7 +160,7 @@ def new_decoder(facts: LogFacts, *, is_final: bool = False, log_stays: bool = Fa
     """Returns the compiled decoder or the plain one; the arguments are those of `RowDecoder`."""
     if not compiled():
         return RowDecoder(facts, is_final=is_final, log_stays=log_stays)
-    from pidts.binlog.kernel.routed import RoutedDecoder  # this loads the compiler, which only rows need
+    from pidts.binlog.kernel.routed import RoutedDecoder  # loads the compiler, so only when needed
 
     return RoutedDecoder(facts, is_final=is_final, log_stays=log_stays)
 

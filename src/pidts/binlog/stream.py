@@ -1,8 +1,8 @@
 """Decodes a part of the log that is too large for memory, piece by piece, and returns the rows of each piece.
 
 A transaction may roll back earlier changes, to a savepoint or completely, but rows that were returned cannot be taken
-back. So the types of all events are searched first. Nearly always, nothing is rolled back. If something may be rolled
-back, all rows are kept until the end.
+back. So all events are first searched for types that may roll something back. Nearly always, nothing is rolled back. If
+something may be rolled back, all rows are kept until the end.
 """
 
 from __future__ import annotations

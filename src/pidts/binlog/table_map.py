@@ -74,7 +74,7 @@ def table_id(body: bytes | memoryview) -> int:
 
 
 def table_name(body: bytes | memoryview) -> TableName:
-    """Returns only the table's name: an index of transactions needs no more."""
+    """Returns only the table's name, since an index of transactions needs no more."""
     cursor = Cursor(body, "a TABLE_MAP event")
     cursor.take(8)
     return TableName(cursor.name(), cursor.name())

@@ -60,7 +60,7 @@ def image_column(images: pa.StructArray, place: int) -> pa.Array:
 
 
 def byte_size(rows: pa.RecordBatch | pa.Table) -> int:
-    """Returns the bytes of the rows.
+    """Returns the number of bytes that the rows take.
 
     If their buffers are small, returns the size of the buffers: Arrow's exact count takes long.
     """

@@ -175,4 +175,4 @@ class Transient(PidtsError):
 
 
 class OtherCheckpoint(Transient):
-    """A worker's transaction wrote nothing: the checkpoint is not the one that the previous transaction has written."""
+    """A worker's transaction wrote nothing, since the stored checkpoint is not the one that the worker wrote last."""

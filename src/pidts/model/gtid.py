@@ -159,7 +159,7 @@ class MariaDbGtidSet:
     def of(cls, gtids: Iterable[MariaDbGtid]) -> MariaDbGtidSet:
         """Returns the set with the largest sequence number of each domain.
 
-        If two are equal, the higher server id counts.
+        Of two equal sequence numbers of a domain, the one with the higher server id counts.
         """
         furthest: dict[int, MariaDbGtid] = {}
         for gtid in gtids:

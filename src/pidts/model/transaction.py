@@ -82,15 +82,15 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class PreparedExtent(Extent):
-    """The place of the group that prepared an XA transaction."""
+    """The place of the events that prepared an XA transaction."""
 
     begin: Lsn
-    """The Lsn of the group's first event."""
+    """The Lsn of the first of these events."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line of the relay's index."""
+    """One entry of the relay's index: a transaction, or several transactions that are joined."""
 
     transaction: Transaction
     extent: Extent

@@ -1,4 +1,4 @@
-"""The table of notes in a zone's log, and the notes among its changes; `pidts.apply.locks.zone_notes` needs them."""
+"""Defines the table of notes in a zone's log (`pidts.apply.locks.zone_notes`). Finds notes among the log's changes."""
 
 from __future__ import annotations
 

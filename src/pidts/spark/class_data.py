@@ -1,7 +1,8 @@
 """`python -m pidts.spark.class_data` stores Spark's classes in the JVM's memory format, so that the JVM starts faster.
 
-On two busy cores, the first batch began after 9 s instead of 15. The stored file, the archive, belongs to one version
-of Java and one version of Spark. The JVM itself checks whether the archive fits, and starts without it if it does not.
+With the stored file, the archive, the first batch on two busy cores began after 9 s instead of 15. An archive belongs
+to one version of Java and one version of Spark. The JVM itself checks whether the archive fits, and starts without it
+if it does not.
 """
 
 from __future__ import annotations

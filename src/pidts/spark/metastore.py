@@ -101,8 +101,8 @@ class Metastore:
         """Adds a partition with its folder to a table, if the table has no partition of this value.
 
         If the partition exists but lacks the table's new columns, a second call sets them in this partition. The
-        metastore may complete a call of a killed process late, and would not refuse this call. So the call is made only
-        for such a partition.
+        metastore may complete the second call of a killed process late, and would not refuse it. So the second call is
+        made only for a partition that lacks columns.
         """
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions

@@ -32,7 +32,7 @@ class _Idle:
     """The end of the idle log."""
     count: int
     size: int
-    """The number of transactions in the idle log, and of their bytes."""
+    """The number of transactions in the idle log, and the number of their bytes."""
     cut: Signature
     """The relay's `last_cut` when this log was read."""
 

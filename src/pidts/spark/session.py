@@ -129,7 +129,7 @@ def _start_jvm(conf: SparkConf, log: Path) -> None:
 def jvm_options() -> Iterator[None]:
     """Gives our options to a JVM that starts in the block, unless the user has set options.
 
-    One thread at a time may use it.
+    Only one thread at a time may use this context manager.
 
     The JVM's temporary folder has files of its libraries and of Spark. The folder is removed when this process ends,
     however it ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.

@@ -12,10 +12,11 @@ it has had no work for a while, see `pidts.spark.on_demand`.
 A batch's requests of the full copy are carried out last, when the batch's log is committed on the target, see
 `pidts.spark.copy_job`. A run that has to end interrupts these requests. This loses nothing.
 
-A DDL is not part of a batch. It runs in its own thread, once the batch before it is on the target, and at first all
-batches wait for it. So with one worker, a reader of the target always sees a state that the source had between two
-transactions, even around schema changes. If the DDL takes longer than a short time, only its tables wait, and all other
-tables go on. If the DDL fails permanently, its tables wait in the same way until an operator has decided about it.
+A schema change is not part of a batch. It runs in its own thread, once the batch before it is on the target, and at
+first all batches wait for it. So with one worker, a reader of the target always sees a state that the source had
+between two transactions, even around schema changes. If the schema change takes longer than `_GRACE_SECONDS`, only its
+tables wait, and all other tables go on. If it fails permanently, its tables wait in the same way until an operator has
+decided about it.
 
 Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, even after a
 failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does
@@ -29,9 +30,9 @@ not matter when the driver dies:
   all workers have reached;
 - after the job is done, before Spark records this: the target has the batch, and Spark's record is not used;
 - while Spark is being released: no batch is under way, and the note about the next job is for another query;
-- while the driver copies, also while Spark starts for the rest: each request is carried out by only one of the two.
-  If a request is interrupted, and the same rows are read again, the rows that are already loaded are found, see
-  `pidts.batch.copy.load_task`.
+- while the driver copies, even while Spark starts for the remaining requests: each request is carried out by only one
+  of the two. If a request is interrupted, and the same rows are read again, the rows that are already loaded are found,
+  see `pidts.batch.copy.load_task`.
 """
 
 from __future__ import annotations
@@ -88,10 +89,10 @@ _UNKNOWN_TABLE = (
     "The table was added to the task after the task's start: leave it out, or start a new task that copies it, too"
 )
 _GRACE_SECONDS = 3.0
-"""The longest time, in seconds, for which all batches wait for a DDL."""
+"""The longest time, in seconds, for which all batches wait for a schema change."""
 _LEAVE_SECONDS = 10.0
-"""The longest time, in seconds, for which a run that has to end waits for a DDL, or for a batch that waits for a lock
-on the target.
+"""The longest time, in seconds, for which a run that has to end waits for a schema change, or for a batch that waits
+for a lock on the target.
 """
 _CALL_SECONDS = 30.0
 """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress."""

@@ -322,7 +322,10 @@ def _unpacked_at(state: Any, at: int) -> int:
 
 @jit
 def _inner(state: Any, begin: int, size: int) -> int:
-    """Checks the events of a compressed transaction, which ends with its last event; changes nothing."""
+    """Checks the events of a compressed transaction, of which only the last may end it.
+
+    Adds nothing to the open transaction.
+    """
     at = maps = 0
     while at < size:
         event = begin + at
@@ -356,7 +359,7 @@ def _inner(state: Any, begin: int, size: int) -> int:
 
 @jit
 def _take_inner(state: Any, begin: int, size: int) -> None:
-    """Adds the events of a compressed transaction, which are checked, to the open transaction."""
+    """Adds the events of a compressed transaction, which `_inner` has checked, to the open transaction."""
     at = 0
     while at < size:
         event = begin + at

@@ -36,7 +36,9 @@ _TABLES = 1 << 10
 _KEY_AT = HEADER_SIZE + 8
 _NOTHING_UNPACKED = Unpacked.none()
 _FEW_UNPACKED = 4
-"""The number of compressed transactions that are decompressed together at first. If all are used, it is doubled."""
+"""The number of compressed transactions that are decompressed together at first. As long as all are used, it is
+doubled.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,9 @@ class BlockScan:
             scanner.skip_into(Lsn(*here, int(state[o.BEGIN])), gtid, timestamp, opened)
 
     def _unpack(self, block: memoryview, at: int) -> bool:
-        """Decompresses the transactions from byte `at` of the block on, the more, the more follow each other.
+        """Decompresses the transactions from byte `at` of the block on.
+
+        As long as all of them are used, each call decompresses twice as many as the last call.
 
         Returns False if the first one has to be read by itself.
         """

@@ -72,7 +72,7 @@ class ImageBuffers:
         self._block = block
 
     def _begin(self) -> None:
-        """Makes room for the first rows, and for values of varying size as much room as they needed before."""
+        """Makes room for the first rows. Values of varying size get as much room as those of the last batch had."""
         block, places = _first_block(self._cells, _FIRST_ROWS)
         self._block = block.copy()
         self.columns[:, :2] = places + address(self._block)

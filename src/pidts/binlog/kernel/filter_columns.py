@@ -1,4 +1,4 @@
-"""The compiled loop over the images of a row event, most columns of which are skipped.
+"""The compiled loop that reads the images of a row event and skips most of their columns.
 
 The loop writes the columns that a filter uses to Arrow's memory, and notes where each row ends. So the rows that the
 filter keeps can be found and read completely afterwards (`kept_rows`).

@@ -227,7 +227,7 @@ class RoutedDecoder(decode.RowDecoder):
         return int(state[r.AT])
 
     def _make_arena(self, needed: int) -> None:
-        """Makes new memory for decompressed events. The old memory stays if rows in it may be read again."""
+        """Makes new memory for decompressed events. The old memory stays as long as its rows could be read again."""
         state = self._state
         if state[r.ARENA_USED]:
             self._pieces.append(self._arena)
@@ -276,7 +276,7 @@ class RoutedDecoder(decode.RowDecoder):
             self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
 
     def _last_left_out(self, lsn: Lsn) -> int:
-        """Returns the byte of the log file with this place up to which rows are left out."""
+        """Returns the byte up to which rows of this Lsn's log file are left out; -1 if none of them are left out."""
         if self._after is None:
             return -1
         here = (lsn.change_no, lsn.log_index)

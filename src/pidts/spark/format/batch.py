@@ -191,4 +191,4 @@ def _point(point: Point | str | None) -> Point | None:
 
 
 def _silent(_: str) -> None:
-    """Ignores the message that a server is still writing a file: the read ends at the file's current end."""
+    """Ignores the message that a server is still writing a file, since the read ends at the file's current end."""

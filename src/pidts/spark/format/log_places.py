@@ -63,7 +63,7 @@ def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
 
 
 def _before(transactions: Iterable[Transaction], start: Point, last: Lsn) -> Lsn:
-    """Returns the end of the last transaction before the range from `start` on; `last` if there is none."""
+    """Returns the end of the last transaction before the range that begins at `start`; `last` if there is none."""
     cut = RangeFilter(LogRange(start))
     for transaction in transactions:
         if cut.takes(transaction):

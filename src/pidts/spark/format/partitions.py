@@ -1,4 +1,4 @@
-"""The share of one task of a query: neighbouring parts of the log, and everything needed to decode them."""
+"""The share of a query that one task reads: neighbouring parts of the log, and everything needed to decode them."""
 
 from __future__ import annotations
 
