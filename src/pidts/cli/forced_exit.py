@@ -21,7 +21,7 @@ from pidts.cli.errors import show_error
 from pidts.model import PidtsError
 
 _WRITE_SECONDS = 2.0
-"""How long writing the final message may take. It may go to a pipe that no program reads any more."""
+"""How long writing the final message may take. The message may go to a pipe that no program reads any more."""
 _SPARE_SECONDS = 10.0
 
 

@@ -80,9 +80,9 @@ _LEADER_SECONDS = 3.0
 _REPORT_SECONDS = 2.0
 """The shortest time, in seconds, between two reports of what a change waits for."""
 _LOOK_APART_SECONDS, _REPORT_APART_SECONDS = 0.004, 0.1
-"""Times the number of waiting changes, these are the seconds between two looks of one waiting change at its group, and
-between two reports of it. So all waiting changes together look 250 times a second, or once a second each if they are
-many, and report ten halts a second.
+"""Multiplied by the number of waiting changes, the first is the seconds between two looks of one waiting change at its
+group, and the second the seconds between two reports of it. So all waiting changes together look 250 times a second, or
+once a second each if they are many, and report ten halts a second.
 """
 
 

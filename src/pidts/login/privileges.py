@@ -66,7 +66,10 @@ class Privileges:
 
 
 def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
-    """Returns all grants of a session. `names_roles`: SHOW GRANTS must name roles to show their grants (MySQL 8)."""
+    """Returns all grants of a session.
+
+    With `names_roles`, the server shows the grants of a role only if SHOW GRANTS names the role (MySQL 8).
+    """
     sql = "SHOW GRANTS"
     if names_roles:
         try:

@@ -71,7 +71,7 @@ from pidts.shards.structures import (
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
 
 MissedChanges: TypeAlias = Mapping[Member, tuple[Table, ...]]
-"""For each member, in order, the structures that were made without it and that it still has to reach."""
+"""For each member, the structures that were made without it and that it still has to reach, in this order."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
 """A function that returns the structure of a table after an arrival's statement; None if it is unknown."""

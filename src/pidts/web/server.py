@@ -97,7 +97,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter) or self._stop.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams first, because they never end by themselves."""
+        """Ends the streams, which never end by themselves, and then the server."""
         self._over.set()
         await super().shutdown(sockets)
 

@@ -40,7 +40,7 @@ class Members:
         return self.sources - self._known - self._aside
 
     def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Sets a source's members. Returns whether they had only been taken from the record before."""
+        """Sets a source's members. Returns whether, until now, they were known only from the record."""
         self._known.add(source)
         self._aside.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}

@@ -115,15 +115,18 @@ _DEPENDED_ON = frozenset(
         3959,  # a column that a CHECK constraint needs
     }
 )
-"""A schema change is refused because other objects depend on what it alters. Views do not prevent a change."""
+"""Errors of a schema change that is refused because other objects depend on what it alters.
+
+Views do not prevent a change.
+"""
 _SIGNALLED = 1644
 """The number of the error that a trigger raises by SIGNAL."""
 _CHECKED = frozenset({3819, 4025})
-"""A CHECK constraint refuses the row: MySQL, MariaDB."""
+"""The errors of MySQL and of MariaDB for a row that a CHECK constraint refuses."""
 _CONSTRAINT = re.compile(r"'(.+)'|`((?:[^`]|``)+)`")
 """The first name in the message of a CHECK constraint."""
 _TOO_LARGE = frozenset({8001, 8004, 8025, 8175})
-"""TiDB: a transaction, a statement or a row exceeds its limit."""
+"""The errors of TiDB for a transaction, a statement or a row that exceeds its limit."""
 _LIMITS = (
     "Raise tidb_mem_quota_query, txn-total-size-limit or txn-entry-size-limit on the target, or let large transactions "
     "be split: pidts.split-transactions"

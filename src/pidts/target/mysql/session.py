@@ -99,7 +99,7 @@ class MySqlSession(MySqlConnection):
         return self._loader.load(table, rows)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows by DELETE, since TRUNCATE would commit."""
+        """Removes all rows of a table by DELETE, since TRUNCATE would commit."""
         self.mark()
         self.exchange.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
 

@@ -257,7 +257,7 @@ def _rivals(plan: Plan, rows: pa.Table) -> list[_Text]:
 def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
     """Yields the result of `made` for each part of the rows.
 
-    If there are several parts, each is made ahead of its use.
+    If there are several parts, the next result is made while the caller uses the previous one.
     """
     found = parts(rows)
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)

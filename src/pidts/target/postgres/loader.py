@@ -22,7 +22,7 @@ from pidts.target.postgres.statements import Statements
 from pidts.target.postgres.writer import Writer, explained, of_row, parts
 
 _THERE = frozenset({"23505", "23P01"})
-"""Errors: a unique key or an EXCLUDE constraint already has a row with these values."""
+"""The SQLSTATEs of a row whose values another row already has in a unique key or an EXCLUDE constraint."""
 _ROWS = 32_000
 
 

@@ -84,7 +84,7 @@ class PostgresSession(PostgresConnection):
         return self._loader.load(table, rows)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows by DELETE, since TRUNCATE would block readers."""
+        """Removes all rows of a table by DELETE, since TRUNCATE would block readers."""
         self.exchange.later(f"DELETE FROM {qualified(name)}", table=str(name))
 
     def read_rows(

@@ -22,7 +22,7 @@ class PgColumn:
     type: str
     """The type as PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
     base: str
-    """The type without a length; of a domain, the type that it is based on.
+    """The type without a length; for a domain, the type that it is based on.
 
     A cast to this type never cuts off a value.
     """

@@ -14,7 +14,7 @@ unique. Rows that become equal by the conversion (two zero dates that are NULL o
 rows are found by a hash of all columns, or by an index if one begins with a selective column.
 
 **In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
-each unique index of plain columns that the source has, too. NULLs are equal only if the index treats them as equal.
+each unique index over plain columns, if the source also has it. NULLs are equal only if the index treats them as equal.
 """
 
 from __future__ import annotations

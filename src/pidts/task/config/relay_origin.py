@@ -19,7 +19,7 @@ class RelayOrigin:
 
     address: RelayServerAddress
     name: str
-    """The name of this machine: the relay server keeps log for `TASK@NAME`."""
+    """The name of this machine. The relay server keeps the log that the task `TASK@NAME` still needs."""
 
 
 def read_relay_origin(section: Section) -> RelayOrigin | None:

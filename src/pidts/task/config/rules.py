@@ -126,7 +126,7 @@ def read_rules(
 
 
 def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
-    """Reads the rules for tables of online schema change tools; None if these are ordinary tables."""
+    """Reads the rules for tables of online schema change tools; None if the task treats these as ordinary tables."""
     enabled = task.flag("online-ddl", default=True)
     # The old key: any value switches the rules on, for both tools.
     enabled |= bool(task.choice("online-ddl-scheme", ("gh-ost", "pt", ""), ""))

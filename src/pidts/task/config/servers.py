@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 
 TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
-"""A datacenter is a database of a MySQL server that gets records of the changes instead of the rows, in Inception
-Gate's form. Iceberg is a warehouse of Iceberg tables in a directory of this machine. Hive is a warehouse whose tables
-are published to a Hive metastore.
+"""The kinds of targets.
+
+A datacenter is a database of a MySQL server. It gets records of the changes, in Inception Gate's form, instead of the
+rows. Iceberg is a warehouse of Iceberg tables in a directory of this machine. Hive is a warehouse whose tables are
+published to a Hive metastore.
 """
 
 USUAL_META_SCHEMA = "pidts_meta"

@@ -80,7 +80,7 @@ class TaskConfig:
     rule_names: tuple[RuleName, ...]
     """The names that the task file gives to the rules in use."""
     online: OnlineDdl | None
-    """The rules for tables of gh-ost and pt-online-schema-change; None if these are ordinary tables."""
+    """The rules for tables of gh-ost and pt-online-schema-change; None if the task treats these as ordinary tables."""
     workers: int
     """The number of target connections that apply in parallel; with one, every state of the target is a state of the
     source.

@@ -62,7 +62,7 @@ def read_yaml(text: str, file: Path) -> Item:
 
 
 class _Reader:
-    """Turns nodes into items; an anchored node is read only once, even if several aliases refer to it."""
+    """Turns YAML nodes into items; an anchored node is read only once, even if several aliases refer to it."""
 
     def __init__(self, loader: yaml.SafeLoader, file: Path) -> None:
         self._loader = loader

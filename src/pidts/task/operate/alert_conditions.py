@@ -37,7 +37,7 @@ class Condition:
     todo: str = ""
     code: str = ""
     since: float = 0.0
-    """The beginning, in seconds since 1970; 0 if it is not known."""
+    """The time at which the condition began, in seconds since 1970; 0 if it is not known."""
     reported_separately: bool = False
     """Whether the beginning of the condition is reported by an alert of its own."""
 

@@ -241,7 +241,7 @@ class _Publisher:
         self._record.remove(self._task, name)
 
     def _old_folders(self) -> list[str]:
-        """Returns folders of earlier states and interrupted publications, an hour after they became unneeded."""
+        """Returns the folders of earlier states and interrupted publications that nothing has needed for an hour."""
         folders = [each for root in self._roots for each in inner_folders(root, 3) if _STATE.search(each)]
         return self._record.unneeded(folders, _KEPT_SECONDS)
 

@@ -53,7 +53,7 @@ class SourceStatus:
     or if another machine has the relay.
     """
     lack: NotReceiving | None = None
-    """The cause that prevents the replicator from receiving the log, as it reports itself; None if it reports none."""
+    """The reason why the source's log is not received, as the replicator reports it; None if it reports none."""
     tables: int = 0
     """The number of tables whose rows are being copied or were copied."""
     copying: tuple[TableProgress, ...] = ()

@@ -85,7 +85,7 @@ class Steps:
 def let_return(
     zone: str, tasks: Sequence[RecordedTask], steps: Steps, *, discard: bool, say: Callable[[str], None]
 ) -> None:
-    """Runs the command."""
+    """Lets the zone return. `discard` is the command's option `--discard-unsent`; `say` prints the progress."""
     if running := steps.running():
         raise PrecheckFailed(
             "zone-tasks-run",
