@@ -126,7 +126,7 @@ def _demand_certificate(certificate: Path, key: Path) -> None:
     """Refuses a certificate and key that cannot be used, before the service starts anything."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-    except OSError as error:  # also ssl.SSLError
+    except OSError as error:  # includes ssl.SSLError
         raise ConfigError(
             "serve-certificate",
             f"the certificate and its key cannot be used: {error.strerror or error}",

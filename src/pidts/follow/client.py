@@ -63,7 +63,7 @@ class RelayServerAddress:
         """Returns the TLS settings: a known authority must have signed the certificate, and it must name the host."""
         try:
             return ssl.create_default_context(cafile=str(self.ca) if self.ca is not None else None)
-        except OSError as error:  # also ssl.SSLError
+        except OSError as error:  # includes ssl.SSLError
             where = Where(file=str(self.ca))
             what = f"the authority's certificate cannot be loaded: {error.strerror or error}"
             raise ConfigError(

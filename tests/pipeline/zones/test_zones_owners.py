@@ -45,8 +45,8 @@ KEYS = 6
 
 
 def owners_of(names: Sequence[str]) -> Owners:
-    """Returns owners: the second zone owns the rows with `part` 1, and so on. The first zone owns all others, also
-    those with NULL.
+    """Returns owners: the second zone owns the rows with `part` 1, and so on. The first zone owns all others,
+    even those with NULL.
     """
     first, *others = names
     ranges = [

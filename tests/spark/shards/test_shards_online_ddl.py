@@ -78,8 +78,8 @@ def from_there(shards: Shards) -> None:
 
 
 def load_by_hand(shards: Shards) -> None:
-    """Loads the rows as an operator would have done before: with columns in a different order than on the sources, also
-    in the key.
+    """Loads the rows as an operator would have done before: with columns, even those of the key, in a different order
+    than on the sources.
     """
     extracted = "origin VARCHAR(10), db VARCHAR(10), part VARCHAR(10)"
     shards.at_target("CREATE DATABASE {0}")

@@ -1,6 +1,6 @@
 """The age of the oldest waiting change is reported beside the lag of all other tables, and a restart does not forget it.
 
-Kept separate, since a table may wait for days: one number for both would hide the lag of the other tables.
+The two are separate, since a table may wait for days: one number for both would hide the lag of the other tables.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _only(certificate: Path) -> ssl.SSLContext:
         end = "-----END CERTIFICATE-----"
         first, found, _ = certificate.read_text("ascii", "replace").partition(end)
         context.load_verify_locations(cadata=first[first.index("-----BEGIN CERTIFICATE") :] + found + "\n")
-    except (OSError, ValueError) as error:  # also ssl.SSLError
+    except (OSError, ValueError) as error:  # includes ssl.SSLError
         raise ConfigError(
             "service-certificate",
             f"the certificate of the service cannot be read: {getattr(error, 'strerror', None) or error}",
