@@ -249,7 +249,7 @@ class Committer:
         return self._session
 
     def _drop(self) -> None:
-        """Closes the session, which rolls back its open transaction: after an error the session's state is unknown."""
+        """Closes the session, since its state is unknown after an error. This rolls back its open transaction."""
         if self._session is not None:
             self._session.close()
             self._session = None

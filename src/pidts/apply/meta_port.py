@@ -233,7 +233,7 @@ class RereadRecord(Protocol):
 
 
 class CutoverRecord(Protocol):
-    """The cutovers: a run reads in this record that it must end, and that its task must not run again."""
+    """The cutovers. This record tells a run that it must end, and that its task must not run again."""
 
     def read(self, task: str) -> Cutover | None:
         """Returns the cutover of a task; None if none has begun."""
@@ -300,7 +300,7 @@ class RowLockRecord(Protocol):
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
         """Returns the ids of locks whose `form` does not begin with `start`.
 
-        Call this only for tables whose keys have text: locks of other tables have no form.
+        Call this only for tables whose keys have text, since locks of other tables have no form.
         """
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:

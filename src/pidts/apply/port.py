@@ -68,7 +68,7 @@ class TargetSchema(Protocol):
 
         The result has only statements for what the table lacks now. So the caller may ask again at any time, and does
         so if not all statements were executed. Once the statements are executed, close sessions that have written to
-        the table: they do not know its new keys.
+        the table, since these do not know its new keys.
         """
 
     def ddl_statements(

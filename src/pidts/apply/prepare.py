@@ -99,7 +99,7 @@ class ApplyRules:
     In a zone, a copy removes extra rows only while the zone returns (`removes_extra_rows`).
     """
     owners: Owners = field(default_factory=Owners)
-    """The zones that own rows: a write by another zone is set aside."""
+    """The zones that own rows. A write by another zone is set aside."""
     seeks_rivals: bool = False
     """Whether a row is set aside if it needs a unique value of another row, since the target has refused such a row."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
@@ -120,7 +120,7 @@ class ApplyRules:
     tables.
     """
     filters: Rules = field(default_factory=Rules)
-    """The filters of the task: if a table is filtered, the target need not have the rows that the source had."""
+    """The filters of the task. If a table is filtered, the target need not have the rows that the source had."""
     _plain: dict[TableName, tuple[Table, bool]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """For each source table, the target table of its last changes, and whether `is_plain` is true for it."""
 
@@ -162,7 +162,7 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        The target may not compare rows itself if versions decide about a table (`guards`): then more rows may be
+        The target may not compare rows itself if versions decide about a table (`guards`), since more rows may then be
         removed than the changes say.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
@@ -187,7 +187,7 @@ class ApplyRules:
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
         """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
 
-        Between zones, a program in the target's zone may have given a unique value to another row: the next attempt
+        Between zones, a program in the target's zone may have given a unique value to another row. So the next attempt
         looks for other rows that have the new unique values.
         """
         is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
@@ -668,7 +668,7 @@ def _computed(session: TargetSession, table: Table) -> set[str]:
 
 
 def _check_versions(batch: ChangeBatch, version_column: str) -> None:
-    """Halts if the log lacks a version: with the target's own version in its place, old events would be applied."""
+    """Halts if the log lacks a version, since the target's version in its place would let old events be applied."""
     presence = column_presence(batch)
     lacks = presence.has_before & ~presence.before[:, batch.table.arrow.get_field_index(version_column)]
     if lacks.any():
@@ -683,7 +683,7 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
 
 
 def _check_moves(batch: ChangeBatch) -> None:
-    """Halts if an update of which the log has only a part gives a row another key: the row's values are not certain."""
+    """Halts if an update that the log has only in part gives a row another key: the row's values are not certain."""
     presence = column_presence(batch)
     plain = np.array([not column.generated for column in batch.table.columns])
     short = presence.has_before & presence.has_after & ~presence.after[:, plain].all(axis=1)

@@ -3,7 +3,7 @@
 The repair is correct because of the order of its steps:
 
 1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the target does not change.
-2. The rows are read from the source. They are at least as new as any checkpoint: the source was read after the
+2. The rows are read from the source. They are at least as new as any checkpoint, since the source was read after the
    checkpoints were locked.
 3. The rows are written, and rows that the source does not have are removed. COMMIT.
 
@@ -61,7 +61,7 @@ class Repaired:
     written: int
     removed: int
     shared: int
-    """The number of keys that several source tables have: their rows are not changed."""
+    """The number of keys that several source tables have. Their rows are not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 
     Keys are compared byte by byte. Under a collation that ignores case, the key `A` finds the row `a`: then `A` is
     removed, and `a` is written. One of several origins may have columns that the target does not have yet. The target
-    needs these columns only if rows of this origin are written: a change without rows is left out.
+    needs these columns only if rows of this origin are written. So a change without rows is left out.
     """
     names = list(table.identity)
     kinds = keys.select(names).schema

@@ -29,7 +29,7 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
 
     `same_keys`: each row has the same key on the target as on the source. The source orders keys by its collations, but
     this module can only compare integers. A key with other types counts as unread only while all keys are unread. This
-    function ignores recorded keys: a key that is recorded twice is read twice.
+    function ignores recorded keys, so a key that is recorded twice is read twice.
     """
     if copy is None:
         return None

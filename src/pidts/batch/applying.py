@@ -58,10 +58,10 @@ few rows.
 """
 
 _FEW = 64
-"""The most rows that are handled one by one: for so few rows, calls of Arrow would take longer."""
+"""The most rows that are handled one by one, since calls of Arrow would take longer for so few rows."""
 
 _TRIES_AFTER_REFUSAL = 3
-"""How often changes that the target has refused are prepared again: each time, a program may have taken another unique
+"""How often changes that the target has refused are prepared again. Each time, a program may have taken another unique
 value.
 """
 

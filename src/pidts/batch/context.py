@@ -32,7 +32,7 @@ class JobContext:
     dialect: Dialect
     """The dialect in which the source reads its own statements."""
     charsets: Mapping[str, tuple[str, str]]
-    """Each schema's default charset and collation: a CREATE TABLE inherits them."""
+    """Each schema's default charset and collation, which a CREATE TABLE inherits."""
 
     split_rows: int | None = None
     """Transactions with more rows than this are committed in parts (`pidts.split-transactions`); None: never."""
@@ -62,7 +62,7 @@ class JobContext:
         """Returns each worker's part of these changes.
 
         An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. Then the
-        method halts, unless the copy reads that row again: only the target's row has these columns, and the other
+        method halts, unless the copy reads that row again, since only the target's row has these columns, and the other
         worker removes it. When the method halts, no worker has written anything of the batch. So all workers are at one
         place in the log, and an operator can change the number of workers.
         """
@@ -81,7 +81,7 @@ class JobContext:
     def committer(self) -> Committer:
         """Returns a committer with its own connection to the target.
 
-        The committer has this context's rules: after a change of the context, another committer is needed.
+        The committer has this context's rules, so after a change of the context, another committer is needed.
         """
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)

@@ -50,7 +50,7 @@ Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
 _BLOB_BYTES = 8 << 20
-"""The most bytes of one blob: while Spark shuffles a row, the JVM needs several times the row's size."""
+"""The most bytes of one blob, since the JVM needs several times a blob's size while Spark shuffles the blob."""
 
 
 class SliceReader:
@@ -216,7 +216,10 @@ def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
 def _read(
     table: Table, op: Op, *, before: Sequence[pa.Array] | None = None, after: Sequence[pa.Array] | None = None
 ) -> ChangeBatch:
-    """Returns changes that are not from the log. Their Lsn is never used: they precede all changes of their batch."""
+    """Returns changes that are not from the log.
+
+    Their Lsn is never used, since they precede all changes of their batch.
+    """
     count, fields = len((before or after or [[]])[0]), list(table.arrow)
     images = (
         pa.nulls(count, pa.struct(fields)) if columns is None else pa.StructArray.from_arrays(columns, fields=fields)

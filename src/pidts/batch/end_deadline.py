@@ -1,9 +1,9 @@
 """Decides how long an attempt that ends may wait for the batch that it has begun.
 
-If the process continues, the attempt waits without a limit: the next attempt must not find a running batch of this one.
-If the process is going to end, the batch ends with the process. The process may be asked to end at any moment of the
-wait. What would happen without this module: an attempt ends because the task file has changed, and its batch waits for
-a lock on the target. Then the run is asked to end, and waits as long as somebody has the lock.
+If the process continues, the attempt waits without a limit, since the next attempt must not find a running batch of
+this one. If the process is going to end, the batch ends with the process. The process may be asked to end at any moment
+of the wait. What would happen without this module: an attempt ends because the task file has changed, and its batch
+waits for a lock on the target. Then the run is asked to end, and waits as long as somebody has the lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class EndDeadline:
         self._until: float | None = None
 
     def is_over(self) -> bool:
-        """Whether the attempt stops waiting: a batch that is still under way ends with the process."""
+        """Whether the attempt stops waiting. A batch that is still under way then ends with the process."""
         if self._until is None and self._leaves():
             self._until = time.monotonic() + self._seconds
         return self._until is not None and time.monotonic() >= self._until

@@ -72,7 +72,7 @@ def inner_event_at(offset: int, log_index: int, raw: memoryview) -> Event:
 
 
 def payload_pieces(body: memoryview) -> Iterator[bytes]:
-    """Decompresses a TRANSACTION_PAYLOAD event in pieces of whole events: its contents may be too large for memory."""
+    """Decompresses a TRANSACTION_PAYLOAD event in pieces of whole events. All of it may be too large for memory."""
     what = "a TRANSACTION_PAYLOAD event"
     cursor = Cursor(body[:_LONGEST_HEAD], what)
     fields: dict[int, int] = {}

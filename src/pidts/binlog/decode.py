@@ -234,7 +234,10 @@ class RowDecoder:
             yield
 
     def can_begin_again(self) -> bool:
-        """Whether this decoder can decode another slice. If so, prepares for it: no transaction is open any more."""
+        """Whether this decoder can decode another slice.
+
+        If so, prepares for it, so that no transaction is open any more.
+        """
         return False
 
     @property

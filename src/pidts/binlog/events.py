@@ -152,7 +152,7 @@ class Event:
 
     @property
     def is_artificial(self) -> bool:
-        """Whether the server made the event for this connection only: no log file has it."""
+        """Whether the server made the event for this connection only, so that no log file has it."""
         return is_artificial(self.type, self.flags, self.log_pos)
 
 

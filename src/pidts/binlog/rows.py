@@ -73,7 +73,7 @@ class TableRows:
         return len(self.ops), self.before.count, self.after.count
 
     def back_to(self, mark: tuple[int, int, int]) -> None:
-        """Drops the rows since this point: the source has rolled them back."""
+        """Drops the rows since this point, which the source has rolled back."""
         rows, before, after = mark
         del self.ops[rows:], self.lsns[rows:], self.partial[rows:]
         self.before.truncate(before)

@@ -259,7 +259,7 @@ class TransactionScanner:
 def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
     """Returns a transaction with its XA step.
 
-    In a PREPARE, rows and statements move into the step: they take effect at COMMIT.
+    In a PREPARE, rows and statements move into the step, since they take effect at COMMIT.
     """
     if xa.step is XaStep.PREPARE:
         xa = replace(

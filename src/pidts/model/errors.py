@@ -28,7 +28,7 @@ class Where:
 
 NOWHERE = Where()
 _MOST = 4000
-"""The largest number of characters of one text in an error: a server may send a text of any length."""
+"""The largest number of characters of one text in an error, since a server may send a text of any length."""
 
 
 def printable(text: str) -> str:

@@ -205,7 +205,7 @@ GtidSet = MySqlGtidSet | MariaDbGtidSet
 
 
 def parse_gtid(text: str) -> Gtid:
-    """Parses a GTID of either form: only MySQL's has a colon."""
+    """Parses a GTID of either form; only MySQL's has a colon."""
     return MySqlGtid.parse(text) if ":" in text else MariaDbGtid.parse(text)
 
 

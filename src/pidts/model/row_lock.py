@@ -134,7 +134,7 @@ class SourceTransaction:
 
 
 _digests: tuple[tuple[Table, str], ...] = ()
-"""The structures whose digests were used last: hashing a structure takes longer than writing a lock."""
+"""The structures whose digests were used last, since hashing a structure takes longer than writing a lock."""
 
 
 def structure_digest(table: Table) -> str:

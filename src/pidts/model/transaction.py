@@ -115,7 +115,7 @@ class LogEntry:
 
     @property
     def lacks_rows(self) -> bool:
-        """Whether the entry commits a transaction that was prepared before the relay began: its rows are unknown."""
+        """Whether the rows of the committed transaction are unknown, since it was prepared before the relay began."""
         xa = self.transaction.xa
         return xa is not None and xa.step is XaStep.COMMIT and self.prepared is None
 

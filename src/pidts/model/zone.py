@@ -23,7 +23,7 @@ ZONE_NOTE = TableName("", "zone")
 """The key of the note, among a task's records, that names the zone of the task's source."""
 
 RETURN_RECORD = "pidts zones return"
-"""The task name of the note `COUNTED_UP_TO`: no real task has this name."""
+"""The task name of the note `COUNTED_UP_TO`. No real task has this name."""
 
 COUNTED_UP_TO = TableName("", "returns")
 """The key of a note about a zone that returns. The note has the place up to which changes in the zone's log were

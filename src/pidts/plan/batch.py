@@ -12,7 +12,7 @@ from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
-"""A gap with transactions of other tables does not end a slice if the gap has fewer bytes than this: it is read, too.
+"""A gap with transactions of other tables does not end a slice if the gap has fewer bytes than this, but is read, too.
 """
 _FAR = 1 << 31
 """The distance in the source's log from which the 32 bits of an event's position are ambiguous."""
@@ -138,7 +138,7 @@ class BatchPlan:
 
     @property
     def moves_held(self) -> bool:
-        """Whether tables become held, are released, or catch up: then no single Lsn describes what is applied."""
+        """Whether tables become held, are released, or catch up, so that no single Lsn describes what is applied."""
         return self.start.exceptions != self.end.exceptions
 
 

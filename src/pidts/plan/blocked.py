@@ -23,7 +23,7 @@ class BlockedStatement:
     tables: frozenset[TableName]
     """The known tables that are blocked; if there are none, the new tables."""
     others: frozenset[TableName]
-    """The known tables that have to reach the statement first: they are held at an earlier place."""
+    """The known tables that have to reach the statement first, since they are held at an earlier place."""
     leaving: frozenset[TableName]
     """The blocked tables that no longer exist after the statement."""
     holds_all: bool = False

@@ -66,7 +66,10 @@ class HeldTablesOfBatch:
         """Schema changes that concern several groups: their tables, and the groups that wait before them."""
 
     def walk(self, groups: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn) -> None:
-        """Moves each group as far as possible. Groups in `overtaken` wait: a schema change in this batch stops them."""
+        """Moves each group as far as possible.
+
+        Groups in `overtaken` wait, since a schema change in this batch stops them.
+        """
         left = deque(groups)
         while left:
             group = left.popleft()

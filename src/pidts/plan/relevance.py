@@ -17,7 +17,7 @@ entry; None: all entries after the first place.
 
 
 NOTES = "*"
-"""Used instead of a zone's name: the transaction has notes about changes that were left out. No zone has this name."""
+"""Stands for a zone's name if the transaction has notes about changes that were left out. No zone has this name."""
 
 
 class RelevanceKind(Enum):
@@ -42,7 +42,7 @@ class Relevance:
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed: if such a table is being copied, its progress is not valid any more, since it
+    """Tables whose key may have changed. If such a table is being copied, its progress is not valid any more, since it
     is a place in the order of the old key.
     """
     comes_back: bool = False
@@ -57,7 +57,7 @@ class Relevance:
     find them.
     """
     is_returned: bool = False
-    """Whether the rows came from the target's zone: only removed rows return to it. No slice extends over them."""
+    """Whether the rows came from the target's zone. Only removed rows return to it. No slice extends over them."""
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""

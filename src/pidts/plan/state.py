@@ -28,7 +28,7 @@ class HeldTables:
     due: Lsn | None = None
     """The schema change that the tables wait for; None if they only have to catch up."""
     halted: bool = False
-    """Whether the target has refused the tables' next change in this run: then they stay at this place until the run
+    """Whether the target has refused the tables' next change in this run. Then they stay at this place until the run
     ends.
     """
 

@@ -7,9 +7,9 @@ table.
 A number computed from the key determines the worker. Two keys that some server treats as equal must get the same
 number. Otherwise two workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target
 that ignores case, chance decides whether the row exists afterwards. Only the server can tell what a collation treats as
-equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So the number includes a text only if its collation is binary: such a
-collation ignores at most trailing spaces. The key's other columns distribute the rows. If a key has only texts with
-other collations, one worker gets the whole table.
+equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So the number includes a text only if its collation is binary, since
+such a collation ignores at most trailing spaces. The key's other columns distribute the rows. If a key has only texts
+with other collations, one worker gets the whole table.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def buckets(
 ) -> list[ChangeBatch | None]:
     """Splits a batch into `count` parts, each in log order; None for a part without changes.
 
-    Parts of one batch can be reduced and written independently: no row of the target is in two of them. `watched` is as
-    for `net_changes`, `lack` as for `halved_bitmaps`.
+    Parts of one batch can be reduced and written independently, since no row of the target is in two of them. `watched`
+    is as for `net_changes`, `lack` as for `halved_bitmaps`.
     """
     if count < 1:
         raise ValueError(f"a number of buckets, not {count}")

@@ -7,8 +7,8 @@ key for the server, if its collation ignores case. This is harmless because a ta
     row 'a' exists;  DELETE 'a', INSERT 'A'                    deletes {'a'}, upserts {'A'}
 
 A target that ignores case loses its row by the delete and gets the whole row back by the upsert; another target finds
-no row to delete. Two upserts never have keys that the server treats as equal: the source would have had both rows at
-once.
+no row to delete. Two upserts never have keys that the server treats as equal, since the source would have had both rows
+at once.
 
 All servers treat -0.0 and 0.0 as equal, but Arrow's grouping does not. So float keys lose the sign of zero here:
 otherwise INSERT -0.0, UPDATE to 0.0 would put the same key into one statement twice.
@@ -76,7 +76,7 @@ def identities(batch: ChangeBatch) -> Identities:
 
 
 FEW: Final = 64
-"""Up to this many changes are handled one by one in Python: for so few changes, calls of Arrow take longer."""
+"""Up to this many changes are handled one by one in Python, since calls of Arrow take longer for so few changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ class NetChange:
     safe: bool = False
     """Whether target rows that have a unique value of `upserts`, but another identity, are removed, as by REPLACE."""
     there: pa.Table | None = None
-    """Rows of the target that do not change before this change is written: the transaction has locked them. If a row
-    already has a value of `upserts`, the value need not be written.
+    """Rows of the target that do not change before this change is written, since the transaction has locked them. If a
+    row already has a value of `upserts`, the value need not be written.
     """
     expected: Expected | None = None
     """The rows that the target must have before this change. At all other keys of the change it must have no row. None:

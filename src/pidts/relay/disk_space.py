@@ -65,7 +65,7 @@ class Reserve:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "reserve"
-        # A killed process may have left an incomplete file: its space is not enough for a segment.
+        # A killed process may have left an incomplete file, whose space is not enough for a segment.
         self._is_kept = self._path.exists() and self._path.stat().st_size >= _RESERVE_BYTES
 
     def keep(self) -> None:

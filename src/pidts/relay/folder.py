@@ -183,7 +183,7 @@ class Folder:
 def _file(folder: Path, segment: int, kind: str) -> Path:
     """Returns the path of a segment's file.
 
-    The path is cached: readers ask for it several times for each batch, and making a path takes long.
+    The path is cached, since readers ask for it several times for each batch, and making a path takes long.
     """
     return folder / f"{segment:09}.{kind}"
 

@@ -23,8 +23,8 @@ class WriterLock:
     """The lock of a relay's writer. Creating this object takes the lock, and `release` releases it."""
 
     def __init__(self, path: Path, source_id: str) -> None:
-        # The lock file is never removed or replaced: a process that still has the old file open would lock another
-        # file.
+        # The lock file is never removed or replaced, since a process that still has the old file open would lock
+        # another file.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

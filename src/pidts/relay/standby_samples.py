@@ -83,7 +83,7 @@ def write_samples(folder: Path, address: str, samples: Samples) -> None:
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
     path = _path(folder, address)
-    new = path.with_suffix(f".{os.getpid()}.new")  # one for each process: several tasks may share the relay
+    new = path.with_suffix(f".{os.getpid()}.new")  # one for each process, since several tasks may share the relay
     with open(new, "w", encoding="utf-8", opener=private_opener) as file:
         json.dump(content, file)
     new.replace(path)

@@ -44,7 +44,7 @@ from pidts.schema.evolve.catalog_history import KnownStructures, RelearnedStruct
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
 _DRAFT_SECONDS = 3600
-"""The age, in seconds, from which a draft is removed: its writer has ended."""
+"""The age, in seconds, from which a draft is removed, since its writer must have ended."""
 
 
 @dataclass(frozen=True, slots=True)

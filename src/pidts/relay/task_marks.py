@@ -152,7 +152,7 @@ class TaskMark:
             write_need(self._folder, Need(self._task, lsn, self._keep_seconds, is_local=True))
 
     def withdraw(self) -> None:
-        """Removes the mark if the first start failed: a mark without a place would keep the whole log for ever."""
+        """Removes the mark after a failed first start. A mark without a place would keep the whole log for ever."""
         with needs_locked(self._folder):
             for need in read_needs(self._folder):
                 if need.task == self._task and need.lsn is None:

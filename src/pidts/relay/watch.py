@@ -1,4 +1,4 @@
-"""Waits until a relay is written to, without polling: the kernel reports it at once (inotify).
+"""Waits, without polling, until a relay is written to. The kernel reports a write at once (inotify).
 
 New events alone do not matter to a reader, which sees them only once the index has them. So of the folder's files, only
 the newest index is watched for writes. Other files of interest are replaced as a whole, so their names appear again.
@@ -32,7 +32,7 @@ _EVENT = struct.Struct("=iIII")
 _NO_WATCH = -1
 _INDEX = b".index"
 _NOT_READ = (b".log", b".part", b"arrivals")
-"""Files whose names end with these are ignored when they appear: readers do not read them, or cannot read them yet."""
+"""Files whose names end with these are ignored when they appear. Readers do not read them, or cannot read them yet."""
 _LOOKS = 4
 """If the kernel cannot report writes, a wait ends after a quarter of its time limit, and the caller looks whether there
 is more to read.

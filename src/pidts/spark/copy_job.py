@@ -210,8 +210,8 @@ class CopyRunner:
         # The counts are in the order of the pieces, since each table has one request.
         counts = Counter(piece.request.table for piece in pieces)
         known = {name: table for name, table in context.structures.items() if name in counts}
-        # If Spark has no more slots than the copy may use, there may be more Spark tasks than slots: a free slot takes
-        # the next one.
+        # If Spark has no more slots than the copy may use, there may be more Spark tasks than slots, and a free slot
+        # takes the next one.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
         tasks = bundles(list(counts.values()), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"

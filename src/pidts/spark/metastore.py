@@ -166,7 +166,7 @@ class Metastore:
         made.setTableType("EXTERNAL_TABLE")
         made.setSd(self._stored(table.columns, table.location))
         made.setPartitionKeys(self._fields(table.partitions))
-        # The table's old parameters are not kept: the statistics in them describe other files.
+        # The table's old parameters are not kept, since the statistics in them describe other files.
         state = table.state or table.location.rpartition("/")[2]
         made.setParameters(self._map({"EXTERNAL": "TRUE", **table.properties, _STATE: state}))
         return made

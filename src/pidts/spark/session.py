@@ -41,7 +41,7 @@ _MEASURED = {
     "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.adaptive.enabled": "false",
-    # A pointer or a blob is one row, and may be large: more rows in one Arrow batch would only cost memory.
+    # A pointer or a blob is one row, and may be large. More rows in one Arrow batch would only cost memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.ui.enabled": "false",

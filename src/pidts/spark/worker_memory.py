@@ -33,7 +33,7 @@ _DEFAULT = 128 << 10
 def keep_what_is_loaded() -> None:
     """Excludes all loaded objects from garbage collection, once in each process.
 
-    The process's first task does this: by then everything that later tasks need is loaded.
+    The process's first task does this, since by then everything that later tasks need is loaded.
     """
     gc.collect()
     gc.freeze()

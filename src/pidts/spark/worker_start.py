@@ -7,8 +7,8 @@ interpreter that Spark has requested, and keeps the connection.
 
 Workers of jobs are forks of one process, Spark's daemon, and normally load their modules themselves. In a session that
 PiDTS has started, the daemon loads them before it forks: all workers share that memory, and only one process spends the
-time. Spark has four more processes, which only plan. They do not load these modules: this would take seconds in each
-process.
+time. Spark has four more processes, which only plan. They do not load these modules, since this would take seconds in
+each process.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _hand_over(connection: socket.socket) -> None:
 def _load() -> None:
     """Loads the modules for the tasks of PiDTS's jobs.
 
-    An error is ignored: it occurs again in a task, which can report it.
+    An error is ignored, since it occurs again in a task, which can report it.
     """
     with suppress(Exception):
         for module in ("pidts.spark.job", "pidts.spark.copy_job"):

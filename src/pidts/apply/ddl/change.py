@@ -64,7 +64,7 @@ class SchemaChange:
     origin: str = ""
     """The other zone from which the statement came; empty: the source's own zone."""
     between_zones: bool = False
-    """Whether programs may change the target's tables, too: then they may have made the same change."""
+    """Whether programs may change the target's tables, too, and so may have made the same change."""
     records: Mapping[RecordKey, Mapping[TableName, Table | None]] = field(default_factory=dict)
     """Further entries that the change writes to the target's record of structures."""
 
@@ -108,7 +108,7 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class OpenJournal:
-    """The attempt has begun nothing: a change of the table that another member has begun has to end first."""
+    """The attempt has begun nothing, since another member's change of the table has begun and has to end first."""
 
     source: str
     lsn: Lsn

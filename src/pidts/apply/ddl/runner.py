@@ -273,7 +273,8 @@ class DdlRunner:
         return journal
 
     def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended:
-        # The checkpoint is not locked here: this block may read a whole table, and batches would wait for the lock.
+        # The checkpoint is not locked here, since this block may read a whole table, and batches would wait for the
+        # lock.
         with _about(change):
             rendered = change.first or change.own(lambda: self._render(session, change))
         journal = DdlJournal(

@@ -42,7 +42,7 @@ then looks for the row once more. Either the INSERT was committed before this lo
 
 The record of a DELETE counts for INSERTs that were made on a source up to an hour after the removal, by the clocks of
 the servers and of the task's machine. After this hour, the key may be used for a new row. A record is kept for seven
-days: no task may lag by more.
+days, so no task may lag by more.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def removed_before(
     arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
     if not len(arriving):
         return {}
-    # Of the events that give a row to a key, only the key's first one counts: all changes before it find no row.
+    # Of the events that give a row to a key, only the key's first one counts, since all changes before it find no row.
     coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
     table = events.batch.table
     names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))

@@ -2,7 +2,7 @@
 
 Each lock has a *form*: a digest of its key as the target compares it (`TargetSession.compared`). So one query finds the
 locks of a batch's keys in any spelling, however many locks there are. Equal keys have the same form, but with some
-collations different keys have the same form, too: the target is asked whether keys of one form are equal.
+collations different keys have the same form, too. So the target is asked whether keys of one form are equal.
 
 A form begins with a digest of the types that the key has on the target. Somebody may alter these types while rows are
 locked, and an earlier version of this program recorded no forms. So a batch gives each lock whose form is missing or

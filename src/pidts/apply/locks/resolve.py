@@ -338,7 +338,7 @@ def demand_winner(locks: Sequence[RowLock], begun: UnfinishedResolves) -> None:
 
 
 def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) -> None:
-    """Raises if the table is being copied again: the copy writes the source's rows and removes the locks."""
+    """Raises if the table is being copied again, since the copy writes the source's rows and removes the locks."""
     for checkpoint in checkpoints:
         copies = PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy).copy if checkpoint.copy else {}
         for one in locks:
@@ -461,7 +461,7 @@ def _write(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
 
 
 def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[ResolvePreview]) -> None:
-    """Records which rows are deleted: changes of these rows by another zone may still come."""
+    """Records which rows are deleted, since changes of these rows by another zone may still come."""
     gone = [one for one in done if one.outcome is None]
     if gone and lock_out_other_tasks(session, task, source):
         for one in gone:

@@ -195,7 +195,7 @@ class Convergence(VersionGuard):
         return _texts(self._table, pa.Table.from_arrays(image.flatten(), schema=self._table.arrow))[0]
 
     def _report(self, applied: Mask) -> None:
-        """Logs a warning about updates that do not raise the version: only the zone that made them keeps these rows."""
+        """Logs a warning about updates that do not raise the version. Only the zone that made them keeps these rows."""
         low = ~applied & (self._op == Op.UPDATE) & ~self._deletes & (self._rank <= self._made_from)
         if low.any():
             keys = self.texts(np.unique(self._key[low])[:3])

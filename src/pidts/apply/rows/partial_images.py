@@ -183,7 +183,7 @@ class ImageCompletion:
         The changes of a missing row are left out if the copy still reads the row (`is_unread`), or if a later change of
         the batch removes it. They are also left out if the row did not get its key within the batch, and either the
         target already had the log up to this change (`seen_until`), or a filter may have dropped the row (`filtered`).
-        With `can_record`, every other missing row is left to the copy, too: its key is added to `unread`.
+        With `can_record`, every other missing row is left to the copy, too, and its key is added to `unread`.
         """
         if not len(self.missing):
             return batch

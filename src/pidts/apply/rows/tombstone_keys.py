@@ -14,7 +14,7 @@ from pidts.reduce.key_numbers import chunkless
 _NULL = "\\N"
 """The text for NULL. No value has this text, since a backslash in a value is doubled."""
 _LONGEST = 180
-"""The most characters of a text: a key of old servers has at most 191."""
+"""The most characters of a text, since a key of old servers has at most 191."""
 
 
 def key_texts(keys: pa.Table) -> list[str]:

@@ -1,4 +1,4 @@
-"""Keeps older events from overwriting newer rows: the versions of the change and of the target's row decide.
+"""Keeps older events from overwriting newer rows, by the versions of the change and of the target's row.
 
 The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Two things
 decide: the event's version `v` (of the row it writes, or of the row it deletes) and the target's row or tombstone with
@@ -170,8 +170,8 @@ class VersionGuard:
         for event in np.nonzero((kind == TOMBSTONE) & ~starts)[0]:
             starts[event] = self._is_after_tombstone(int(event))
         applied = _from_then_on(starts, self._first, self._key)
-        # After a DELETE, a version may go back. The loop over single rows is not needed there: it would decide the
-        # same.
+        # After a DELETE, a version may go back. The loop over single rows is not needed there, since it would decide
+        # the same.
         back = np.zeros(len(self._key), np.bool_)
         back[1:] = ~self._first[1:] & (self._rank[1:] < self._rank[:-1]) & ~self._deletes[:-1]
         for key in np.unique(self._key[back & applied]):

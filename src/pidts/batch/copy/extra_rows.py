@@ -1,4 +1,4 @@
-"""Finds rows that only the target has: reads the target's keys, in the order of the target.
+"""Finds rows that only the target has, by reading the target's keys in the target's order.
 
 The target is read first. No batch is under way, so the target's rows are as of the task's checkpoint. The source is
 asked afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on
@@ -58,7 +58,7 @@ def read_extra_rows(
     """Reads up to `limit` keys of `target_table`, and asks the source for them. `own` has column values of the rows."""
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
-    # The server sorts ENUM and SET by number but compares them as text: such keys are read all at once.
+    # The server sorts ENUM and SET by number but compares them as text, so such keys are read all at once.
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""

@@ -275,7 +275,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
 
 
 class _CountedRows:
-    """Yields rows and counts them. There is no rate limit: other tables and both servers wait for these rows."""
+    """Yields rows and counts them. There is no rate limit, since other tables and both servers wait for these rows."""
 
     def __init__(self, batches: Iterable[pa.Table]) -> None:
         self._batches = batches
@@ -293,8 +293,8 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
         read = partial(read_extra_rows, context.source, session, table, limit=piece.limit)
-        # The transaction that removes rows asks once more whether other tables have rows in the target table: such
-        # tables may have joined meanwhile.
+        # The transaction that removes rows asks once more whether other tables have rows in the target table, since
+        # such tables may have joined meanwhile.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
             is_alone = target_table not in merged(rules, context.structures) and (

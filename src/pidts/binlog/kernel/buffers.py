@@ -28,7 +28,7 @@ _FIRST_TEXT = 1024
 _LARGEST_ROOM = 16 << 10
 """The most bytes of room for one column's values before their size is known."""
 _FEW = 64
-"""Up to this many rows are counted in Python: for so few, calls of NumPy take longer."""
+"""Up to this many rows are counted in Python, since calls of NumPy take longer for so few."""
 _ALIGNED = 64
 _END = _NUMBER = 4
 _TEXT_END = struct.Struct("<i")
@@ -212,7 +212,7 @@ class Memory:
         """Makes room for a value of the column at this address, and for the values of the expected rows.
 
         The size of the expected values is estimated from the before images or the after images alone, not from all
-        rows: the first before image may come long after the first after image, or the other way round.
+        rows, since the first before image may come long after the first after image, or the other way round.
         """
         behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)

@@ -30,8 +30,8 @@ class Call:
         """Provides what the loop lacks, so that it can continue; returns False if an error has stopped it.
 
         `ahead` is the expected number of rows divided by the current number. `most` limits the room for text, in bytes.
-        Room is made for all expected rows: untouched memory costs nothing, and a block that is large enough from the
-        beginning need not be moved.
+        Room is made for all expected rows, since untouched memory costs nothing, and a block that is large enough from
+        the beginning need not be moved.
         """
         block = self.block
         if result == at.MORE_ROWS:

@@ -56,7 +56,7 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
 
 @jit
 def set_valid(columns: int, width: int, first: int, end: int) -> None:
-    """Sets the validity bits of these rows to 1 again: dropped rows have cleared some, and later rows expect 1."""
+    """Sets the validity bits of these rows to 1 again. Dropped rows have cleared some, and later rows expect 1."""
     for number in range(width):
         valid = load64(columns + number * at.COLUMN + at.VALID)
         for row in range(first, end):
@@ -153,7 +153,7 @@ def _read_row(
 
 @inline
 def take_back(table: int, op: int, row: int) -> None:
-    """Drops the row that was just read: the next row gets its place."""
+    """Drops the row that was just read, so that the next row gets its place."""
     width = load64(table + at.WIDTH)
     if op != _INSERT:
         set_valid(load64(table + at.BEFORE), width, row, row + 1)

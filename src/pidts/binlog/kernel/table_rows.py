@@ -64,7 +64,7 @@ class CompiledRows:
         return len(self), before, after
 
     def back_to(self, mark: Mark) -> None:
-        """Drops the rows since this point: the source has rolled them back."""
+        """Drops the rows since this point, which the source has rolled back."""
         count, before, after = mark
         compiled = self.memory.rows
         if self.plain is not None:

@@ -21,7 +21,7 @@ _CHUNK_SECONDS = 0.5
 _CHUNK_BYTES = 16 << 20
 _GROWTH = 8
 _WAITING_GROWTH = 2
-"""A waiting request grows at most by this factor: if its window is too long, it is read again with half the rows."""
+"""A waiting request grows at most by this factor. If its window is too long, it is read again with half the rows."""
 _ENOUGH_ROWS = 10_000
 """With fewer rows than this, a smaller chunk is not faster: most of its time is the round trip."""
 _UNKNOWN_ROWS = 2_000

@@ -33,7 +33,7 @@ class Settlement:
     held: Collection[TableName]
     limits: Limits
     keeps: bool = False
-    """Whether requests may be kept: batches carry only one zone's changes, and no schema change follows."""
+    """Whether requests may be kept, because batches carry only one zone's changes and no schema change follows."""
     settled: list[ChunkRequest] = field(default_factory=list)
     written: list[ChunkRequest] = field(default_factory=list)
     behind: list[HeldTables] = field(default_factory=list)

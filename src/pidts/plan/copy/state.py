@@ -251,7 +251,7 @@ class CopyState:
     @property
     def unread(self) -> CopyState:
         """Returns the state without requests that were read and are not settled."""
-        # Of thousands of tables, few are being read: the others need no new object in each batch.
+        # Of thousands of tables, few are being read, and the others need no new object in each batch.
         return self if self.reading is None and self.kept is None else replace(self, reading=None, kept=None)
 
     def to_json(self) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class IndexFiles:
         while True:
             broken = None
             try:
-                # This is checked before the records are read: a segment with a successor does not grow any more.
+                # This is checked before the records are read, since a segment with a successor does not grow any more.
                 complete = self._successor(segment) is not None
             except Discontinuity as error:
                 complete, broken = True, error

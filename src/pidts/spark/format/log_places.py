@@ -49,7 +49,7 @@ def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) ->
 def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
     """Returns the Lsn after which a stream begins.
 
-    This function is for a stream with a temporary relay: in its Lsns, the number of failovers is always 0.
+    This function is for a stream with a temporary relay, in whose Lsns the number of failovers is always 0.
     """
     if isinstance(point, Lsn | Position):
         return point if isinstance(point, Lsn) else Lsn.at(point)

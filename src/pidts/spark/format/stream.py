@@ -55,7 +55,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at: Lsn | None = None
 
     def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
-        """Sends no fields to the tasks: neither a connection nor a password leaves the planner."""
+        """Sends no fields to the tasks, so that neither a connection nor a password leaves the planner."""
         return TaskReader, ()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
