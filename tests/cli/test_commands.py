@@ -16,7 +16,8 @@ import pytest
 
 from pidts.cli import errors
 from pidts.cli.app import app, run_command
-from pidts.model import DecodeError, Halted, PidtsError, Transient, Where
+from pidts.model import DecodeError, Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.source.finding import Finding, demand
 from pidts.task.operate.progress import Progress, SourceProgress
 
 BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
@@ -100,6 +101,18 @@ def test_an_error_has_code_what_where_and_what_to_do(capsys: Output) -> None:
         "error [bad-row] a [bold]row[/bold]",
         "  where source shop-1, at bin.000001:4, table a.b",
         "  do    Look at it",
+    ]
+
+
+def test_the_lines_of_an_advice_begin_below_each_other(capsys: Output) -> None:
+    unfit = [Finding(item, ok=False, message="no", fix=fix) for item, fix in (("a", ""), ("b", "One"), ("c", "Two"))]
+    with pytest.raises(PrecheckFailed) as failed:
+        demand(unfit)
+    errors.show_error(failed.value, as_json=False)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "  do    One",
+        "        Two",
+        "        Or ignore it at your own risk: ignore-checking-items: [a, b, c]",
     ]
 
 

@@ -49,8 +49,8 @@ def _show_text(error: PidtsError) -> None:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     console.print(Text.assemble(("error", "bold red"), f" [{error.code}] ", (error.what, "bold")))
     for label, text in (("where", str(error.where)), ("do", error.todo)):
-        if text:
-            console.print(Text.assemble((f"  {label:<6}", "dim"), text))
+        for number, line in enumerate(text.splitlines()):
+            console.print(Text.assemble((f"  {'' if number else label:<6}", "dim"), line))
 
 
 def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:

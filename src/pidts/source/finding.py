@@ -42,10 +42,11 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     failed = [finding for finding in findings if not (finding.ok or finding.item in ignored or "all" in ignored)]
     if failed:
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
-        todo = "\n".join(finding.fix for finding in failed)
+        fixes = [finding.fix for finding in failed if finding.fix]
         if all(finding.ignored_by for finding in failed):
             items = ", ".join(dict.fromkeys(finding.item for finding in failed))
-            todo += f"\nOr ignore it at your own risk: ignore-checking-items: [{items}]"
+            fixes.append(f"Or ignore it at your own risk: ignore-checking-items: [{items}]")
+        todo = "\n".join(fixes)
         if all(finding.is_down for finding in failed):
             raise ServerDown(UNFIT, what, todo=todo)
         code = failed[0].code

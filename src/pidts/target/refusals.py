@@ -19,12 +19,32 @@ def constraint_todo(constraint: str, remedy: str) -> str:
     )
 
 
-def trigger_todo(trigger: str) -> str:
-    """Returns the next step after a trigger has refused a row. `trigger` says how to find it."""
+def trigger_todo(trigger: str, grant: str = "") -> str:
+    """Returns the next step after a trigger has refused a row. `trigger` says how to find it.
+
+    `grant` lets the task switch triggers off; it is empty if the task can do so already, or if no grant allows it.
+    """
+    if grant:
+        return (
+            f"A trigger of the target's table refuses the row ({trigger}). Let the task switch triggers off: {grant}; "
+            f"the log of the source already has what triggers changed there. Or drop the trigger. {_EACH_START}"
+        )
     return (
         f"A trigger of the target's table refuses the row ({trigger}). Change the trigger so that it accepts the rows "
         "of the source, or drop it"
     )
+
+
+def foreign_key_todo(constraint: str, remedy: str, grant: str = "") -> str:
+    """Returns the next step after a foreign key has refused a row; the parameters are those of the other functions."""
+    todo = constraint_todo(constraint, remedy)
+    return f"{todo}. Or let the task switch foreign keys off: {grant}. {_EACH_START}" if grant else todo
+
+
+_EACH_START = (
+    "As long as the target's table has triggers or foreign keys, the check at each start of the task, also with "
+    "--resync, fails without this grant"
+)
 
 
 def dependents_todo(views: Sequence[str] = ()) -> str:

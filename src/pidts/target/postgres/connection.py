@@ -12,6 +12,7 @@ from psycopg.pq import TransactionStatus
 
 from pidts.model import Halted, PrecheckFailed, Transient
 from pidts.target.meta_schema import USUAL, in_schema
+from pidts.target.postgres.dialect import identifier
 from pidts.target.postgres.encode.arrays import Element, parameter, register
 from pidts.target.postgres.errors import mapped
 from pidts.target.postgres.exchange import Exchange
@@ -46,6 +47,11 @@ _SETTINGS = (
     EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
 )
 
+_STATE = "SELECT pg_catalog.current_setting('session_replication_role') = 'replica', current_user::text"
+"""Shows whether triggers are off, and the session's role."""
+_GRANTABLE = 150000
+"""The first version in which a role that is no superuser can be allowed to switch triggers off."""
+
 _INSERTED = 5000
 """The largest number of rows that one statement inserts."""
 _PREPARED = 500
@@ -72,7 +78,7 @@ class PostgresConnection:
                 todo="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
             )
         with mapped():
-            connection.execute("; ".join(_SETTINGS))
+            self.exchange.grant = _missing_grant(connection, connection.execute("; ".join((*_SETTINGS, _STATE))))
 
     @property
     def trips(self) -> int:
@@ -157,3 +163,16 @@ class PostgresConnection:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Executes a statement and returns only the rows."""
         return self.run(sql, values)[0]
+
+
+def _missing_grant(connection: psycopg.Connection, cursor: psycopg.Cursor[Any]) -> str:
+    """Returns the statement that lets this role switch triggers off; empty if they are off, or if no grant allows it.
+
+    `cursor` has the results of several statements; the last one is `_STATE`.
+    """
+    while cursor.nextset():
+        pass
+    is_off, role = cursor.fetchall()[0]
+    if is_off or connection.info.server_version < _GRANTABLE:
+        return ""
+    return f"GRANT SET ON PARAMETER session_replication_role TO {identifier(str(role))}"

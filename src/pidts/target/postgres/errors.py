@@ -12,14 +12,15 @@ from pidts.login import not_offered, not_trusted, other_host
 from pidts.model import Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
-from pidts.target.refusals import COMPARE_TODO, constraint_todo, dependents_todo, trigger_todo
+from pidts.target.refusals import COMPARE_TODO, constraint_todo, dependents_todo, foreign_key_todo, trigger_todo
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _NOT_PERMITTED = "42501"
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
 """The next step if a table, its schema or a column is missing, for statements about the table's rows."""
-_CONSTRAINTS = {"23514": "CHECK constraint", "23P01": "exclusion constraint", "23503": "foreign key"}
+_FOREIGN_KEY = "23503"
+_CONSTRAINTS = {"23514": "CHECK constraint", "23P01": "exclusion constraint", _FOREIGN_KEY: "foreign key"}
 """The kinds of constraints by the SQLSTATE of their errors, except unique keys."""
 _FUNCTION = re.compile(r"^(?:PL/\S+|SQL)[ -]\S*[Ff]un.*", re.MULTILINE)
 """The line in an error's context that names a function. A row's statement calls functions only by triggers, by CHECK
@@ -57,10 +58,11 @@ def mapped(table: str = "") -> Iterator[None]:
         raise translate(error, table) from error
 
 
-def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False) -> PidtsError:
+def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False, grant: str = "") -> PidtsError:
     """Translates an error; its message is the server's first line and its detail.
 
-    `table` is given for statements about the table's rows. At a COMMIT, the server checks deferred constraints.
+    `table` is given for statements about the table's rows. At a COMMIT, the server checks deferred constraints. `grant`
+    lets the session's role switch triggers and foreign keys off; it is empty if they are off.
     """
     state = error.sqlstate or ""
     where = Where(table=table)
@@ -76,7 +78,7 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False)
     elif state == _NOT_PERMITTED:
         todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...)"
     elif table or at_commit:
-        todo = _row_todo(error) or todo
+        todo = _row_todo(error, grant) or todo
     what = f"PostgreSQL: {what} ({state or type(error).__name__})"
     if state == "2BP01" or (state == "0A000" and error.diag.source_function in _ALTERS_TYPE):
         todo = dependents_todo(_views(error.diag.message_detail or ""))
@@ -87,18 +89,21 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False)
     return refused
 
 
-def _row_todo(error: psycopg.Error) -> str:
+def _row_todo(error: psycopg.Error, grant: str) -> str:
     """Returns the next step after a constraint or a trigger has refused a row; empty if the server names none."""
     diag = error.diag
     if called := _FUNCTION.search(diag.context or ""):
-        return trigger_todo(called[0])
+        return trigger_todo(called[0], grant)
     kind = _CONSTRAINTS.get(error.sqlstate or "")
     if not kind or not diag.constraint_name or not diag.schema_name:
         return ""
     name = identifier(diag.constraint_name)
     if diag.table_name:
         table = qualified(TableName(diag.schema_name, diag.table_name))
-        return constraint_todo(f"{kind} {name} of {table}", f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+        constraint, remedy = f"{kind} {name} of {table}", f"ALTER TABLE {table} DROP CONSTRAINT {name}"
+        if error.sqlstate == _FOREIGN_KEY:
+            return foreign_key_todo(constraint, remedy, grant)
+        return constraint_todo(constraint, remedy)
     if diag.datatype_name:
         domain = qualified(TableName(diag.schema_name, diag.datatype_name))
         return constraint_todo(f"{kind} {name} of the domain {domain}", f"ALTER DOMAIN {domain} DROP CONSTRAINT {name}")

@@ -55,6 +55,8 @@ class Exchange:
         self._behind: list[_Statement] = []
         self._bytes = 0
         self._broken = False
+        self.grant = ""
+        """The statement that lets this role switch triggers and foreign keys off; empty if they are off."""
         self.trips = 0
         """The number of round trips so far."""
 
@@ -120,7 +122,7 @@ class Exchange:
                     copy.write(each)
         except psycopg.Error as error:
             self._broken = True
-            raise _said(error, _Statement(cursor, b"", None, table, explain)) from error
+            raise self._said(error, _Statement(cursor, b"", None, table, explain)) from error
 
     def flush(self) -> None:
         """Sends the queued statements."""
@@ -141,7 +143,7 @@ class Exchange:
         except psycopg.Error as error:
             self._broken = True
             failed = next((each for each in statements if each.cursor.pgresult is None), sent)
-            raise _said(error, failed) from error
+            raise self._said(error, failed) from error
 
     def drop(self) -> None:
         """Discards the queued statements without sending them."""
@@ -170,11 +172,10 @@ class Exchange:
         self._bytes += sum(len(value.data) for value in values if isinstance(value, Parameter))
         return cursor
 
-
-def _said(error: psycopg.Error, statement: _Statement | None) -> PidtsError:
-    if statement is None:
-        return translate(error)
-    found = translate(error, statement.table, at_commit=statement.sql == b"COMMIT")
-    if statement.explain is not None and isinstance(found, StatementRefused):
-        return statement.explain(found) or found
-    return found
+    def _said(self, error: psycopg.Error, statement: _Statement | None) -> PidtsError:
+        if statement is None:
+            return translate(error)
+        found = translate(error, statement.table, at_commit=statement.sql == b"COMMIT", grant=self.grant)
+        if statement.explain is not None and isinstance(found, StatementRefused):
+            return statement.explain(found) or found
+        return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -288,6 +290,33 @@ def test_an_account_that_cannot_switch_foreign_keys_off_is_reported(
     ).connect()
     assert again.schema.misfits(parents) == []
     again.close()
+
+
+@pytest.mark.parametrize("refused_by", ["trigger", "foreign key"])
+def test_the_advice_lets_the_account_switch_triggers_off(
+    session: PostgresSession, limited: PostgresSession, postgres: Server, name: TableName, refused_by: str
+) -> None:
+    structure = create(session, table(name, {"id": INT, "v": INT}))
+    role = f"limited_{name.name[-6:]}"
+    session.execute(f'GRANT USAGE ON SCHEMA "{name.schema}" TO {role}')
+    session.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quoted(name)} TO {role}")
+    if refused_by == "trigger":
+        session.execute(
+            f"CREATE FUNCTION {quoted(name)}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''never''; END'"
+        )
+        session.execute(
+            f"CREATE TRIGGER t BEFORE INSERT ON {quoted(name)} FOR EACH ROW EXECUTE FUNCTION {quoted(name)}()"
+        )
+    else:
+        session.execute(f"ALTER TABLE {quoted(name)} ADD FOREIGN KEY (v) REFERENCES {quoted(name)}")
+    with pytest.raises(Halted) as refused:
+        write(limited, change(structure, upserts=[(1, 5)]))
+    (grant,) = re.findall(r"GRANT SET ON PARAMETER session_replication_role TO \S+?(?=[;.])", refused.value.todo)
+    assert "--resync, fails without this grant" in refused.value.todo
+    session.execute(grant)
+    with closing(PostgresTarget(postgres.host, postgres.port, role, "x", "postgres").connect()) as again:
+        write(again, change(structure, upserts=[(1, 5)]))
+    assert content(session, structure) == [(1, 5)]
 
 
 def test_a_unique_key_that_would_not_be_checked_is_reported(session: PostgresSession, name: TableName) -> None:
