@@ -162,6 +162,46 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["mariadb", pytest.param("postgres", marks=pytest.mark.long)])
+def test_a_copy_after_refused_rows_makes_the_schema_changes_behind_them(begun, kind):
+    servers, run = begun(kind, 2)
+    table = f"{servers.schema}.b"
+    try:
+        servers.target("ALTER TABLE {0}.b ADD CONSTRAINT odd CHECK (v <> 'bad')")
+        servers.source("INSERT INTO {0}.b VALUES (3, 'bad')", "INSERT INTO {0}.c VALUES (2, 'two')")
+        servers.arrives("c", (2, "two"))
+        servers.halts("b", "target-refused")
+        servers.source(
+            "ALTER TABLE {0}.b ADD COLUMN w INT DEFAULT 7",
+            "INSERT INTO {0}.b VALUES (4, 'four', 4)",
+            "DELETE FROM {0}.b WHERE id = 1",
+            "UPDATE {0}.b SET w = 8 WHERE id = 3",
+            "ALTER TABLE {0}.b ADD COLUMN x INT",
+            "UPDATE {0}.b SET v = 'good', x = 9 WHERE id = 3",
+            "INSERT INTO {0}.c VALUES (3, 'three')",
+        )
+        servers.arrives("c", (3, "three"))
+        assert run.stop(60) == 0
+
+        # The row is refused once more, between the two schema changes.
+        run = servers.task.start("--resync", table)
+        servers.eventually(lambda: len(servers.rows("b")[0]) == 3, 60, "the first schema change is made")
+        assert "ADD COLUMN x" not in servers.halts("b", "target-refused")["statement"]
+        assert run.stop(60) == 0
+        run = servers.task.start("--resync", table)
+        expected = [(2, "two", 7, None), (3, "good", 8, 9), (4, "four", 4, None)]
+        servers.eventually(lambda: servers.rows("b") == expected, 60, "the rows are those of the source")
+        servers.source("INSERT INTO {0}.b VALUES (5, 'five', 5, 5)")
+        servers.arrives("b", (5, "five", 5, 5))
+        servers.eventually(lambda: servers.halted() == [], 30, "nothing waits any more")
+        assert run.stop(60) == 0
+    except AssertionError as error:
+        error.add_note(servers.task.logs())
+        raise
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_a_change_that_a_view_prevents_succeeds_without_the_view(begun):
     servers, run = begun("postgres", 1)
     view = f"{servers.schema}.seen"

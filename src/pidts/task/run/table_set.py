@@ -17,8 +17,12 @@ refused, unless `resync` names the table.
 
 **A table is copied again** (`resync`) while it stays in the task: its changes and schema changes are applied as before,
 and its rows are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position.
-If a table to copy again is halted because the target refuses its rows, the table joins anew: it begins after the log
-that has the refused rows.
+If a table to copy again is halted because the target refuses its rows, the log that has these rows is left out. If the
+log has no later schema change of the table, the table joins anew, after this log. Otherwise the table stays before the
+next schema change (`SchemaChangesAhead`): its changes up to there are left out (`CopyState.since`), the schema change
+is run like any other, and the rows are copied when the table has caught up. To join anew would leave the schema change
+out, too, and the target's table would keep its former columns and keys. The table joins anew nevertheless if the
+target's table is missing, or does not fit the structure before the schema change.
 
 Crash points:
 
@@ -31,6 +35,9 @@ Crash points:
    it cannot continue, structures are read after the relay's new beginning, COMMIT. Between the emptying and the COMMIT,
    the checkpoint is before the relay's beginning: the next start reports that the log is lost (`relay-purged`), and
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
+5. A table stays before its next schema change. Before the COMMIT, it is still halted. After the COMMIT, the checkpoint
+   has its place, its new copy, and `since`: every later start leaves out the same changes. So does a start that is
+   asked for a copy once more, whether the halt is still recorded or not: `since` never becomes earlier.
 """
 
 from __future__ import annotations
@@ -44,6 +51,7 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch.online_ddl import online_of
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers, resume_point
 from pidts.ddl.shards.record import settle_missed
 from pidts.model import (
@@ -60,7 +68,7 @@ from pidts.model import (
     Where,
 )
 from pidts.model.errors import listed, plural
-from pidts.plan import CopyMode, CopyState, HeldTables, Phase, PlanState, copied_at, dealing_of, run_of
+from pidts.plan import CopyMode, CopyState, HeldTables, Phase, PlanState, RelevanceKind, copied_at, dealing_of, run_of
 from pidts.plan.state import held_at
 from pidts.relay import RelayReader
 from pidts.relay.lock import empty_relay
@@ -106,6 +114,21 @@ class _Change:
     """Target tables that have become merged tables, or that keep the rows of a table that leaves."""
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaChangesAhead:
+    """The schema changes of one table that the log has after the table's place, and that were not run yet."""
+
+    since: Lsn
+    """The place directly before the first of them."""
+    statements: tuple[str, ...]
+    """The statements, each with its log file and byte."""
+
+    @property
+    def first(self) -> str:
+        """Returns the first statement, with its place."""
+        return self.statements[0]
+
+
 class TableSet:
     """Decides which tables join, leave or are copied again at a start of a task that has begun before."""
 
@@ -124,6 +147,8 @@ class TableSet:
         self.joined: tuple[TableName, ...] = ()
         self._anew: set[TableName] = set()
         """The joining tables that were in the task before."""
+        self._ahead: dict[TableName, SchemaChangesAhead] = {}
+        """The schema changes ahead of the tables whose refused rows are left out."""
         self._behind: dict[TableName, Table | None] = {}
         """Tables that continue after a skipped part of the log, each with its target table, if this is known."""
         self.notes: list[str] = []
@@ -166,12 +191,14 @@ class TableSet:
         _, state, _ = Workers.claimed(claimed)
         change = _Change()
         self._leave(change, known, state)
-        self._anew = self._begun_anew()
+        refused = self._refused()
+        self._ahead = self._schema_changes_ahead(refused, state)
+        self._anew = refused - self._staying(known)
         self._behind = dict.fromkeys(self._anew)
         left = {*change.structures, *self._anew}
         known = {name: table for name, table in known.items() if name not in left}
         since = self._join(change, known, state) if self._config.mode != "incremental" else None
-        self._resync(change, {name: table for name, table in known.items() if name not in change.copy})
+        self._resync(change, {name: table for name, table in known.items() if name not in change.copy}, state)
         if not change.copy and not change.structures:
             return claimed
         return self._commit(claimed, change, since or state.lsn)
@@ -204,6 +231,7 @@ class TableSet:
         new = joining_tables(known, pending, config.allow, since, read.structures)
         tables = {name: table for name, table in read.structures.items() if name in new or str(name) in wanted.unknown}
         fits = self._fits(tables, known, lambda name: name in known or self._is_selected(name))
+        fits = [_with_changes_ahead(fit, self._ahead.get(fit.name)) for fit in fits]
         demand_no_rows_in_zone(config, fits)
         demand_fit(followable(self._source, fits))
         self._demand_apart([table for name, table in tables.items() if name not in self._anew], known)
@@ -249,7 +277,7 @@ class TableSet:
                     if (rest := online.parted(statement).rest) is not None:
                         yield transaction.lsn, rest
 
-    def _begun_anew(self) -> set[TableName]:
+    def _refused(self) -> set[TableName]:
         """Returns the tables to copy again that are halted because the target has refused their rows."""
         if self._wanted.resync is None or self._config.mode == "incremental":
             return set()
@@ -257,16 +285,57 @@ class TableSet:
         refused = {name for halt in halts if not halt.statement for name in halt.tables}
         return set(filter(self._is_selected, refused))
 
+    def _schema_changes_ahead(
+        self, names: Collection[TableName], state: PlanState
+    ) -> dict[TableName, SchemaChangesAhead]:
+        """Returns the schema changes between each table's place and the present end of the log, if there are any."""
+        if not names:
+            return {}
+        config, source_id = self._config, self._config.source.source_id
+        classifier = TransactionClassifier(config.allow, source_dialect(self._source), config.rules.events)
+        found: dict[TableName, SchemaChangesAhead] = {}
+        with closing(RelayReader(config.relay, source_id)) as relay:
+            wait_for_relay(config, self._reader.replicator, state.needs, self._reader.stop, relay)
+            end = Lsn.at(position(self._source)[0], change_no(relay))
+            wait_for_relay(config, self._reader.replicator, end, self._reader.stop, relay)
+            for entry in relay.entries(min(map(state.at, names)), joined=True):
+                transaction = entry.transaction
+                if transaction.lsn > end:
+                    break
+                relevance = classifier(entry)
+                if relevance.kind is not RelevanceKind.DDL:
+                    continue
+                meant = [name for name in names if transaction.lsn > state.at(name) and relevance.touches({name})]
+                journal = self._target.meta.journal.read(config.name, source_id, transaction.lsn) if meant else None
+                if journal is not None and journal.state is DdlState.DONE:
+                    continue
+                text = f"{transaction.ddl} (at {relay.position(transaction.lsn) or transaction.lsn})"
+                for name in meant:
+                    before = found.get(name, SchemaChangesAhead(transaction.prev_lsn, ()))
+                    found[name] = replace(before, statements=(*before.statements, text))
+        return found
+
+    def _staying(self, known: Mapping[TableName, Table]) -> set[TableName]:
+        """Returns the tables that stay before their next schema change: the target's table fits their structure."""
+        tables = {name: known[name] for name in self._ahead if name in known}
+        fits = self._fits(tables, known) if tables else []
+        return {fit.name for fit in fits if not fit.problem and not fit.missing}
+
     def _is_selected(self, name: TableName) -> bool:
         return is_selected(self._wanted.resync, name)
 
-    def _resync(self, change: _Change, known: Mapping[TableName, Table]) -> None:
+    def _resync(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> None:
         meant = {name: table for name, table in known.items() if self._is_selected(name)}
         fits = with_own_rows_only(self._config, self._target, self._fits(meant, known), meant)
         demand_fit(fits)
         create_missing(self._target, self._config.name, fits, before_copy=True)
-        change.copy |= copy_states(self._source, meant, {fit.name: fit.mode for fit in fits})
-        self.notes += [f"{name} is copied again" for name in sorted(meant)]
+        for name, begun in copy_states(self._source, meant, {fit.name: fit.mode for fit in fits}).items():
+            # A copy that is not complete yet may have left out changes, and they stay left out.
+            places = [state.copy[name].since if name in state.copy else None]
+            places.append(self._ahead[name].since if name in self._ahead else None)
+            since = max((place for place in places if place is not None), default=None)
+            change.copy[name] = replace(begun, since=since)
+        self.notes += [f"{name} is copied again{_left_out(self._ahead.get(name))}" for name in sorted(meant)]
         self.notes += row_notes(fits)
 
     def _fits(
@@ -415,6 +484,23 @@ class TableSet:
         if stored.epoch != claimed.epoch:
             raise fenced(stored, claimed.epoch)
         return stored
+
+
+def _with_changes_ahead(fit: Fit, ahead: SchemaChangesAhead | None) -> Fit:
+    """Returns the fit. If it has a problem, it also names the schema changes that the target's table lacks."""
+    if not fit.problem or ahead is None:
+        return fit
+    problem = f"{fit.problem}. After the refused rows, the source has run: {'; '.join(ahead.statements)}"
+    fix = (
+        "Give the target's table the structure that it had before these statements: then the task runs them. Or give "
+        f"it the source's present structure. {fit.fix}"
+    )
+    return replace(fit, problem=problem, fix=fix)
+
+
+def _left_out(ahead: SchemaChangesAhead | None) -> str:
+    """Returns the part of a note that says which changes are left out."""
+    return "" if ahead is None else f". Its changes up to this statement are left out, then it is run: {ahead.first}"
 
 
 def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
