@@ -242,6 +242,42 @@ def test_who_has_no_account_yet_gets_the_advice_to_look_with_another(
         assert wanted in printed
 
 
+def test_the_role_of_a_superuser_is_never_granted(
+    tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("THE_PASSWORD", PASSWORD)
+    task, role = tmp_path / "task.yaml", f"{database}_owner"
+    write_task(task, mariadb, postgres, database, ("nobody", "nobody"))
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+
+    def there(*statements: str) -> None:
+        for sql in statements:
+            run_sql(postgres, sql, database=database)
+
+    def granted() -> dict[str, list[str]]:
+        capsys.readouterr()
+        asked = ["--source", url(mariadb, ""), "--target", url(postgres, database), "--only", "target", "--json"]
+        assert run_command(["grants", str(task), *asked]) == 0
+        found = json.loads(capsys.readouterr().out)["servers"][0]
+        return {name: found[name] for name in ("statements", "notes")}
+
+    table = f'"{database}".t'
+    there("CREATE SCHEMA pidts_meta", f'CREATE SCHEMA "{database}"', f"CREATE TABLE {table} (id int PRIMARY KEY)")
+    of_superuser = granted()
+    assert not [sql for sql in of_superuser["statements"] if f'GRANT "{postgres.user}"' in sql]
+    meta, structure = of_superuser["notes"]
+    assert "only its owner may change the tables in it. Its owner postgres is a superuser. Do not grant" in meta
+    assert "meta-schema: NAME" in meta
+    assert f'Give the table to the account: ALTER TABLE "{database}"."t" OWNER TO "nobody"' in structure
+    there(f'CREATE ROLE "{role}"', f'GRANT "{postgres.user}" TO "{role}"', f'ALTER SCHEMA pidts_meta OWNER TO "{role}"')
+    try:
+        assert f"Its owner {role} is a superuser" in granted()["notes"][0], "it may become one"
+        there(f'REVOKE "{postgres.user}" FROM "{role}"', f'ALTER TABLE {table} OWNER TO "{role}"')
+        assert f'GRANT "{role}" TO "nobody";' in granted()["statements"]
+    finally:
+        there(f'REASSIGN OWNED BY "{role}" TO "{postgres.user}"', f'DROP ROLE "{role}"')
+
+
 @pytest.mark.parametrize(
     ("target", "zone", "wanted"),
     [

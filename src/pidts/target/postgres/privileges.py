@@ -23,10 +23,18 @@ class MissingPrivilege:
     name: str
     """A text like `CREATE on database shop`."""
     grant: str
+    """The statement that gives the privilege; empty if it would give the rights of a superuser, too (`instead`)."""
     why: str
     held: bool
     only_for_ddl: bool = False
     """Whether rows can be written without the privilege. Then the task stops at the first change of a structure."""
+    instead: str = ""
+    """What an administrator can do if there is no safe GRANT."""
+
+    @property
+    def remedy(self) -> str:
+        """Returns the statement that gives the privilege, or what an administrator can do instead."""
+        return self.grant or self.instead
 
 
 def needs(
@@ -39,7 +47,7 @@ def needs(
     for schema in sorted({meta_schema, *(name.schema for name in names)}):
         found += asked.on_schema(schema)
     found += asked.on_tables(names)
-    return list({need.grant: need for need in found}.values())
+    return list({need.remedy: need for need in found}.values())
 
 
 def own_role(session: PostgresSession) -> str:
@@ -80,7 +88,14 @@ class _RoleQueries:
         if not owners or self._is(str(owners[0][0])):
             return
         if schema == self._meta_schema:
-            yield self._owner(str(owners[0][0]), f"{schema} exists, and only its owner may change the tables in it")
+            instead = (
+                "Give the task a schema of its own, by `meta-schema: NAME` in the task file; with another schema, the "
+                "task is a new task. Or, if no other task uses this schema, give it to the account: ALTER SCHEMA "
+                f"{identifier(schema)} OWNER TO {identifier(self._role)}; and ALTER TABLE ... OWNER TO "
+                f"{identifier(self._role)} for each of its tables"
+            )
+            why = f"{schema} exists, and only its owner may change the tables in it"
+            yield self._owner(str(owners[0][0]), why, instead)
             return
         for privilege in ("USAGE", "CREATE"):
             has = self._has("SELECT pg_catalog.has_schema_privilege(%s, %s, %s)", schema, privilege)
@@ -103,7 +118,10 @@ class _RoleQueries:
                 yield from self._no_triggers(name)
             if not self._is(str(owner)):
                 yield from self._on_table(name, oid)
-                yield self._owner(str(owner), f"to change the structure of {name}", only_for_ddl=True)
+                instead = (
+                    f"Give the table to the account: ALTER TABLE {qualified(name)} OWNER TO {identifier(self._role)}"
+                )
+                yield self._owner(str(owner), f"to change the structure of {name}", instead, only_for_ddl=True)
 
     def _on_table(self, name: TableName, oid: object) -> Iterator[MissingPrivilege]:
         for privilege in _ON_TABLES:
@@ -150,9 +168,27 @@ class _RoleQueries:
         grant = f"GRANT {privilege} ON {kind.upper()} {place} TO {identifier(self._role)};"
         return MissingPrivilege(f"{privilege} on {kind} {place}", grant, why, held)
 
-    def _owner(self, owner: str, why: str, *, only_for_ddl: bool = False) -> MissingPrivilege:
-        grant = f"GRANT {identifier(owner)} TO {identifier(self._role)};"
-        return MissingPrivilege(f"the role {owner}", grant, why, held=False, only_for_ddl=only_for_ddl)
+    def _owner(self, owner: str, why: str, instead: str, *, only_for_ddl: bool = False) -> MissingPrivilege:
+        """Returns the role of an object's owner as a missing privilege.
+
+        A superuser's role is never granted: with it, the account could do anything on the server.
+        """
+        if not self._is_superuser(owner):
+            grant = f"GRANT {identifier(owner)} TO {identifier(self._role)};"
+            return MissingPrivilege(f"the role {owner}", grant, why, held=False, only_for_ddl=only_for_ddl)
+        instead = (
+            f"Its owner {owner} is a superuser. Do not grant this role: the account could do anything on the server. "
+            f"{instead}"
+        )
+        return MissingPrivilege("the ownership", "", why, held=False, only_for_ddl=only_for_ddl, instead=instead)
+
+    def _is_superuser(self, owner: str) -> bool:
+        """Whether a role is a superuser, or may become one, because another role's rights were granted to it."""
+        sql = (
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles r "
+            "WHERE r.rolsuper AND pg_catalog.pg_has_role(%s, r.oid, 'MEMBER'))"
+        )
+        return bool(_rows(self._session, sql, owner)[0][0])
 
 
 def _rows(session: PostgresSession, sql: str, *values: object) -> list[tuple[object, ...]]:

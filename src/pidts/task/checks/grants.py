@@ -216,8 +216,15 @@ def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Gr
         about,
         role,
         f"CREATE ROLE {identifier(role)} LOGIN PASSWORD '...';",
-        tuple((need.why, need.grant) for need in found if not need.only_for_ddl),
-        tuple(f"{need.why}, the account must own the tables: {need.grant}" for need in found if need.only_for_ddl),
+        tuple((need.why, need.grant) for need in found if need.grant and not need.only_for_ddl),
+        (
+            *(f"{need.why}. {need.instead}" for need in found if not need.grant and not need.only_for_ddl),
+            *(
+                f"{need.why}, the account must own the table{f's: {need.grant}' if need.grant else f'. {need.instead}'}"
+                for need in found
+                if need.only_for_ddl
+            ),
+        ),
     )
 
 

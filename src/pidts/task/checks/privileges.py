@@ -107,7 +107,7 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
         all_needs = needs(session, config.target.database, own_role(session), tables, config.target.meta_schema)
         lacking = [need for need in all_needs if not need.held and not need.only_for_ddl]
         found = [
-            Finding("target_privilege", ok=False, message=f"{one.name} is missing: {one.why}", fix=one.grant)
+            Finding("target_privilege", ok=False, message=f"{one.name} is missing: {one.why}", fix=one.remedy)
             for one in lacking
         ]
         found += [
