@@ -25,15 +25,13 @@ _MOST = 10_000
 class Unapplied:
     """Searches the log of one attempt for changes of tables that do not wait.
 
-    Each search continues where the previous one ended.
+    Each search continues where the previous search for the same waiting tables ended, if this is one of the last two
+    searches: a change that was passed over for other waiting tables may count now.
     """
 
     def __init__(self, relevance_of: RelevanceOf) -> None:
         self._relevance_of = relevance_of
-        self._waiting: frozenset[TableName] = frozenset()
-        self._clear: Lsn | None = None
-        """The place up to which the log has no further change for the task."""
-        self._found: LogEntry | None = None
+        self._searches: dict[frozenset[TableName], _Search] = {}
 
     def first(self, state: PlanState, log: Log, received: Lsn, waiting: Collection[TableName] = ()) -> LogEntry | None:
         """Returns the first entry with changes that the target lacks; None if it lacks none.
@@ -41,9 +39,23 @@ class Unapplied:
         The log is read from the end of the previous search on, at least up to `received`. Changes that concern only
         `waiting` tables do not count.
         """
-        if (names := frozenset(waiting)) != self._waiting:
-            # A change that was passed over may belong to a table that does not wait any more.
-            self._waiting, self._clear, self._found = names, None, None
+        names = frozenset(waiting)
+        search = self._searches.pop(names, None) or _Search(self._relevance_of, names)
+        self._searches = {**dict([*self._searches.items()][-1:]), names: search}
+        return search.first(state, log, received)
+
+
+class _Search:
+    """The search for changes of tables other than `waiting`."""
+
+    def __init__(self, relevance_of: RelevanceOf, waiting: frozenset[TableName]) -> None:
+        self._relevance_of, self._waiting = relevance_of, waiting
+        self._clear: Lsn | None = None
+        """The place up to which the log has no further change for the task."""
+        self._found: LogEntry | None = None
+
+    def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:
+        """Returns the first entry with changes that the target lacks; None if it lacks none."""
         if self._found is not None and self._found.transaction.lsn > state.lsn:
             return self._found
         self._found = None

@@ -86,7 +86,33 @@ def test_a_halted_table_has_a_lag_of_its_own(world: SourceAndTarget, run_sql: Ru
         run.wait(lambda one: (one.held_lag_seconds, one.held_tables) == (None, 0), "no change waits")
         run_sql(world.source, "INSERT INTO held_lag.u VALUES (3, 3)")
         run.wait(lambda one: _has(world, 3) and _has(world, 4), "the table continues")
+        assert max(run.lags(0.0)) < LATE - 1, "not even while the table catches up"
     assert pidts(world, "status", path)["held_lag_seconds"] is None
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("decision", ["retry", "skip"])
+def test_a_table_that_is_tried_again_causes_no_lag(world: SourceAndTarget, run_sql: RunSql, decision: str) -> None:
+    """No other table has changes, so the task stays at the place of the halted table."""
+    path = str(world.folder / "task.yaml")
+    run_sql(world.source, "CREATE TABLE held_lag.u (id INT PRIMARY KEY, v INT)")
+    with closing(world.reader()) as session, session.cursor() as cursor:
+        cursor.execute("CREATE TABLE held_lag.u (id INT PRIMARY KEY, v INT CHECK (v < 9))")
+        cursor.execute("INSERT INTO held_lag.u VALUES (98, 1), (99, 1)")
+    with world.run() as run:
+        run_sql(world.source, REFUSED[decision])
+        run_sql(world.source, "INSERT INTO held_lag.u VALUES (3, 3)")
+        run.wait(is_late, "the table waits")
+    with world.run() as run:
+        run.wait(is_late, "the table waits again")
+        with closing(world.reader()) as session, session.cursor() as cursor:
+            cursor.execute("ALTER TABLE held_lag.u DROP CONSTRAINT u_v_check")
+        pidts(world, "ddl", decision, path, "--yes")
+        run.wait(lambda one: (one.held_lag_seconds, one.held_tables) == (None, 0), "the table continues")
+        assert _has(world, 3)
+        run_sql(world.source, "INSERT INTO held_lag.u VALUES (4, 4)")
+        run.wait(lambda _: _has(world, 4), "a new row comes")
+    assert max(run.lags(0.0)) < LATE - 1
 
 
 def _only_the_halted_table_is_late(world: SourceAndTarget, run: Any) -> None:

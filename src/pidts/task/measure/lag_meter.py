@@ -44,10 +44,11 @@ class LagMeter:
         """For each batch: the time of its commit, its whole delay, and the part of the delay after the relay."""
 
     def batch(self, done: BatchDone) -> None:
-        """Counts a batch that was just committed."""
-        if done.plan.log:
+        """Counts a batch that was just committed. Its slices with only the changes of waiting tables do not count."""
+        first = next((piece for piece in done.plan.log if piece.only is None), None)
+        if first is not None:
             with self._lock:
-                self._batches.append((time.time(), done.plan.log[0].begin))
+                self._batches.append((time.time(), first.begin))
 
     def delay(self) -> Delay:
         """Returns the longest delay of the last second's batches; a delay of None if there were none."""

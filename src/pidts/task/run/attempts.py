@@ -72,6 +72,7 @@ from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.retried_tables import RetriedTables
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
@@ -158,7 +159,7 @@ class Attempts:
         self._asked: Halted | None = None
         """The error that the next attempt resolves by adding tables to the task."""
         self._answered: set[tuple[str, str, str]] = set()
-        self._halted = HaltedTables(config.name, config.source.source_id)
+        self._halted, self._retried = HaltedTables(config.name, config.source.source_id), RetriedTables()
         self._is_asked_again = False
         """Whether another attempt is wanted: the target may accept the refused rows now, or the source is back."""
         self._copied_for: set[Lsn] = set()
@@ -317,6 +318,7 @@ class Attempts:
             self._order_statements(target)
             _, state, _ = Workers.claimed(begun.checkpoints)
             self._halted.begin_attempt(target, config.rules, state, begun.structures, begun.checkpoints[0].epoch)
+            self._retried.begin_attempt(self._halted.recorded)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 slowest = self._applied = state.needs
                 self._begin_mark(mark, slowest)
@@ -529,7 +531,7 @@ class Attempts:
         self._applied, self._moved_at, self._moved = done.plan.end.needs, time.time(), time.monotonic()
         self._refetch.applied()
         self._tracker.batch(done)
-        if self._lag is not None:
+        if self._lag is not None and not self._retried.is_any:  # the batch may have their old changes
             self._lag.batch(done)
 
     def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:
@@ -583,11 +585,10 @@ class Attempts:
             self._tracker.locked(self._locked.look())
             self._halted.drop_past_records(self._config.target.server)
             only_halts_left = self._halted.only_halts_left(stream, relay)
-            waiting = stream.waiting
-            lacking = stream.unapplied(relay, received, waiting) if received is not None else None
+            waiting, lacking = self._waiting_and_lacking(stream, relay, state, received)
             self._note_waiting(stream, relay, waiting, measuring)
             # Halted tables do not count here, but tables that catch up do.
-            catches_up = not state.exceptions.keys() <= stream.halted_tables
+            catches_up = self._retried.is_any or not state.exceptions.keys() <= stream.halted_tables
             caught_up = only_halts_left or (received is not None and not catches_up and lacking is None)
             only_waiting = received is not None and lacking is None
             self._report(stage, stream, measuring, lacking, caught_up=caught_up, only_waiting=only_waiting)
@@ -645,6 +646,20 @@ class Attempts:
             report=report,
             awaits_spark=stream.awaits_spark,
         )
+
+    def _waiting_and_lacking(
+        self, stream: TaskStream | ChannelStream, relay: RelayReader, state: PlanState, received: Lsn | None
+    ) -> tuple[Mapping[TableName, Lsn], LogEntry | None]:
+        """Returns the waiting tables, with their places, and the first entry with changes that other tables lack."""
+        waiting = stream.waiting
+        if received is None:
+            return waiting, None
+        lacking = stream.unapplied(relay, received, waiting)
+        retried = self._retried.look(state, stream.halted_tables, received, is_level=lacking is None)
+        if retried:
+            waiting = {**retried, **waiting}
+            lacking = lacking and stream.unapplied(relay, received, waiting)
+        return waiting, lacking
 
     def _note_waiting(
         self,

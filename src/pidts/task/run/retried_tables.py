@@ -1,0 +1,60 @@
+"""The tables that are tried again after a halt, until they have caught up or are halted again.
+
+The lag does not count the changes of waiting tables. A table that was halted for hours has changes that are hours old.
+Without this record, they would count as soon as the table is tried again, at each start and after `pidts ddl retry`:
+
+    09:00  table t is halted, the lag of all other tables is 0
+    12:00  the run is restarted, and t is tried again: the lag is three hours, and an alert about the lag is sent
+    12:00  t is halted again; the alert about the halt waits for the next document
+
+So a table that is tried again counts as a waiting table, until it has the log that the relay had when it was tried
+again. The record outlives attempts: if the next attempt begins because another table was halted, the table has not
+caught up yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pidts.model import Halt, Lsn, TableName
+from pidts.plan import PlanState
+
+
+class RetriedTables:
+    """The tables of one source that are tried again, over the attempts of one run."""
+
+    def __init__(self) -> None:
+        self._halted: frozenset[TableName] = frozenset()
+        """The tables that were halted when they were last looked at."""
+        self._goals: dict[TableName, Lsn] = {}
+        """The retried tables. Each has the end of the relay at the time when it was tried again."""
+        self._begins = False
+
+    @property
+    def is_any(self) -> bool:
+        """Whether some table is tried again. A new attempt tries again all tables that were halted before it."""
+        return bool(self._goals) or (self._begins and bool(self._halted))
+
+    def begin_attempt(self, recorded: Iterable[Halt]) -> None:
+        """Begins another attempt; `recorded` are the halts that the target had recorded before it."""
+        self._halted |= {name for halt in recorded for name in halt.tables}
+        self._begins = True
+
+    def look(
+        self, state: PlanState, halted: Collection[TableName], received: Lsn, *, is_level: bool
+    ) -> dict[TableName, Lsn]:
+        """Returns the tables that are tried again and have not caught up, each with its place.
+
+        `halted` are the tables that are halted now. `is_level`: the target has all changes of tables that are not at an
+        earlier place than the task.
+        """
+        for name in self._halted - frozenset(halted):
+            self._goals.setdefault(name, received)
+        self._halted, self._begins = frozenset(halted), False
+        behind = state.exceptions
+        self._goals = {
+            name: goal
+            for name, goal in self._goals.items()
+            if name not in self._halted and state.at(name) < goal and (name in behind or not is_level)
+        }
+        return {name: state.at(name) for name in self._goals}
