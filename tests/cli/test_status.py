@@ -140,7 +140,9 @@ def test_a_task_that_has_not_begun_gets_a_message_about_it(recorded: RecordedTas
     assert recorded.text() == "t: has not begun on this target\n"
 
 
-def test_a_task_that_does_not_run_gets_a_message_about_it(recorded: RecordedTask) -> None:
+def test_a_task_that_does_not_run_gets_a_message_about_it(
+    recorded: RecordedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def heard(source: str, ago: float) -> None:
         folder = recorded.path.parent / "relay" / source
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,6 +160,8 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(recorded: RecordedTask
     assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
     assert "(1 h 2 min ago)" in recorded.text()
     assert "t: it is not running, as far as this machine can tell; nothing is halted\n" in recorded.text()
+    monkeypatch.setattr("pidts.task.operate.status.is_present", lambda *_: True)
+    assert "t: it is running, but the source's log is not received here; nothing is halted\n" in recorded.text()
 
 
 def test_a_relay_on_a_full_disk_waits_for_an_operator(recorded: RecordedTask) -> None:

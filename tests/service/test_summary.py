@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from pidts.service.summary import summary
 def a_task(**progress: Any) -> Any:
     return SimpleNamespace(
         name="t",
+        folder=SimpleNamespace(task_file=Path("/srv/t.yaml")),
         progress=progress,
         is_alive=True,
         wanted=SimpleNamespace(wish="running"),
@@ -30,15 +32,23 @@ def a_task(**progress: Any) -> Any:
 @pytest.mark.parametrize(
     ("progress", "message"),
     [
-        ({"locked_rows": 2}, "2 locked rows wait for a decision (pidts locks list TASK)"),
+        ({"locked_rows": 2}, "2 locked rows wait for a decision (pidts locks list /srv/t.yaml)"),
         ({"locked_rows": 2, "message": "the source is away"}, "the source is away"),
         ({"locked_rows": 0}, ""),
-        ({"halted": [{}]}, "halted tables: 1 (pidts ddl list TASK)"),
+        ({"halted": [{}]}, "halted tables: 1 (pidts ddl list /srv/t.yaml)"),
         (
             {"halted": [{}, {}], "locked_rows": 2},
-            "halted tables: 2 (pidts ddl list TASK); 2 locked rows wait for a decision (pidts locks list TASK)",
+            (
+                "halted tables: 2 (pidts ddl list /srv/t.yaml); 2 locked rows wait for a decision (pidts locks list "
+                "/srv/t.yaml)"
+            ),
         ),
     ],
 )
 def test_waiting_tables_are_named(progress: dict[str, Any], message: str) -> None:
     assert summary(a_task(**progress), 0.0)["message"] == message
+
+
+def test_the_advice_of_an_error_names_the_task_file() -> None:
+    cause = {"code": "x", "what": "y", "todo": "Look: pidts check TASK"}
+    assert summary(a_task(cause=cause), 0.0)["error"] == {**cause, "todo": "Look: pidts check /srv/t.yaml"}

@@ -31,7 +31,8 @@ def backlog_size(backlog: Backlog) -> str:
     count = plural("transaction", backlog.transactions)
     least = "" if backlog.is_whole else "at least "
     if not backlog.transactions:
-        return f"no transaction waits for it{'' if backlog.is_whole else ' in the part of the log that was searched'}"
+        searched = "" if backlog.is_whole else " in the part of the log that was searched"
+        return f"no later transaction waits for it{searched}"
     verb = "waits" if backlog.transactions == 1 else "wait"
     return f"{least}{count} ({in_units(backlog.own_bytes)}) {verb} for it, the first from {time_text(backlog.since)}"
 
@@ -60,22 +61,19 @@ def since(seconds: float) -> str:
 
 def moment(seconds: float) -> str:
     """Returns a text with a time and how long ago it was."""
-    minutes = max(0, int(time.time() - seconds)) // 60
-    age = f"{minutes // 60} h {minutes % 60} min ago" if minutes >= 60 else f"{minutes} min ago"
-    return f"{time_text(seconds)} ({age})"
+    return f"{time_text(seconds)} ({_age(time.time() - seconds)} ago)"
+
+
+def _age(seconds: float) -> str:
+    minutes = int(seconds) // 60
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{max(0.0, seconds):.0f} s"
 
 
 def waiting_lag(tables: int, seconds: float) -> str:
     """Returns a text that says how many tables wait, and how old the oldest of their changes is."""
-    minutes = int(seconds) // 60
-    age = (
-        f"{minutes // 60} h {minutes % 60} min"
-        if minutes >= 60
-        else f"{minutes} min"
-        if minutes
-        else f"{seconds:.0f} s"
-    )
-    return f"{plural('table', tables, 'waits', 'wait')}, the oldest change for {age}"
+    return f"{plural('table', tables, 'waits', 'wait')}, the oldest change for {_age(seconds)}"
 
 
 def time_text(seconds: float) -> str:

@@ -38,7 +38,7 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     ready = all(finding.ok for finding in findings)
     if as_json:
         items = [
-            {"item": one.item, "ok": one.ok, "message": one.message, "fix": one.fix}
+            {"item": one.item, "ok": one.ok, "message": for_this_task(one.message), "fix": for_this_task(one.fix)}
             | ({} if one.ok else {"code": one.code, "ignored_by": one.ignored_by})
             for one in findings
         ]
@@ -50,9 +50,11 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
         label = ("hint  ", "yellow") if finding.fix else ("ok    ", "green")
         label = ("note  ", "yellow") if finding.is_note else label
         state = Text(*label) if finding.ok else Text("failed", "bold red")
-        console.print(Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", finding.message))
+        console.print(
+            Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", for_this_task(finding.message))
+        )
         if finding.fix:
-            console.print(Text.assemble(" " * (width + 10), ("fix: ", "dim"), finding.fix))
+            console.print(Text.assemble(" " * (width + 10), ("fix: ", "dim"), for_this_task(finding.fix)))
         if finding.ignored_by:
             said = Text.assemble(("or, at your own risk: ", "dim"), finding.ignored_by)
             console.print(Text.assemble(" " * (width + 10), said))
@@ -71,7 +73,7 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     for one in report.tables:
         kinds = ("missing", "extra", "different", "unsettled", "waiting", "locked")
         found = [f"{count:,} {name}{_aside(one, name)}" for name in kinds if (count := getattr(one, name))]
-        hint = "event filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
+        hint = "its filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
         none = bool(one.not_compared) and not one.rows
         said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or ("" if none else "equal")
         left = f"{plural('row', one.not_compared)} not compared" if one.not_compared else ""

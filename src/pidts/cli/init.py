@@ -13,6 +13,7 @@ import typer
 from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, PrecheckFailed, Where
+from pidts.model.advice import with_task
 from pidts.model.errors import plural
 
 
@@ -64,7 +65,8 @@ def init(
     _write(path, text)
     for finding in look.findings:
         if not finding.ok:
-            print(f"to be fixed: {finding.item}: {finding.message}\n  fix: {finding.fix}", file=sys.stderr)
+            said = with_task(f"to be fixed: {finding.item}: {finding.message}\n  fix: {finding.fix}", str(path))
+            print(said, file=sys.stderr)
     print(f"{path}: {plural('table', len(look.taken))}; next: pidts check {shlex.quote(str(path))}")
     return 0
 

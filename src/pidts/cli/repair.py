@@ -110,7 +110,7 @@ def repaired(
         demand_tables(report, tables)
     for one in sorted(filtered):
         print(
-            f"-- {one} is not repaired: event filters leave out some of its changes, so rows may differ on purpose",
+            f"-- {one} is not repaired: its filters leave out some of its changes, so rows may differ on purpose",
             file=sys.stderr,
         )
     return work

@@ -139,6 +139,8 @@ def _show(found: TaskStatus, task: Path) -> None:
     _show_end(found)
     retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
+    if found.is_silent and found.is_running:
+        silent = "it is running, but the source's log is not received here; "
     if (cutover := found.cutover) is not None:
         print(f"{found.task}: {cutover}")
         print(f"  do         {cutover.todo}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from pidts.model.advice import with_task
 from pidts.model.errors import plural
 from pidts.service.watched_task import WatchedTask
 
@@ -29,13 +30,23 @@ def summary(task: WatchedTask, now: float) -> dict[str, Any]:
         "lag_seconds": progress.get("lag_seconds") if alive else None,
         "held_lag_seconds": progress.get("held_lag_seconds") if alive else None,
         "rate": progress.get("rate", 0.0) if alive else 0.0,
-        "message": _message(task, error),
+        "message": _with_file(task, _message(task, error)),
         "copy": progress.get("copy"),
         "halted": len(progress.get("halted") or ()),
         "locked_rows": progress.get("locked_rows", 0),
         "needs_operator": bool(progress.get("needs_operator")) or task.stage in {"halted", "failed"},
-        "error": error or (progress.get("cause") if alive else None),
+        "error": _advised(task, error or (progress.get("cause") if alive else None)),
     }
+
+
+def _with_file(task: WatchedTask, text: str) -> str:
+    """Returns the text with the path of the task file in its commands. The path is read only if it is needed."""
+    return with_task(text, str(task.folder.task_file)) if " TASK" in text else text
+
+
+def _advised(task: WatchedTask, error: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the error with the path of the task file in the commands of its advice."""
+    return error and {**error, "todo": _with_file(task, str(error.get("todo", "")))}
 
 
 def overview(task: WatchedTask, now: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The next steps after an object of the target has refused a row or a schema change."""
+"""The next steps after an object of the target has refused a row or a schema change, or after it was not reached."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 COMPARE_TODO = "Compare the target's table with the source's and correct what differs"
 """The next step if the server does not name an object that refuses the row."""
+UNREACHABLE_TODO = (
+    "Is the target's server running? Are host and port under target-database right? Does a firewall block the "
+    "connection?"
+)
+"""The next step if there is no connection to the target."""
 
 
 def constraint_todo(constraint: str, remedy: str) -> str:

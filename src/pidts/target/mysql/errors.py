@@ -13,7 +13,7 @@ from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.schema import quote
 from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
-from pidts.target.refusals import COMPARE_TODO, constraint_todo, dependents_todo, trigger_todo
+from pidts.target.refusals import COMPARE_TODO, UNREACHABLE_TODO, constraint_todo, dependents_todo, trigger_todo
 
 _DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
 _PLAIN_REFUSED = frozenset({3159, 4151})
@@ -217,7 +217,7 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
         return PrecheckFailed(
             "target-denied", f"target {place}: {text} (error {number})", todo=_login_todo(number, place)
         )
-    return Transient("target-unreachable", f"target {place}: {text}")
+    return Transient("target-unreachable", f"target {place}: {text}", todo=UNREACHABLE_TODO)
 
 
 def _login_todo(number: int, place: str) -> str:

@@ -12,7 +12,14 @@ from pidts.login import not_offered, not_trusted, other_host
 from pidts.model import Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
-from pidts.target.refusals import COMPARE_TODO, constraint_todo, dependents_todo, foreign_key_todo, trigger_todo
+from pidts.target.refusals import (
+    COMPARE_TODO,
+    UNREACHABLE_TODO,
+    constraint_todo,
+    dependents_todo,
+    foreign_key_todo,
+    trigger_todo,
+)
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
@@ -132,7 +139,7 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
         return not_trusted(who, what)
     if any(word in what for word in _DENIED):
         return PrecheckFailed("target-denied", f"PostgreSQL at {place}: {what}", todo=_login_todo(what, place))
-    return Transient("target-unreachable", f"PostgreSQL at {place}: {what}")
+    return Transient("target-unreachable", f"PostgreSQL at {place}: {what}", todo=UNREACHABLE_TODO)
 
 
 def _login_todo(what: str, place: str) -> str:

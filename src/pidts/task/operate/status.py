@@ -23,6 +23,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTablesOfSource
 from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
+from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
@@ -52,6 +53,8 @@ class SourceStatus:
     """The time at which a silent replicator on this machine last wrote its status; 0 if the replicator is not silent,
     or if another machine has the relay.
     """
+    is_running: bool = False
+    """Whether a run of the task is active on some machine, as the target shows it."""
     lack: NotReceiving | None = None
     """The reason why the source's log is not received, as the replicator reports it; None if it reports none."""
     tables: int = 0
@@ -97,8 +100,13 @@ class TaskStatus:
         return any(source.applied_lsn is not None for source in self.sources)
 
     @property
+    def is_running(self) -> bool:
+        """Whether a run of the task is active on some machine. On some targets no other machine can see this."""
+        return any(source.is_running for source in self.sources)
+
+    @property
     def is_silent(self) -> bool:
-        """Whether the task does not run, as far as this machine can tell."""
+        """Whether the replicators of all sources are silent on this machine. Usually the task does not run then."""
         begun = [source for source in self.sources if source.applied_lsn is not None]
         return bool(begun) and all(source.silent_since for source in begun)
 
@@ -191,6 +199,7 @@ def _source(
         position=Position.parse(claimed.position) if claimed.position else None,
         moved_at=max(row.saved_at for row in rows),
         silent_since=silent_since(config.relay, source),
+        is_running=is_present(target, config.name, source),
         lack=not_receiving(config.relay, source),
         tables=len(tables) if config.mode != "incremental" else 0,
         copying=tuple(
