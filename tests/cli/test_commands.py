@@ -16,8 +16,11 @@ import pytest
 
 from pidts.cli import errors
 from pidts.cli.app import app, run_command
+from pidts.cli.backlog_text import moment
+from pidts.cli.findings import show_findings
 from pidts.model import DecodeError, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.source.finding import Finding, demand
+from pidts.target import MySqlTarget, PostgresTarget
 from pidts.task.operate.progress import Progress, SourceProgress
 
 BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
@@ -114,6 +117,31 @@ def test_the_lines_of_an_advice_begin_below_each_other(capsys: Output) -> None:
         "        Two",
         "        Or ignore it at your own risk: ignore-checking-items: [a, b, c]",
     ]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_findings_of_a_check_name_the_task_file(capsys: Output, *, as_json: bool) -> None:
+    found = Finding("held_back", ok=False, message="see: pidts ddl list TASK", fix="pidts grants TASK --only target")
+    errors.remember_task(Path("a b.yaml"))
+    try:
+        assert show_findings("t", [found], as_json=as_json) == 3
+    finally:
+        errors.remember_task(None)
+    shown = capsys.readouterr().out
+    assert "see: pidts ddl list 'a b.yaml'" in shown
+    assert "pidts grants 'a b.yaml' --only target" in shown
+
+
+def test_a_target_that_does_not_answer_has_advice() -> None:
+    for target in (PostgresTarget("127.0.0.1", 9, "u", "x", "d"), MySqlTarget("127.0.0.1", 9, "u", "x")):
+        with pytest.raises(Transient, match="target-unreachable") as absent:
+            target.connect()
+        assert "Are host and port under target-database right?" in absent.value.todo
+
+
+@pytest.mark.parametrize(("seconds", "age"), [(2, "2 s"), (-1, "0 s"), (150, "2 min"), (7500, "2 h 5 min")])
+def test_a_time_has_its_age(seconds: float, age: str) -> None:
+    assert moment(time.time() - seconds).endswith(f" UTC ({age} ago)")
 
 
 def test_an_error_without_advice_of_its_own_has_that_of_its_kind(capsys: Output) -> None:
