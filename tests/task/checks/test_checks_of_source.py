@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.running import connect
 
 from pidts.cli.app import run_command
 from pidts.model import (
@@ -84,6 +85,28 @@ def test_servers_that_are_not_there_are_both_reported(write: Write) -> None:
     found = failed(write(source_port=1, target_port=2))
     assert set(found) == {"source_connection", "target_connection"}
     assert "[source-unreachable]" in found["source_connection"]
+
+
+def test_prepared_transactions_are_reported_before_the_first_start(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    config = write()
+
+    def reported() -> list[str]:
+        return [one.message for one in check_one_source(config) if one.item == "prepared_xa"]
+
+    with closing(connect(mariadb, database)) as session, session.cursor() as cursor:
+        name = f"'{database}'"
+        for sql in (f"XA START {name}", f"INSERT INTO {database}.t VALUES (1)", f"XA END {name}", f"XA PREPARE {name}"):
+            cursor.execute(sql)
+        try:
+            (message,) = reported()
+            assert "halts when one of them is committed (xa-not-received)" in message
+            begin_on_target(config)
+            assert reported() == [], "its log begins earlier"
+        finally:
+            cursor.execute(f"XA ROLLBACK {name}")
 
 
 def test_a_list_that_lets_nothing_pass_is_reported(write: Write) -> None:

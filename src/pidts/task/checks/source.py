@@ -12,7 +12,7 @@ from pidts.apply import TargetSession, can_be_version
 from pidts.model import Halted, PidtsError, Position, SourceTablesKey, Table, TableName, Transient
 from pidts.model.errors import listed, plural
 from pidts.relay.permissions import is_open_to_others
-from pidts.source import Session
+from pidts.source import Session, query, server_info
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
@@ -44,6 +44,8 @@ from pidts.task.tables.target_fit import Fit, fit_of
 _WHOLE_ROWS = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
 """The checks of single tables."""
+_LOGS_PREPARED = {"mysql": (5, 7, 7), "mariadb": (10, 5, 0)}
+"""The first versions that log an XA transaction when it is prepared."""
 
 
 NO_TABLE = "no table of this server matches block-allow-list"
@@ -137,6 +139,7 @@ def _source(
             # Without tables, the checks of tables have no meaning.
             findings += [one for one in found if tables or not (one.ok and one.item in _OF_TABLES)]
             findings += privileges
+            findings += [] if resumed else _prepared_transactions(session)
             findings += online_findings(config, session)
             findings += sequence_findings(config, session)
             findings += not_carried_findings([config, *other_parts], config, session, tables)
@@ -162,6 +165,31 @@ def _source(
             return findings
     except PidtsError as error:
         return [replace(_unreachable("source", error), passes=resumed and isinstance(error, Transient))]
+
+
+def _prepared_transactions(session: Session) -> list[Finding]:
+    """Returns a hint if XA transactions are prepared now: a task that begins now lacks their rows.
+
+    Older servers log such a transaction only when it is committed, so the log always has its rows. If the account may
+    not see prepared transactions (MySQL: XA_RECOVER_ADMIN), nothing is returned.
+    """
+    server = server_info(session)
+    if server.number < _LOGS_PREPARED[server.flavor]:
+        return []
+    try:
+        found = query(session, "XA RECOVER")
+    except Transient:
+        raise
+    except PidtsError:
+        return []
+    if not found:
+        return []
+    what = (
+        f"{plural('XA transaction', len(found), 'is', 'are')} prepared and not committed (XA RECOVER): a task that "
+        "begins now halts when one of them is committed (xa-not-received)"
+    )
+    fix = "Before the first start, commit them or roll them back: XA COMMIT or XA ROLLBACK"
+    return [Finding("prepared_xa", ok=True, message=what, fix=fix)]
 
 
 def _auto_increment(

@@ -171,6 +171,7 @@ CHECKS = (
     "log_slave_updates",
     "meta_position",
     "online_ddl",
+    "prepared_xa",
     "primary_key",
     "replication_privilege",
     "schema_of_shard_tables",
