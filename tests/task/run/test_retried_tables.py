@@ -19,13 +19,14 @@ def halted(*tables: TableName) -> list[Halt]:
 
 def test_a_table_that_was_halted_before_the_start_waits_until_it_has_the_log_of_that_time() -> None:
     retried = RetriedTables()
-    assert not retried.is_any
+    assert not retried.may_delay_others
     retried.begin_attempt(halted(T))
-    assert retried.is_any
+    assert retried.may_delay_others
     assert retried.look(PlanState(place(10)), [], place(50), is_level=False) == {T: place(10)}
     assert retried.look(PlanState(place(40)), [], place(60), is_level=False) == {T: place(40)}
+    assert (retried.is_any, retried.may_delay_others) == (True, True)
     assert retried.look(PlanState(place(50)), [], place(90), is_level=False) == {}
-    assert not retried.is_any
+    assert (retried.is_any, retried.may_delay_others) == (False, False)
 
 
 def test_a_table_without_further_changes_has_caught_up() -> None:
@@ -35,6 +36,7 @@ def test_a_table_without_further_changes_has_caught_up() -> None:
     retried.begin_attempt(halted(T))
     held = PlanState(place(20), held=(HeldTables(frozenset({T}), place(10)),))
     assert retried.look(held, [], place(50), is_level=True) == {T: place(10)}, "it is before the place of the task"
+    assert (retried.is_any, retried.may_delay_others) == (True, False)
 
 
 def test_a_table_that_is_halted_again_is_not_tried_again() -> None:

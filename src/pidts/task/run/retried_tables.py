@@ -28,12 +28,21 @@ class RetriedTables:
         """The tables that were halted when they were last looked at."""
         self._goals: dict[TableName, Lsn] = {}
         """The retried tables. Each has the end of the relay at the time when it was tried again."""
-        self._begins = False
+        self._begins = self._is_level = False
 
     @property
     def is_any(self) -> bool:
-        """Whether some table is tried again. A new attempt tries again all tables that were halted before it."""
-        return bool(self._goals) or (self._begins and bool(self._halted))
+        """Whether some table is tried again."""
+        return bool(self._goals)
+
+    @property
+    def may_delay_others(self) -> bool:
+        """Whether the next batch may have old changes of a retried table together with new changes of other tables.
+
+        A table at an earlier place has its own slices of a batch. A new attempt tries again all tables that were halted
+        before it, and their places are not known yet.
+        """
+        return self._is_level or (self._begins and bool(self._halted))
 
     def begin_attempt(self, recorded: Iterable[Halt]) -> None:
         """Begins another attempt; `recorded` are the halts that the target had recorded before it."""
@@ -57,4 +66,5 @@ class RetriedTables:
             for name, goal in self._goals.items()
             if name not in self._halted and state.at(name) < goal and (name in behind or not is_level)
         }
+        self._is_level = not self._goals.keys() <= behind.keys()
         return {name: state.at(name) for name in self._goals}
