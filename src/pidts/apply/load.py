@@ -24,7 +24,7 @@ A load can be interrupted at these points:
 
 Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only
 the first attempt loads it. In the same transaction that attempt notes this on the target, with its result. A later
-attempt returns the noted result in place of its own: the later attempt's snapshot may be older or newer than the
+attempt returns the noted result in place of its own, since the later attempt's snapshot may be older or newer than the
 snapshot that the planner uses. Attempts wait for each other, since an attempt cannot see a note that another attempt
 has not committed yet.
 """

@@ -207,7 +207,7 @@ class MoveRecord(Protocol):
         """Renames members, all at once. Entries of an earlier member with one of the new names stay."""
 
     def target_tables(self, task: str, source: str) -> list[TableName]:
-        """Returns the merged tables that have entries, by their names on the target."""
+        """Returns the names that the merged tables with entries have on the target."""
 
     def forget(self, task: str, source: str, target_table: TableName) -> None:
         """Removes all entries of the table."""
@@ -283,7 +283,7 @@ class RowLockRecord(Protocol):
         """Returns the same as `tables`, even on a target where the task has never run."""
 
     def read(self, task: str, source: str, table: TableName, *, waiting: bool = False) -> list[RowLock]:
-        """Returns all locks of a table, or only those that wait for another one; the oldest first."""
+        """Returns all locks of a table, or only those that wait for another lock; the oldest first."""
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
         """Returns the ids of a table's locks, the oldest first; with `origin` only the locks of that source table."""

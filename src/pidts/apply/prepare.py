@@ -312,7 +312,7 @@ class _FullImages:
     batches: list[ChangeBatch]
     verdicts: dict[TableName, list[GuardedBatch]]
     presence: list[Presence]
-    """The columns that the log has of changes that are compared with the target."""
+    """For changes that are compared with the target, the columns that the log has."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
     """Partial changes of tables with locked rows, with the completion of their images. They are completed after changes
     have been set aside, since these need no row of the target.

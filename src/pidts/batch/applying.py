@@ -192,7 +192,7 @@ def _floor(before: Checkpoint) -> Floor:
 
 
 def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
-    """Returns the progress of the full copies that are not complete after this batch, by the source table's name."""
+    """Returns the progress of each full copy that is not complete after this batch, by the source table's name."""
     copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
     return {name: state for name, state in copies.items() if not state.done}
 

@@ -242,7 +242,7 @@ class RowDecoder:
 
     @property
     def asks_for_times(self) -> bool:
-        """Whether a filter of a table that has occurred uses the times of changes."""
+        """Whether a table that has occurred has a filter which uses the times of changes."""
         return any(early_filter.dropped_at is not None for early_filter in self._early_filters.values())
 
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:

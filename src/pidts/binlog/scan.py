@@ -53,7 +53,7 @@ class _OpenTransaction:
     tables: dict[TableName, None] = field(default_factory=dict)
     statements: list[tuple[str, str]] = field(default_factory=list)
     xa: Xa | None = None
-    """The XA step that ends the transaction (of a two-phase XA transaction)."""
+    """The step of a two-phase XA transaction that ends this transaction; None if no such step ends it."""
 
 
 class TransactionScanner:

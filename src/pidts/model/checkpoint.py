@@ -31,7 +31,7 @@ class Checkpoint:
     epoch: int = 0
     """Counts how often the task was taken over; a run with an older epoch may not write."""
     copy: str = ""
-    """The progress of the full copy, and the places of waiting tables, which are before `lsn`, as JSON; empty if
+    """JSON with the progress of the full copy, and with the places of waiting tables, which are before `lsn`; empty if
     neither exists.
     """
     saved_at: float = field(default=0.0, compare=False)

@@ -20,7 +20,7 @@ ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 """The names of zones. A server may ignore the case of table names, so a name has only lower-case letters."""
 
 ZONE_NOTE = TableName("", "zone")
-"""The key of the note, among a task's records, that names the zone of the task's source."""
+"""Among a task's records, the key of the note that names the zone of the task's source."""
 
 RETURN_RECORD = "pidts zones return"
 """The task name of the note `COUNTED_UP_TO`. No real task has this name."""

@@ -223,7 +223,7 @@ def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) ->
 
 
 def furthest(end: PlanState, other: PlanState) -> PlanState:
-    """Returns a state in which each table has the later of its two places; the copy is the copy of `end`."""
+    """Returns a state in which each table has the later of its two places, and the copy has the progress of `end`."""
     lsn, mine, theirs = max(end.lsn, other.lsn), end.exceptions, other.exceptions
     places = {name: max(mine.get(name, end.lsn), theirs.get(name, other.lsn)) for name in {*mine, *theirs}}
     return PlanState(lsn, end.copy, held_at(places, lsn))

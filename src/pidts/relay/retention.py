@@ -43,7 +43,7 @@ class PurgeLimits:
     """Limits a purge in addition to the marks, which say what tasks still need (`pidts.relay.task_marks`)."""
 
     before: Lsn | None = None
-    """The place up to which the operator wants to purge at most; None for no such limit."""
+    """The place up to which the operator wants to purge at most; None: no limit."""
     keep_seconds: int = 0
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
     """Checkpoints just read from targets. They replace the marks of these tasks, which may be older."""

@@ -30,7 +30,7 @@ def add_server(folder: Path, change_no: int, address: str) -> None:
 
 
 def replace_servers(folder: Path, text: str) -> None:
-    """Replaces all addresses in a copied relay with those of the original."""
+    """Replaces all addresses in a copied relay with the addresses in the original relay."""
     path = folder / _FILE
     with suppress(OSError):
         if text and (not path.exists() or path.read_text("utf-8") != text):

@@ -126,7 +126,7 @@ def stored_places(folder: Folder) -> list[Lsn]:
 
 
 def is_stored(reader: RelayReader) -> bool:
-    """Whether the relay has a catalogue that is valid for a place within it."""
+    """Whether the relay has a catalogue that is valid for a place within the relay."""
     first = reader.first
     return first is not None and any(place >= first for place in stored_places(reader.folder))
 

@@ -211,7 +211,7 @@ class TaskStream:
 
     @property
     def waiting(self) -> Mapping[TableName, Lsn]:
-        """Returns the waiting tables, each with its place: halted tables, and all others at an earlier place."""
+        """Returns the waiting tables, each with its place: halted tables, and all other tables at an earlier place."""
         state = self._state
         return {**dict.fromkeys(self.halted_tables, state.lsn), **state.exceptions}
 

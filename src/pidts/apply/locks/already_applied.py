@@ -148,7 +148,7 @@ def note_made(
 def behind_made(
     session: TargetSession, task: str, met: KeyRows, known: KnownColumns | None, find_transactions: FindTransactions
 ) -> Mapping[int, str]:
-    """Returns the events that may not follow a change that was made already, with the reasons.
+    """Returns, with the reasons, the events that may not follow a change that was made already.
 
     Tasks into this zone have recorded the change that was made already, or a task into the source's zone has
     (`pidts.apply.locks.zone_notes`).

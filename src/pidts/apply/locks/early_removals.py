@@ -123,7 +123,7 @@ def note_keys(
 def removed_before(
     session: TargetSession, task: str, source: str, met: KeyRows, find_transactions: FindTransactions
 ) -> Mapping[int, str]:
-    """Returns the events that give a row to a key whose row another task has already deleted, with the reason."""
+    """Returns, with the reason, the events that give a row to a key whose row another task has already deleted."""
     events = met.events
     arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
     if not len(arriving):
@@ -172,7 +172,7 @@ def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
 
 
 def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
-    """Whether each later change found another row than the earlier one left, or a row that the log has only in part."""
+    """Whether each later change found a row that the log has only in part, or another row than the earlier one left."""
     rows, size = met.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()
     found = rows.column("before").take(pa.array(later)).flatten()

@@ -78,7 +78,7 @@ def key_events(batch: ChangeBatch) -> KeyEvents:
 
 
 def _of_few(batch: ChangeBatch, keys: FewKeys) -> KeyEvents:
-    """Returns the same as `_of_many`, without calls of Arrow, which would take longer for a few changes."""
+    """Returns the same as `_of_many` without calling Arrow, which takes longer for a few changes."""
     numbers: dict[tuple[Any, ...], int] = {}
     events: list[tuple[int, int, bool, bool]] = []
     changes = list(enumerate(zip(keys.ops, keys.before, keys.after, strict=True)))

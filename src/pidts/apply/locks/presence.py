@@ -21,7 +21,7 @@ from pidts.schema.column_defaults import default_value
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The columns that the log has of some changes, and the place of each change in the log."""
+    """For some changes, the columns that the log has, and the place of each change in the log."""
 
     lsns: pa.Array
     columns: ColumnPresence

@@ -7,8 +7,8 @@
 4. The held changes are applied to each row, the result is written, and locks and held changes are removed. COMMIT.
 
 Rows that wait only for a unique value of the resolved rows are resolved with them. Crash points: before COMMIT nothing
-has happened; after it rows and records are right, and the next change of such a row finds the written row. Nobody reads
-a state in between.
+has happened; after it rows and records are right, and the next change of a resolved row finds the written row. Nobody
+reads a state in between.
 
 The outcome for a row depends on the row to which its held changes are applied:
 

@@ -15,7 +15,7 @@ from pidts.binlog.events import HEADER_SIZE, EventType
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
 
 LARGEST = 1 << 20
-"""The most bytes of a transaction, after decompression, that is decompressed together with others."""
+"""A transaction is decompressed together with others only if it has at most this many bytes after decompression."""
 MOST, _MOST_BYTES = 1024, 4 << 20
 """The most transactions that are decompressed together, and the most bytes that they may have."""
 _END, _SIZE, _ALGORITHM, _RAW_SIZE = range(4)
@@ -93,7 +93,7 @@ def _packed(at: int, end: int) -> tuple[int, int]:
 
 @jit
 def _frame_end(at: int, end: int) -> int:
-    """Returns the end of a zstd frame, which begins at this address; -1 if it does not end before `end`."""
+    """Returns the end of the zstd frame that begins at this address; -1 if it does not end before `end`."""
     if end - at < 6 or load32(at) != _MAGIC:
         return _BAD
     head = load8(at + 4)
