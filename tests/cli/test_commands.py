@@ -73,7 +73,7 @@ def test_with_json_the_error_is_the_last_line_of_stdout(tmp_path: Path, capsys: 
             "code": "duplicate-key",
             "what": "'name' was already given in line 1",
             "where": {"file": str(path), "line": 2},
-            "todo": "Remove one of both lines",
+            "todo": "Remove one of the two lines",
         }
     }
 

@@ -53,7 +53,7 @@ def test_a_halted_table_leaves_its_group():
     state = PlanState(entries[-1].transaction.lsn, held=(HeldTables(names("ab"), START),)).halting(names("a"))
     assert picture(state) == (4, None, {"b": (0, None), "a": (0, None)})
     after = step(state, entries)
-    assert after is None, "the statement is one of both"
+    assert after is None, "the statement concerns both tables"
     # In the next run, neither table is halted: both arrive at the statement, and continue together.
     again = PlanState.from_checkpoint(state.lsn, state.copy_json())
     assert picture(step(again, entries)) == (4, None, {"ab": (0, 1)})

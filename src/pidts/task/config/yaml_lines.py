@@ -109,7 +109,7 @@ class _Reader:
                     key,
                     "duplicate-key",
                     f"{key.value!r} was already given in line {seen[key.value]}",
-                    "Remove one of both lines",
+                    "Remove one of the two lines",
                 )
             seen[key.value] = self._line(key)
         # Keys that `<<` merges in come first, and are overwritten by keys of the mapping itself.
