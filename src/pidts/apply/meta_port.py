@@ -415,7 +415,10 @@ class Meta(Protocol):
         """Creates the missing tables of `pidts_meta`, outside of transactions."""
 
     def ddl_lock(self, task: str, source: str) -> AbstractContextManager[None]:
-        """Makes `checkpoints.claim`, and others that ask for this lock, wait until the context or the session ends."""
+        """Locks schema changes.
+
+        `checkpoints.claim` and others that ask for this lock wait until the context or session ends.
+        """
 
     def leave_unfinished(self, name: TableName) -> None:
         """Records, in the transaction that creates a table, that `create_statements` has left out keys of the table."""

@@ -260,9 +260,10 @@ class _CommitInput:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.
 
         First case: the target has compared rows itself. One of these rows differs, or a row that differs is in the way
-        of a change, so the next attempt reads and compares the rows. Second case: the target was to refuse new rows
-        whose keys exist. Another program has inserted such a row since rows were read, so rows are read once more. This
-        last attempt overwrites a row that is inserted after the reading. Third case: see `ApplyRules.after_refusal`.
+        of a change, so the next attempt reads and compares the rows. Second case: the changes asked the target to
+        refuse new rows whose keys exist. Another program has inserted such a row since rows were read, so rows are read
+        once more. This last attempt overwrites a row that is inserted after the reading. Third case: see
+        `ApplyRules.after_refusal`.
 
         An attempt may fail before it has prepared anything: then `expected` still has the tables of the previous
         attempt.

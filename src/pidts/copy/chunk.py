@@ -23,8 +23,8 @@ Read = Callable[[Session, str], pa.Table]
 class Chunk:
     """Rows in their state at some moment between `low` and `high`.
 
-    The rows show every transaction up to `low`, and none after `high`. `low` is not before the end that the log had
-    when the reading began. So the relay had received nothing after `low` by then.
+    The rows show every transaction up to `low`, and none after `high`. `low` is the end that the log had when the
+    reading began, or a later place. So the relay had received nothing after `low` by then.
     """
 
     server: str

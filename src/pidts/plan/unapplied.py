@@ -25,8 +25,8 @@ _MOST = 10_000
 class Unapplied:
     """Searches the log of one attempt for changes of tables that do not wait.
 
-    Each search continues where the previous search for the same waiting tables ended, if this is one of the last two
-    searches: a change that was passed over for other waiting tables may count now.
+    Each set of waiting tables has its own search, and the last two are kept. A search continues where it ended the last
+    time. With another set of waiting tables, the search begins anew: a change that was passed over may count.
     """
 
     def __init__(self, relevance_of: RelevanceOf) -> None:
@@ -36,8 +36,8 @@ class Unapplied:
     def first(self, state: PlanState, log: Log, received: Lsn, waiting: Collection[TableName] = ()) -> LogEntry | None:
         """Returns the first entry with changes that the target lacks; None if it lacks none.
 
-        The log is read from the end of the previous search on, at least up to `received`. Changes that concern only
-        `waiting` tables do not count.
+        The log is read from the end of the previous search with these `waiting` tables on, at least up to `received`.
+        Changes that concern only `waiting` tables do not count.
         """
         names = frozenset(waiting)
         search = self._searches.pop(names, None) or _Search(self._relevance_of, names)
@@ -51,7 +51,7 @@ class _Search:
     def __init__(self, relevance_of: RelevanceOf, waiting: frozenset[TableName]) -> None:
         self._relevance_of, self._waiting = relevance_of, waiting
         self._clear: Lsn | None = None
-        """The place up to which the log has no further change for the task."""
+        """The place up to which the log has no further change of these tables."""
         self._found: LogEntry | None = None
 
     def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:

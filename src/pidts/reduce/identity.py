@@ -1,7 +1,7 @@
 """Finds the row that each change concerns: the identity columns of its images, prepared for comparing and grouping.
 
 Identities are compared by the bytes of their values, never by the column's collation. So two identities may be the same
-key for the server, if its collation ignores case. This is harmless because a target removes rows before it writes:
+key for a server whose collation ignores case. This is harmless because a target removes rows before it writes:
 
     row 'A' exists;  UPDATE 'A' -> 'a', UPDATE 'a' -> 'A'      deletes {'a'}, upserts {'A'}
     row 'a' exists;  DELETE 'a', INSERT 'A'                    deletes {'a'}, upserts {'A'}

@@ -132,7 +132,7 @@ class SparkOnDemand:
         self._quiet_at = time.monotonic() + _QUIET_SECONDS
 
     def rest(self) -> None:
-        """Releases Spark if it was not used for a while. It is called by a thread that has no job for Spark."""
+        """Releases Spark if it was not used for a while. A thread that has no job for Spark calls this method."""
         if time.monotonic() < self._quiet_at:
             return
         self._quiet_at = float("inf")

@@ -40,9 +40,9 @@ Three alternatives were rejected:
 
 **Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If the
 program's change reaches the two zones before each has the other's change, these two cannot notice the conflict. So the
-third zone's log has a note, and its own next change is set aside in the other zones: `pidts.apply.locks.zone_notes`,
-with the argument. Where tasks pass on the changes of other zones, a change that was made already is not in the zone's
-log, and the argument does not hold (docs/operate/zones.md).
+third zone's log has a note, and its own next change is set aside in the other zones (`pidts.apply.locks.zone_notes` has
+the argument). Where tasks pass on the changes of other zones, a change that was made already is not in the zone's log,
+and the argument does not hold (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
 may meet its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared

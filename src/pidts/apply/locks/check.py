@@ -113,7 +113,7 @@ def checked(
 ) -> Checked:
     """Compares the changes with the target's rows.
 
-    Raises `Halted` at a row that differs, if the task says so.
+    Raises `Halted` at a row that differs, if the task file demands this.
     """
     tables: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -210,7 +210,7 @@ def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
 def _may_insert(
     session: TargetSession, met: KeyRows, settings: ComparisonSettings, aside: SetAside | None, found: Divergence | None
 ) -> bool:
-    """Whether the batch may insert its new rows, since the target, as far as is known, has no row with their keys.
+    """Whether the batch may insert its new rows. It may if no row of the target with one of their keys is known.
 
     Keys that are set aside (`found`) may have a row. But if only a later event of such a key differs, the key's first
     events are written, so the key must have no row.

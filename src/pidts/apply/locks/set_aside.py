@@ -87,7 +87,9 @@ class SetAside:
         return found.only(free) if free.any() else None
 
     def with_locked_keys(self, met: KeyRows, found: Divergence | None) -> KeyRows:
-        """Returns the batch's keys, joined with equal keys (as the target compares them) that are locked or will be.
+        """Returns the batch's keys.
+
+        Keys that the target treats as equal are joined if one of them is locked or will be.
 
         If no keys have to be joined, it returns `met` itself.
         """

@@ -134,7 +134,7 @@ class Convergence(VersionGuard):
         return replace(self._verdict(applied), shown=self._shown(applied, there))
 
     def _demand_whole(self, applied: Mask, before: Numbers) -> None:
-        """Halts at an UPDATE that is applied to a row of the target, and of which the log lacks columns.
+        """Halts at an UPDATE that is applied to a row of the target, if the log lacks some of the update's columns.
 
         The columns that the log lacks were taken from the target's row. An example: both zones have version 1 of a row,
         with blob p. One zone makes version 2, with blob q. In the other zone, a session with NOBLOB makes version 3,
