@@ -151,7 +151,9 @@ class Committer:
                 _log.debug("the checkpoint is read again before a batch", worker=worker, cause=error.what)
                 refused = left
             except Halted:
-                if self._connected().trips > trips:  # otherwise a changed checkpoint row may be the cause
+                # Without a round trip, the server has not compared the checkpoint row yet. If somebody has changed it,
+                # this may be the cause of the halt. So the next attempt reads the row.
+                if self._connected().trips > trips:
                     raise
                 refused = None
             self._drop()

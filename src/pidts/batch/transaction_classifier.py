@@ -1,4 +1,4 @@
-"""Decides whether a transaction in the relay contains, for one task, nothing, rows to write, or a DDL to run."""
+"""Decides whether a transaction in the relay contains, for one task, nothing, rows to write, or a schema change."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ class Limits:
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """The most bytes of log in a batch. This is less than the driver applies without a Spark job, since a batch may be
-    larger by one entry.
+    """The most bytes of log in a batch. This is less than the largest batch that the driver applies without a Spark
+    job, since a batch may be larger by one entry.
     """
     chunk_rows: int = 20_000
     """The number of rows of a table's first chunk; fewer if rows are long, or if their length is not known."""

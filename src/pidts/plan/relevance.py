@@ -30,13 +30,15 @@ class RelevanceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """What a transaction contains for the task, and the effect of a DDL on the tables that are being copied."""
+    """What a transaction contains for the task, and the effect of a schema change on tables that are being copied."""
 
     kind: RelevanceKind
     tables: frozenset[TableName] | None = None
-    """The task's tables that a DDL names, with their names before and after it. None: it may concern any table."""
+    """The task's tables that a schema change names, with their names before and after it. None: it may concern any
+    table.
+    """
     schemas: tuple[str, ...] = ()
-    """The schemas whose tables a DDL may concern, if it does not name its tables."""
+    """The schemas whose tables a schema change may concern, if it does not name its tables."""
     gone: tuple[TableName, ...] = ()
     gone_schemas: tuple[str, ...] = ()
     renamed: tuple[tuple[TableName, TableName], ...] = ()
