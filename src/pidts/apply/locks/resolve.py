@@ -3,7 +3,7 @@
 1. All workers' checkpoints are locked: no batch commits meanwhile, whether the task runs or not.
 2. The records of the locks are locked. If two operators resolve one row at once, the second one finds no lock, and gets
    a message.
-3. The rows are read and locked: if a program has an open transaction on one of them, this waits for its end.
+3. The rows are read and locked: if a program has an open transaction on one of them, the command waits for its end.
 4. The held changes are applied to each row, the result is written, and locks and held changes are removed. COMMIT.
 
 Rows that wait only for a unique value of the resolved rows are resolved with them. Crash points: before COMMIT nothing

@@ -15,9 +15,10 @@ that map to it) lags on any worker, before or after the commit. Each commit duri
    second case, this member's changes are applied before changes of the other members. In both cases, a change that
    would take a row from another member is *set aside*. All changes of key K in member n in this part are judged
    together. If n does not have K in the end, all of them are set aside if another member has K on record, whatever the
-   Lsns: the INSERT may come first. If n has K in the end, by a change at x, they are set aside if another member has
-   got K later than x. Otherwise they stay, and `net_changes` reduces them as usual. The two halves of an UPDATE from K
-   to K2 are judged separately: if one of them is set aside, the INSERT of K2 or the DELETE of K is left.
+   Lsns, since the other member's INSERT may be before n's DELETE in the log. If n has K in the end, by a change at x,
+   they are set aside if another member has got K later than x. Otherwise they stay, and `net_changes` reduces them as
+   usual. The two halves of an UPDATE from K to K2 are judged separately: if one of them is set aside, the INSERT of K2
+   or the DELETE of K is left.
 2. The commit *notes*: if a member has got a key, by an INSERT or an UPDATE to this key, and still has it at the end of
    the part, the key is recorded with the Lsn of that change. If the member does not have it any more, its own entry of
    the key is removed.

@@ -11,8 +11,8 @@ DDL is part of a transaction, all statements are in one transaction. Its last st
 checkpoint's row and checks the epoch. A run that another run has replaced ends with `Fenced` before it can commit. A
 batch of the next run locks checkpoints first and then the table: so one of the two may get a deadlock error, and tries
 again. Elsewhere a second run waits for the table's lock until the first one ends. Some statements only do what the
-server would later do by itself (`Rendered.later`). These are run at most once: a run that ends first leaves their work
-to the server.
+server would later do by itself (`Rendered.later`). These are run at most once: a run that ends before them leaves their
+work to the server.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 chunks are read after it. So a run that begins after a crash reaches the change first, and empties the table again.

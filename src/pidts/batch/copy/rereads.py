@@ -12,8 +12,8 @@ at these points:
 3. After only some workers have settled the key: the next run begins with the copy state that all workers have reached.
    In this state the record still has to be read.
 4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. By
-   then all workers have settled the records up to that place: a request is carried out when all workers have its state.
-   So a late removal removes nothing else.
+   then all workers have settled the records up to that place, since a request is carried out only when all workers have
+   reached the state that has the request. So a late removal removes nothing else.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
 the place that all workers have reached; no new record will be at or before that place.
