@@ -106,6 +106,7 @@ def test_rebuilt_documents_are_those_of_the_server(mysql97):
     with pytest.raises(Halted) as caught:
         decoded(minimal.read_bytes())
     assert caught.value.code == "partial-json-without-before"
+    assert caught.value.where.table == str(NAME)
 
 
 def decoded(log):

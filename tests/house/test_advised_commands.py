@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pidts.model.advice import START_ANEW
+
 PACKAGE = Path(__file__).parents[2] / "src" / "pidts"
 
 OF_TASK = r"check|plan|run|status|verify|repair|grants|cutover|failover|start|pause|resume"
@@ -21,6 +23,13 @@ COMMAND = re.compile(rf"(?<!`)\bpidts (?:(?:{OF_TASK})|(?:{GROUPS})(?: [a-z-]+)?
 WITH_FILE = re.compile(rf"pidts (?:(?:{OF_TASK})|(?:{GROUPS}) [a-z-]+) (?:TASK|FILE|DIR|\{{|--help)")
 DECIDES = re.compile(r"pidts ddl (?:skip|replace|retry|unlock|inject|revert) ")
 WITH_PLACE = re.compile(r"pidts ddl [a-z]+ [^;]*?(?:--source .*?--at |--source .*?--table |--table |\{)")
+COPY_AGAIN = re.compile(
+    r"(?<!nothing to )\b[Cc]opy (?:(?:it|the tables?|this table|these tables|the rows) )?(?:again|once more)\b"
+)
+WITH_COMMAND = re.compile(r"--resync|\{\}")
+"""The command, or a value in the text: `RESYNC` of `pidts.model.advice`."""
+WITHOUT_PROCEDURE = re.compile(r"\b(?:start|with) a new (?:task|full copy)\b")
+"""Advice that a reader cannot follow. `START_ANEW` names the procedure in docs/reference/errors.md."""
 NAMES = {"pidts zones return", "pidts ddl {} {}"}
 """Names of a record and of a lock on the target; people do not read them as advice."""
 
@@ -88,3 +97,52 @@ def test_each_advised_command_is_complete() -> None:
         for command in incomplete(text)
     ]
     assert found == []
+
+
+def without_command(text: str) -> bool:
+    """Whether a text advises to copy tables again, and does not say how."""
+    copies = COPY_AGAIN.search(text)
+    return bool((copies and not WITH_COMMAND.search(text[copies.end() :])) or WITHOUT_PROCEDURE.search(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Correct the value on the source and copy the table again, or leave the table out",
+        "Make the same change on the target, then start a new task for this table",
+        "Otherwise start with a new full copy",
+        "Run {}, then copy again",
+    ],
+)
+def test_an_advice_to_copy_without_a_command_is_found(text: str) -> None:
+    assert without_command(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Correct the value on the source, then copy the table again: {}",
+        "Drop the table and copy it again: pidts run TASK --resync TABLE",
+        "the task runs; tables are copied again by a start",
+        "start the task anew (docs/reference/errors.md#start-anew)",
+    ],
+)
+def test_an_advice_to_copy_with_a_command_is_not_found(text: str) -> None:
+    assert not without_command(text)
+
+
+def test_each_advice_to_copy_again_has_its_command() -> None:
+    """The command line and the service's pages are left out: they describe options."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text[:80]}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in {"cli", "web"}
+        for line, text in _texts(path.read_text("utf-8"))
+        if without_command(text)
+    ]
+    assert found == []
+
+
+def test_the_procedure_that_messages_name_is_on_the_page() -> None:
+    page = (PACKAGE.parents[1] / START_ANEW.partition("(")[2].partition("#")[0]).read_text("utf-8")
+    assert "\n### Start anew\n" in page

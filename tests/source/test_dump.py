@@ -134,7 +134,7 @@ def test_a_position_that_is_not_there_halts(mysql_like, config_of, open_session,
     with pytest.raises(Halted) as lost:
         drain(BinlogStream(config_of(mysql_like), start, non_blocking=True))
     assert lost.value.code == "position-lost"
-    assert "full copy" in lost.value.todo
+    assert "docs/operate/log-purged.md" in lost.value.todo
     assert str(start) in str(lost.value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pidts.binlog.events import Event, type_name
+from pidts.model.advice import START_ANEW
 from pidts.model.errors import DecodeError, Halted, PidtsError
 
 
@@ -15,7 +16,7 @@ def incident(event: Event) -> Halted:
     return Halted(
         "incident",
         f"the source reports that its log has lost events (incident {number}: {message})",
-        todo="Copy the tables again, and start after this position",
+        todo=f"Changes are missing in the log, and nobody knows which: {START_ANEW}",
     )
 
 
@@ -24,7 +25,7 @@ def unknown_event(event: Event) -> DecodeError:
     return DecodeError(
         "unknown-event",
         f"the log has an event of {type_name(event.type)}, which this version does not understand",
-        todo="Switch off the server feature that writes it, or use a newer version",
+        todo=f"Use a newer version of PiDTS. Or switch off the server feature that writes it, and {START_ANEW}",
     )
 
 

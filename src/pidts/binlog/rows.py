@@ -17,6 +17,7 @@ from pidts.binlog.rows_event import RowsEvent, all_columns
 from pidts.binlog.table_map import TableMap
 from pidts.binlog.values import columns, partial_json
 from pidts.binlog.values.image import ImageColumn, MakeReader, Read
+from pidts.model.advice import REJOIN, RESYNC
 from pidts.model.batch import ChangeBatch
 from pidts.model.early_filter import EarlyFilter
 from pidts.model.errors import DecodeError, Halted, Where
@@ -27,7 +28,8 @@ from pidts.model.table import Table, TableName
 _PREFIX = struct.Struct(">IIQ")
 _ROW = struct.Struct(">I")
 _FULL_IMAGES = (
-    "Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, and copy the table again"
+    "Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, then copy the table again: "
+    f"{RESYNC}"
 )
 
 
@@ -161,7 +163,7 @@ class Binding:
             before, after = sides
             while at < len(data) and count != limit:
                 old, at = partial_json.before_image(data, at, before.held, self._documents)
-                at = partial_json.after_image(data, at, after.held, self._documents, old)
+                at = partial_json.after_image(self.rows.table.name, data, at, after.held, self._documents, old)
                 count += 1
             before.fill(count)
             after.fill(count)
@@ -218,7 +220,7 @@ def check_structure(table: Table, table_map: TableMap) -> list[MakeReader]:
             "structure-mismatch",
             f"the known structure has {len(table.columns)} columns, and the log has {len(table_map.wires)}",
             where=Where(table=str(table.name)),
-            todo="The table was changed in a way that is not in the log (sql_log_bin=0?); copy it again",
+            todo=f"The source has altered the table, and did not log the statement (sql_log_bin=0?): {REJOIN}",
         )
     return [
         columns.reader(table.name, column, wire) for column, wire in zip(table.columns, table_map.wires, strict=True)
@@ -233,11 +235,11 @@ def check_event(table: Table, event: RowsEvent) -> None:
             "structure-mismatch",
             f"a row event has {event.width} columns, its table map {width}",
             where=Where(table=str(table.name)),
-            todo="The source has altered the table, and did not log the statement. Copy the table again: "
-            "pidts run TASK --resync TABLE",
+            todo=f"The source has altered the table, and did not log the statement (sql_log_bin=0?): {REJOIN}",
         )
     if not any(event.present):
-        raise Halted("partial-row-image", "a row event has none of its table's columns", todo=_FULL_IMAGES)
+        what, where = "a row event has none of its table's columns", Where(table=str(table.name))
+        raise Halted("partial-row-image", what, where=where, todo=_FULL_IMAGES)
 
 
 def _torn(table: TableName) -> DecodeError:

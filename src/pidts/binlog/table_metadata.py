@@ -234,7 +234,7 @@ def _character(wire: Wire, collation: int) -> ColumnType:
         raise Halted(
             "unknown-charset",
             f"collation {collation} is not known",
-            todo="Convert the column to utf8mb4 and copy the table again, or leave the table out",
+            todo="Convert the column to utf8mb4: then later events can be read. Or leave the table out",
         )
     as_text = charset != "binary"
     if wire.type in _BLOBS:
@@ -266,5 +266,5 @@ def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnTyp
         raise Halted(
             "undecodable-text",
             f"a label is not {charset} text: {error.object.hex()}",
-            todo="Give the column labels that its charset has, and copy the table again; or leave the table out",
+            todo="Give the column labels that its charset has: then later events can be read. Or leave the table out",
         ) from error

@@ -19,7 +19,7 @@ from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.ddl.target_statement import routed_statement, taken
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, LoggedStatement, OrderKind, Shadow, Table, TableName, Where
-from pidts.model.advice import REPLACE, SKIP
+from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.plan import Relevance, RelevanceKind
 from pidts.rules import Rules
 from pidts.schema import (
@@ -304,7 +304,8 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             "statement-format",
             f"rows were changed by a statement in the log instead of row events: {text[:200]}",
             where=where,
-            todo="SET GLOBAL binlog_format = 'ROW' on the source, reconnect its clients, and copy the table again",
+            todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. Then pass the "
+            f"statement: {SKIP}; and copy the table again: {RESYNC}",
         )
 
 

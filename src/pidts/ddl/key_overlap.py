@@ -21,16 +21,15 @@ from pidts.batch.context import JobContext
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import DdlOrder, Halted, Key, Member, OrderKind, Table, Where
-from pidts.model.advice import SKIP
+from pidts.model.advice import SKIP, START_ANEW
 from pidts.rules import Rules
 from pidts.schema import CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
 
 _WAYS = (
-    f"If the shards' numbers never overlap (auto_increment_offset): run {SKIP}. Otherwise extract a column, put it "
-    "into "
-    "the key of the target table and start a new task; or exclude the table in block-allow-list"
+    f"If the shards' numbers never overlap (auto_increment_offset): run {SKIP}. Otherwise exclude the table "
+    f"in block-allow-list. Or extract a column, put it into the key of the target table, and {START_ANEW}"
 )
 
 

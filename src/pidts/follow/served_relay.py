@@ -159,7 +159,10 @@ class ServedRelay:
             found = reader.gtid_set(lsn)
             if isinstance(wanted, Applied) and not has_executed(wanted.gtid_set, found):
                 what = f"the relay has other transactions before {lsn} than the target's checkpoint says"
-                todo = "Is it the relay of the right source? If the source was reset: copy again (pidts apply --resync)"
+                todo = (
+                    "If this is the relay of another source, correct the address or the source-id. If the source was "
+                    "reset, take a new position: pidts apply TASK --resync"
+                )
                 raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
             start = reader.segment_start(lsn)
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from pidts.model.advice import START_ANEW
 from pidts.model.errors import Halted, Where
 from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
@@ -127,5 +128,5 @@ def xa_not_received(transaction: Transaction) -> Halted:
         "xa-not-received",
         f"the XA transaction {xid} is committed here, but it was prepared before the log that PiDTS has",
         where=Where(position=str(transaction.lsn)),
-        todo="Its rows are unknown. When XA RECOVER on the source shows nothing, start a new task that copies tables",
+        todo=f"Its rows are unknown. When XA RECOVER on the source shows nothing, {START_ANEW}",
     )

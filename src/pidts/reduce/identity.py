@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Op, Where, image_column
+from pidts.model.advice import RESYNC
 
 _GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
 """The operations after which the row does not exist."""
@@ -68,7 +69,8 @@ def identities(batch: ChangeBatch) -> Identities:
             "null-in-key",
             f"A change has no value for its key ({', '.join(names)})",
             where=Where(table=str(batch.table.name)),
-            todo="Check that the key's columns are NOT NULL, and set binlog_row_image=FULL on the source",
+            todo="Make the key's columns NOT NULL, run SET GLOBAL binlog_row_image=FULL on the source, let its "
+            f"sessions reconnect, then copy the table again: {RESYNC}",
         )
     differs = any_of([pc.not_equal(old, new) for old, new in zip(before, after, strict=True)])
     differs = pc.fill_null(differs, fill_value=False)

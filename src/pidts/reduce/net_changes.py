@@ -52,6 +52,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
+from pidts.model.advice import RESYNC
 from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import FEW, FewKeys, Identities, any_of, brought, few_keys, identities, image_columns
 from pidts.reduce.multiset import multiset_change
@@ -160,7 +161,8 @@ def _check(part: ChangeBatch, table: Table) -> None:
             where=Where(
                 table=str(table.name), position=str(Lsn.from_bytes(part.rows["lsn"].filter(is_partial)[0].as_py()))
             ),
-            todo="SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
+            todo="Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, then copy the table "
+            f"again: {RESYNC}",
         )
 
 

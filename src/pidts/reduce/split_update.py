@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Lsn, Where
+from pidts.model.advice import RESYNC
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -67,7 +68,8 @@ def halved_bitmaps(
                 table=str(batch.table.name),
                 position=str(Lsn.from_bytes(batch.rows.column("lsn")[row[where].as_py()].as_py())),
             ),
-            todo=f"{lack.todo} binlog_row_image=FULL on the source and copy the table again",
+            todo=f"{lack.todo} binlog_row_image=FULL on the source, let its sessions reconnect, then copy the table "
+            f"again: {RESYNC}",
         )
     whole = [bits for bits, held in found.items() if held == (1 << len(columns)) - 1]
     full = pc.and_(is_insert, pc.is_in(after, value_set=pa.array(whole, pa.binary())))

@@ -171,7 +171,10 @@ class Folder:
 
     def purged(self, what: str) -> Halted:
         """Returns the error for log that a purge has removed."""
-        todo = "Empty this folder; start at the target's checkpoint if the source still has its log, else copy again."
+        todo = (
+            "If the source still has this log, empty the folder and start again. Otherwise see "
+            "docs/operate/log-purged.md"
+        )
         return Halted("relay-purged", what, where=Where(source=self.source_id, file=str(self.path)), todo=todo)
 
     def sync(self) -> None:

@@ -379,7 +379,7 @@ class Replicator:
             return
         self._behind_since = self._behind_since or monotonic()
         if monotonic() - self._behind_since >= self._config.patience:
-            todo = "The server lost transactions that it had sent: choose another server, or start a new full copy."
+            todo = "Point the task to a server that has these transactions (docs/operate/source-changed.md)."
             raise Halted(SOURCE_WENT_BACK, error.what, where=error.where, todo=todo) from error
 
 

@@ -24,6 +24,7 @@ import struct
 from dataclasses import dataclass
 
 from pidts.model import GtidSet, Halted, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
+from pidts.model.advice import RESYNC_ALL, START_ANEW
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
 from pidts.relay.refetch import Refetches
@@ -219,7 +220,10 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
     ends = [one.to for one in refetches.done if one.to > state.lsn]
     if ends:
         what = f"the log from {state.lsn} to {max(ends)} has to be received again, and another server has taken over"
-        todo = "Point the source back to the old server until the relay has this log. If it is gone, copy again"
+        todo = (
+            "Point the source back to the old server until the relay has this log. If that server is gone, take a new "
+            f"position: {RESYNC_ALL}"
+        )
         raise Halted("relay-gap", what, where=where, todo=todo)
 
 
@@ -260,7 +264,7 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
     try:
         received = parse_gtid_set(gtid_set, server.is_mariadb)
     except ValueError as error:
-        todo = "Was the source replaced by a server of the other product? Then copy again"
+        todo = f"Correct the address. If the server was replaced by one of the other product, {START_ANEW}"
         raise Halted("other-server", str(error), where=where, todo=todo) from None
     executed = parse_gtid_set(server.executed or "", server.is_mariadb)
     if not _is_within(received, executed):
@@ -307,15 +311,15 @@ def _needs_gtid(state: RelayState, server: SourceState, where: Where) -> Halted:
 def _by_gtid(server: SourceState, *, known: bool = True) -> str:
     todo = "A position of one server means nothing on another server. Point the source back"
     if not server.gtid_mode:
-        return f"{todo}; this server writes no GTIDs, so the only other way is a new full copy"
+        return f"{todo}: this server writes no GTIDs, so the place cannot be found in its log"
     if not known:
-        return f"{todo}; the executed GTID set is not known at this place, so the only other way is a new full copy"
+        return f"{todo}: the executed GTID set is not known at this place, so the place cannot be found in another log"
     return f"{todo}, or set `enable-gtid: true` to continue on this server by GTID"
 
 
 def _went_back(what: str, where: Where) -> Halted:
     todo = (
-        "The source was restored, reset (RESET MASTER) or lost its last writes. "
-        "Start with an empty relay and a new full copy."
+        "The source was restored, reset (RESET MASTER) or lost its last writes. Point the task to a server that has "
+        "them (docs/operate/source-changed.md)."
     )
     return Halted(SOURCE_WENT_BACK, what, where=where, todo=todo)

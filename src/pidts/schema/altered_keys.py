@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from pidts.model.advice import REJOIN
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, Table
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
@@ -53,8 +54,7 @@ def does_not_fit(table: Table, what: str) -> Halted:
         "ddl-does-not-fit",
         f"the structure on record does not fit the statement: {what}",
         where=Where(table=str(table.name)),
-        todo="The recorded structure is not that of the source any more: copy the table again with a new task, or "
-        "leave it out.",
+        todo=f"The recorded structure is not that of the source any more: {REJOIN}",
     )
 
 

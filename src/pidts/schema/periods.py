@@ -10,12 +10,14 @@ server decides how they affect NULLs and keys.
 
 from __future__ import annotations
 
+from pidts.model.advice import RESYNC
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.parse.token_cursor import TokenCursor
 
 _VERSIONED = (
-    "system-versioned tables are not supported: their log shows old versions of rows as new rows; leave the table out "
-    "(block-allow-list), or ALTER TABLE ... DROP SYSTEM VERSIONING on the source and copy it with a new task"
+    "system-versioned tables are not supported: their log shows old versions of rows as new rows. Leave the table out "
+    "(block-allow-list) and start the task. To replicate the table, run ALTER TABLE ... DROP SYSTEM VERSIONING on the "
+    f"source, then include it again: {RESYNC}"
 )
 _PERIOD = "periods of the application's (PERIOD FOR, WITHOUT OVERLAPS) are not followed in the log"
 

@@ -18,6 +18,7 @@ from pymysql.constants import COMMAND
 
 from pidts.binlog import iter_raw
 from pidts.model import GtidSet, Halted, MariaDbGtidSet, MySqlGtidSet, PidtsError, Position, Where
+from pidts.model.advice import START_ANEW
 from pidts.model.errors import Transient
 from pidts.source.connection import SourceConfig, connect, hang_up, query, server_info
 from pidts.source.failures import explain, explained
@@ -199,7 +200,7 @@ class BinlogStream:
                 "other-server",
                 what,
                 where=self._where,
-                todo="Was the source replaced by a server of the other product?",
+                todo=f"Correct the address. If the server was replaced by one of the other product, {START_ANEW}",
             )
         offset, file = (start.offset, start.file) if isinstance(start, Position) else (4, "")
         if offset >= 2**32:
@@ -271,13 +272,16 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
         return Halted("source-log-unreadable", what, where=where, todo=todo)
     if number == _FATAL and any(word in lower for word in _WENT_BACK):
         what = f"the source has lost transactions that it had sent before: {text}"
-        todo = "The source was restored, lost its last writes, or took writes on its own: start with a new full copy"
+        todo = (
+            "The source was restored, lost its last writes, or took writes of its own. Point the task to a server that "
+            "has these transactions (docs/operate/source-changed.md)"
+        )
         return Halted("source-went-back", what, where=where, todo=todo)
     if number == _FATAL:
         what = f"the source no longer has the log from here on: {text}"
         todo = (
-            "If the source still has it elsewhere, restore the log file there. Otherwise start the task with a new "
-            "full copy, and keep logs longer (binlog_expire_logs_seconds, expire_logs_days)"
+            "If the log file exists elsewhere, restore it on the source (docs/operate/log-purged.md). Then keep logs "
+            "longer (binlog_expire_logs_seconds, expire_logs_days)"
         )
         return Halted("position-lost", what, where=where, todo=todo)
     return explain(pymysql.err.OperationalError(number, text), where)

@@ -379,7 +379,7 @@ def _meta_position(asked: _RequiredGrants) -> Iterator[Finding]:
         yield Finding("meta_position", ok=True, message=f"the log ends at {log_end(asked.connection)}")
     elif start.file not in logs:
         what = f"the source no longer has {start.file}; its oldest log is {next(iter(logs), 'none')}"
-        fix = "Start with a new full copy (task-mode: all), or restore the log file on the source"
+        fix = "Write task-mode: all, which begins with a full copy, or restore the log file on the source"
         yield Finding("meta_position", ok=False, message=what, fix=fix)
     elif start.offset > logs[start.file]:
         what = f"{start.file} ends at {logs[start.file]}, before {start.offset}"

@@ -86,7 +86,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _UNKNOWN_TABLE = (
-    "The table was added to the task after the task's start: leave it out, or start a new task that copies it, too"
+    "Leave the table out (block-allow-list). A task with task-mode: incremental copies no rows, so it cannot take the "
+    "table in; another task with task-mode: all can copy and follow it"
 )
 _GRACE_SECONDS = 3.0
 """The longest time, in seconds, for which all batches wait for a schema change."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pidts.model import ColumnType, Halted, Kind, TableName, Where
+from pidts.model.advice import RESYNC
 
 _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
@@ -53,5 +54,5 @@ def unfit(name: TableName, problems: Sequence[str]) -> Halted:
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
-        todo="Give the target's table the structure of the source's, or drop it and copy it again",
+        todo=f"Give the target's table the structure of the source's. Or drop it, and copy it again: {RESYNC}",
     )

@@ -68,12 +68,16 @@ import pyarrow.compute as pc
 
 from pidts.apply.uncopied_keys import IsAhead, IsUnread
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Where
+from pidts.model.advice import RESYNC
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import image_columns
 from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.schema.column_defaults import default_value
 
-_FULL = "Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, and copy the table again"
+_FULL = (
+    "Run SET GLOBAL binlog_row_image=FULL on the source, let its sessions reconnect, then copy the table again: "
+    f"{RESYNC}"
+)
 KEEP_KEYS = (
     "Stop changing keys and unique values of this table, or set binlog_row_image = FULL on the source and let its "
     "sessions reconnect; then `pidts run TASK --resync {table}`"
@@ -469,7 +473,7 @@ class ImageCompletion:
                 "partial-row-image",
                 "the log has only a part of a row whose key changes, and the two keys belong to two workers",
                 where=where,
-                todo="Set worker-count: 1, or SET GLOBAL binlog_row_image=FULL on the source and copy the table again",
+                todo=f"Set worker-count: 1 and start again. Or: {_FULL}",
             )
         if not self._presence.has_before[change]:
             return Halted(
@@ -493,5 +497,5 @@ class ImageCompletion:
             "row-missing",
             f"the log has only a part of the updated row with {key}, and the target does not have this row",
             where=where,
-            todo="The target differs from the source: copy the table again (a new task with task-mode: all)",
+            todo=f"The target differs from the source: copy the table again: {RESYNC}",
         )

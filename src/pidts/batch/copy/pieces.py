@@ -14,6 +14,7 @@ from pidts.batch.copy.load_task import Fetched, RequestedChunk, at
 from pidts.batch.copy.staging import stage
 from pidts.copy import Range, highest, ranges
 from pidts.model import Halted, Table, Where
+from pidts.model.advice import RESYNC
 from pidts.plan import ChunkRequest, Phase, StagedChunk
 from pidts.plan.copy.state import KeyValues
 from pidts.source import Session, StructureChanged, connect, log_end, query, server_info
@@ -126,7 +127,7 @@ def _cut(
             "no-key",
             "the table has lost the key by which its rows were being copied",
             where=Where(source=context.source.source_id, table=str(table.name)),
-            todo=f"Run the task once with --resync {table.name}",
+            todo=f"Copy the table again: {RESYNC}",
         )
     if request.whole or request.phase is not Phase.ROWS:
         limit = request.limit * request.parts

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from pidts.binlog.wire import Wire
+from pidts.model.advice import REJOIN
 from pidts.model.errors import DecodeError, Where
 from pidts.model.table import Column, TableName
 
@@ -68,5 +69,5 @@ def mismatch(table: TableName, column: Column, wire: Wire) -> DecodeError:
         "structure-mismatch",
         f"column {column.name} is {column.type.kind} in the known structure and {wire} in the log",
         where=Where(table=str(table)),
-        todo="The table was changed in a way that is not in the log (sql_log_bin=0?); copy it again",
+        todo=f"The source has altered the table, and did not log the statement (sql_log_bin=0?): {REJOIN}",
     )

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pidts.binlog.values.image import Build, MakeReader, fixed_number
 from pidts.binlog.wire import Wire, WireType
+from pidts.model.advice import REJOIN
 from pidts.model.errors import DecodeError, Where
 from pidts.model.table import Column, TableName
 from pidts.model.types import ColumnType, Kind
@@ -41,8 +42,7 @@ def builder(table: TableName, column: Column) -> Build:
                     "structure-mismatch",
                     f"column {column.name} holds number {number}, but only {len(column.type.labels)} labels are known",
                     where=Where(table=str(table)),
-                    todo="The source has altered the table, and did not log the statement. Copy the table again: "
-                    "pidts run TASK --resync TABLE",
+                    todo=f"The source has altered the table, and did not log the statement (sql_log_bin=0?): {REJOIN}",
                 ) from None
         return pa.array([known[value] for value in values], pa.string())
 

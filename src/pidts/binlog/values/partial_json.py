@@ -15,7 +15,9 @@ from pidts.binlog.cursor import Cursor, text
 from pidts.binlog.values import json
 from pidts.binlog.values.image import ImageColumn
 from pidts.binlog.wire import Wire, WireType
-from pidts.model.errors import DecodeError, Halted
+from pidts.model.advice import RESYNC
+from pidts.model.errors import DecodeError, Halted, Where
+from pidts.model.table import TableName
 
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
 _DIFFS = 1
@@ -48,7 +50,9 @@ def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Doc
     return found, at
 
 
-def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]) -> int:
+def after_image(
+    table: TableName, data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]
+) -> int:
     """Appends an after image, in which changes of documents are replaced by whole documents.
 
     Returns the place after the after image.
@@ -69,8 +73,9 @@ def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Docu
                 raise Halted(
                     "partial-json-without-before",
                     "the log has only the difference of a JSON document, and the image before it lacks the document",
+                    where=Where(table=str(table)),
                     todo="Run SET GLOBAL binlog_row_image=FULL (or binlog_row_value_options='') on the source, let its "
-                    "sessions reconnect, and copy the table again",
+                    f"sessions reconnect, then copy the table again: {RESYNC}",
                 )
             column.append(rebuilt(old[column.place], data[start:at]).encode())
     return at

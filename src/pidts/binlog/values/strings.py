@@ -11,6 +11,7 @@ from pidts.binlog.compressed import inflate_value
 from pidts.binlog.values import charsets
 from pidts.binlog.values.image import Append, Build, MakeReader, Read
 from pidts.binlog.wire import Wire, WireType
+from pidts.model.advice import RESYNC
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, TableName
 from pidts.model.types import UNKNOWN_CHARSET, Kind
@@ -85,7 +86,7 @@ def text_builder(table: TableName, column: Column, charset: str) -> Build:
                 "undecodable-text",
                 what,
                 where=Where(table=str(table)),
-                todo="Correct the value on the source and copy the table again, or leave the table out",
+                todo=f"Correct the value on the source, then copy the table again: {RESYNC}; or leave the table out",
             ) from error
 
     return build_utf8 if charset in charsets.UTF8 else build_decoded
@@ -118,7 +119,7 @@ def undecodable(table: TableName, column: Column, charset: str, error: UnicodeDe
         f"column {column.name} has bytes that are not valid {charset} text: byte {error.start} of a value; "
         f"the bytes around it are {around.hex()}",
         where=Where(table=str(table)),
-        todo="Correct the value on the source and copy the table again, or make the column binary",
+        todo=f"Correct the value on the source, or make the column binary; then copy the table again: {RESYNC}",
     )
 
 

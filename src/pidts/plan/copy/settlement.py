@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pidts.model import Halted, Lsn, TableName, Where
+from pidts.model.advice import RESYNC
 from pidts.plan.copy.requests import next_limit, slower
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk
 from pidts.plan.limits import Limits
@@ -89,7 +90,7 @@ class Settlement:
                 "changed-outside-log",
                 "the table's structure was changed without a statement in the log",
                 where=Where(table=str(name), position=str(chunk.high)),
-                todo="Make the same change on the target, then start a new task for this table",
+                todo=f"Make the same change on the target, then copy the table again: {RESYNC}",
             )
         if request.whole:
             low = chunk.low if chunk.low is not None else chunk.high

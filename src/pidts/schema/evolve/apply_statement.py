@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pidts.schema.statements as ddl
-from pidts.model.advice import SKIP
+from pidts.model.advice import REJOIN, RESYNC, SKIP
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
 from pidts.schema.actions import PartitionRows
@@ -96,8 +96,7 @@ def _create(
             "ddl-does-not-fit",
             "the source created a table that already exists in the structures on record",
             where=Where(table=str(name)),
-            todo="The recorded structure is not that of the source any more: copy the table again with a new task, or "
-            "leave it out.",
+            todo=f"The recorded structure is not that of the source any more: {REJOIN}",
         )
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     table = close_table(pattern.renamed(name), inherited, dialect)
@@ -153,7 +152,7 @@ def _missing(name: TableName) -> Halted:
         "the statement names a table whose structure is not on record",
         where=Where(table=str(name)),
         todo=f"If a view was renamed: run {SKIP}. For a table, the recorded structure is not that of the source "
-        "any more: copy the table again with a new task, or leave it out",
+        f"any more: {REJOIN}",
     )
 
 
@@ -164,7 +163,8 @@ def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
             "statement-format",
             f"the log has a statement ({statement.verb}) that changed rows, and not the changed rows themselves",
             where=Where(table=table),
-            todo="SET GLOBAL binlog_format = ROW on the source, reconnect its sessions, and copy the table again.",
+            todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. A task passes "
+            f"the statement with: {SKIP}; then copy the table again: {RESYNC}. A reader of the log can begin after it",
         )
     return Halted(
         "ddl-not-understood",

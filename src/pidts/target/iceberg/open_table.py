@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, ManifestEntry
 
 from pidts.model import Column, Halted, Table, Transient, Where
+from pidts.model.advice import RESYNC
 from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
@@ -351,7 +352,7 @@ class OpenTable:
                 "row-missing",
                 f"the target lacks {left[missing]} copies of a row that the source removed",
                 where=Where(table=str(change.table.name), key=", ".join(f"{each!r:.60}" for each in missing[:8])),
-                todo="The target has other rows than the source: copy the table again",
+                todo=f"The target has other rows than the source: copy the table again: {RESYNC}",
             )
 
     def _add(self, rows: pa.Table) -> None:
@@ -375,7 +376,7 @@ class OpenTable:
                 "zero-date-in-key",
                 f"column {column} has {count} zero or partial dates in the table's key, where NULL is not allowed",
                 where=Where(table=str(table.name)),
-                todo="Correct the values on the source, or leave the table out",
+                todo=f"Correct the values on the source, then copy the table again: {RESYNC}; or leave the table out",
             )
         self._on_unreal(table, column, count)
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.model import Halted, Table, TableName, Transient, Where
+from pidts.model.advice import RESYNC
 from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.iceberg.catalog import Catalog
@@ -241,7 +242,8 @@ class IcebergSession(CatalogConnection):
                 "zero-date",
                 f"column {column} has {count} zero or partial dates, and the task file refuses them",
                 where=Where(table=str(table.name)),
-                todo="Correct the values on the source, or write pidts.zero-dates: null",
+                todo="Write pidts.zero-dates: null, and start again. Or correct the values on the source, then copy "
+                f"the table again: {RESYNC}",
             )
         place = (table.name, column)
         if place not in _noted:

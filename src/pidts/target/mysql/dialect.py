@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
-from pidts.model.advice import REPLACE, SKIP
+from pidts.model.advice import REJOIN, REPLACE, SKIP
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
 from pidts.schema.literals import CurrentTime, Expression, parse_default
 from pidts.target.difference import difference, left_out
@@ -25,7 +25,7 @@ def identifier(name: str) -> str:
         raise Halted(
             "bad-identifier",
             f"MySQL allows names of 1 to {_MAX_NAME} characters without NUL, not {name!r}",
-            todo="Rename it on the source and copy the table again, or leave the table out",
+            todo=f"Rename it on the source. If the task has begun: {REJOIN}",
         )
     return quote(name)
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pidts.model import Column, Halted, Table, Where
+from pidts.model.advice import RESYNC
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import StatementResult
 from pidts.target.mysql.encode import StatementLimits, literals, statements, wrapped
@@ -118,7 +119,7 @@ class CopyRemover:
             "row-missing",
             f"the target has {there} of {wanted} copies of a row that the source removed or changed",
             where=Where(table=str(self._table.name), key=self._shown(rows, place)),
-            todo="The target differs from the source: compare them, or copy the table again",
+            todo=f"The target differs from the source: copy the table again: {RESYNC}",
         )
 
     def _shown(self, rows: pa.Table, place: int) -> str:

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Halted, Kind, Table, Where, byte_size
+from pidts.model.advice import RESYNC
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
@@ -269,7 +270,8 @@ def _collision(plan: Plan, error: StatementRefused, *, sure: bool) -> Halted:
         "target-refused",
         what if sure else f"{what}, or the target's column does not hold its value: {error.what}",
         where=Where(table=str(plan.table.name)),
-        todo="Give the target's unique keys the source's columns and collations, or copy the table again",
+        todo="Give the target's unique keys the source's columns and collations. If other programs have written to the "
+        f"target, copy the table again: {RESYNC}",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, Halted, Key, Kind, Rendered, Table, TableName, Where
-from pidts.model.advice import REPLACE, SKIP
+from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.target.difference import difference, left_out
 from pidts.target.postgres.convert import conversion
 from pidts.target.postgres.create import column_definition, create_key, create_table
@@ -307,7 +307,7 @@ class _Alter:
                 "another way than the source",
                 where=Where(table=str(self._after.name)),
                 todo=f"Replace VALUE by an expression that computes the new values from {name}, or by NULL if you "
-                "copy the table again afterwards",
+                f"then copy the table again: {RESYNC}",
             )
         if value != name:
             if old.default is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
+from pidts.model.advice import REJOIN
 from pidts.schema.literals import BytesLiteral, CurrentTime, Expression, Number, TextLiteral, parse_default
 
 MAX_NAME = 63
@@ -39,7 +40,7 @@ def identifier(name: str) -> str:
         raise Halted(
             "identifier-too-long" if size > MAX_NAME else "bad-identifier",
             f"PostgreSQL allows names of 1 to {MAX_NAME} bytes without NUL, {name!r} has {size}",
-            todo="Rename it on the source, or leave the table out",
+            todo=f"Rename it on the source. If the task has begun: {REJOIN}",
         )
     return '"' + name.replace('"', '""') + '"'
 
@@ -55,7 +56,8 @@ def literal(text: str) -> str:
         raise Halted(
             "nul-in-text",
             f"PostgreSQL cannot hold NUL in text: {text!r}",
-            todo="Remove NUL from the text on the source, or give the column a binary type, and copy the table again",
+            todo="Remove NUL from the text on the source, or give the column a binary type. If the task has begun: "
+            f"{REJOIN}",
         )
     return "'" + text.replace("'", "''") + "'"
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pidts.model import Column, Kind, Table
+from pidts.model.advice import RESYNC
 from pidts.schema import AddColumn, AlterTable, ChangeColumn, ModifyColumn
 from pidts.schema.computed import mentions
 from pidts.target.arithmetic import Exact, exact
@@ -101,8 +102,8 @@ def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[
     return [
         f"column {column.name} is generated on the target, possibly in another way than on the source: ALTER TABLE "
         f"{qualified(found.name)} ALTER COLUMN {identifier(column.name)} DROP EXPRESSION makes it a plain column. "
-        "Stop every task that writes to the table first. Its rows keep their values; copy the table again if the "
-        "source has others"
+        "Stop every task that writes to the table first. Its rows keep their values. If the "
+        f"source has other values, copy the table again: {RESYNC}"
         for column in here
         if column.name not in alike
     ]

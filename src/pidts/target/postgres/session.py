@@ -9,6 +9,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.model import Halted, Table, TableName, Where
+from pidts.model.advice import RESYNC
 from pidts.model.type_map import TypeMap
 from pidts.reduce import NetChange
 from pidts.target.fit import gone
@@ -155,8 +156,8 @@ class PostgresSession(PostgresConnection):
                 "zero-date",
                 f"column {column} has {count} zero or partial dates, and the task file refuses them",
                 where=Where(table=str(table.name)),
-                todo="Correct the values on the source, or write pidts.zero-dates: null, and allow NULL in the "
-                "target's column",
+                todo="Write pidts.zero-dates: null, let the target's column be NULL, and start again. Or correct the "
+                f"values on the source, then copy the table again: {RESYNC}",
             )
         place = (table.name, column)
         if place not in _noted:

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where, byte_size
+from pidts.model.advice import RESYNC
 from pidts.reduce import Expected, NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.dialect import qualified
@@ -249,7 +250,7 @@ class Writer:
                     "row-missing",
                     f"the target has {found} of {wanted} copies of a row that the source removed",
                     where=Where(table=table, key=_shown(part, number - 1)),
-                    todo="The target has other rows than the source: copy the table again",
+                    todo=f"The target has other rows than the source: copy the table again: {RESYNC}",
                 )
             at += part.num_rows
         for way in _WAYS:

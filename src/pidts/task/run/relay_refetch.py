@@ -106,7 +106,7 @@ class RelayRefetch:
         return self._alert(found, Halted(found.code, f"{found.what}, again", where=found.where, todo=todo))
 
     def _incurable(self, found: Discontinuity, reason: str) -> Halted:
-        todo = "The missing log cannot be fetched: copy the tables again, or restore the files of this relay"
+        todo = "The missing log cannot be fetched: restore the files of this relay if they exist elsewhere"
         return self._alert(found, Halted(found.code, f"{found.what}; {reason}", where=found.where, todo=todo))
 
     def _alert(self, found: Discontinuity, error: Halted) -> Halted:

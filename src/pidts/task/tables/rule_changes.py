@@ -15,6 +15,7 @@ from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.table_owners import RULES, identifies_own_rows, tables_in_targets
 from pidts.apply.prepare import is_guarded
 from pidts.model import ConfigError, SourceTablesKey, Table, TableName, Where
+from pidts.model.advice import START_ANEW
 from pidts.plan import CopyMode
 from pidts.rules import Destination, Rules, mapping_of
 from pidts.rules.record import from_text, to_text
@@ -64,7 +65,7 @@ def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts:
             "rules-moved",
             refused,
             where=Where(source=source_id, file=str(config.path)),
-            todo="Undo the edit of the task file, or give the task another name: a new task copies its tables again",
+            todo=f"Undo the edit of the task file. To keep the edit, give the task another name, and {START_ANEW}",
         )
 
 

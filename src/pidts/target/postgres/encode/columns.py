@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Halted, Kind, Table, Where, calendar
+from pidts.model.advice import RESYNC
 from pidts.model.column_text import duration_text
 from pidts.target.postgres.encode.arrays import Element, Parameter, held, parameter
 from pidts.target.postgres.encode.geometry import ewkb_text
@@ -118,7 +119,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
             "zero-date-in-key",
             f"column {column.name} is part of the key and holds a zero or partial date, which PostgreSQL cannot store",
             where=Where(table=str(table.name)),
-            todo="Change the value on the source, or leave the table out",
+            todo=f"Correct the value on the source, then copy the table again: {RESYNC}; or leave the table out",
         )
     on_unreal(table, column.name, pc.sum(mask).as_py())
     return pc.if_else(mask, pa.scalar(None, data.type), data)
@@ -142,7 +143,7 @@ def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
                 "nul-in-text",
                 f"column {name} holds NUL, which PostgreSQL cannot have in text ({len(hits)} rows of this batch)",
                 where=Where(table=str(table.name), key=key),
-                todo="Take the NUL out on the source, or make the column binary",
+                todo=f"Remove NUL on the source, or make the column binary; then copy the table again: {RESYNC}",
             )
     return None
 
