@@ -116,8 +116,8 @@ class ApplyRules:
     inserts: bool = False
     """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
     read_first: frozenset[str] = frozenset()
-    """Target tables whose rows are read first: for them, `expects` and `inserts` do not apply. An empty name means all
-    tables.
+    """Target tables whose rows are read before they are written: for them, `expects` and `inserts` do not apply. An
+    empty name means all tables.
     """
     filters: Rules = field(default_factory=Rules)
     """The filters of the task. If a table is filtered, the target need not have the rows that the source had."""

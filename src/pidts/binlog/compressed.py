@@ -17,7 +17,7 @@ _ZSTD, _PLAIN = 0, 255
 _LARGEST = 2**32
 _PIECE = 4 << 20
 _LONGEST_HEAD = 256
-"""A number of bytes in which all fields before the compressed bytes fit."""
+"""A number of bytes into which all fields before the compressed bytes fit."""
 
 
 def inflate(data: bytes, what: str) -> bytes:

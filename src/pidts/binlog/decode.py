@@ -49,7 +49,7 @@ Structures = Mapping[TableName, Table] | StructureOf
 
 
 class LogFacts(TypedDict):
-    """Facts about a part of the log that are not in its bytes, and the choice of its rows; see `decode_slice`."""
+    """Facts that the bytes of a part of the log do not have, and which of its rows are wanted; see `decode_slice`."""
 
     format: Format
     log_file: str

@@ -19,16 +19,16 @@ REPLACE = "pidts ddl replace TASK SQL --source SOURCE --at LSN"
 RETRY = "pidts ddl retry TASK --source SOURCE --at LSN"
 UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN"
 RESYNC = "pidts run TASK --resync TABLE"
-"""Passes a row for which a table is halted: the table's log with this row is left out."""
+"""Gets a table past a row at which it has halted. The table's log with this row is left out."""
 RESYNC_ALL = "pidts run TASK --resync"
-"""Passes a loss of log: the task takes a new position."""
+"""Gets a task past lost log: the task takes a new position."""
 REJOIN = (
     "leave the table out (ignore-tables in block-allow-list) and start the task; then include the table again, and "
     f"copy it: {RESYNC}"
 )
-"""Passes log that does not fit the recorded structure. `--resync` alone would read the same log again."""
+"""Gets a table past log that does not fit its recorded structure. `--resync` alone would read the same log again."""
 START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
-"""Passes an event that concerns no single table."""
+"""Gets a task past an event that concerns no single table."""
 
 _AT = "--source SOURCE --at LSN"
 _OF_TASK = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")

@@ -133,7 +133,7 @@ class BatchPlan:
 
     @property
     def largest(self) -> int:
-        """Returns the bytes of the largest slice, which is a single transaction if the slices are large."""
+        """Returns the size in bytes of the largest slice, which is a single transaction if the slices are large."""
         return max((piece.extent.size for piece in self.log), default=0)
 
     @property

@@ -71,8 +71,8 @@ class Planner:
         if is_early and stamp == before and (state is self._whole or (self._seen and self._seen[0] is state)):
             return None
         done = done_of(self._staging, state.dues)
-        # The staging folder does not exist before the first signal. An attempt to open a missing file would cost more
-        # than all the rest of this method.
+        # The staging folder does not exist before a file is put into it. An attempt to open a missing file would cost
+        # more than all the rest of this method.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
         known = state, done, kept
         self._stamp = stamp

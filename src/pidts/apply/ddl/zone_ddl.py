@@ -80,7 +80,7 @@ def warn_if_not_shown(change: SchemaChange) -> None:
 
 
 def _is_shown(statement: AlterTable, before: Table | None) -> bool:
-    """Whether a table's structure shows that the statement was run on it.
+    """Whether a table's structure can show that the statement was run on it.
 
     Some statements change rows, but not the structure.
     """

@@ -3,8 +3,8 @@
 Some targets can compare rows while they write them (`TargetSession.can_expect`). Then no row is read: the change names
 the rows that the target must have. Other targets refuse a new row if they have a row with its key
 (`TargetSession.refuses_known_keys`). Then the rows of new keys are not read. If the target refuses the change, the
-transaction is rolled back and repeated with all rows read. So only the comparison of read rows decides what differs,
-and locks rows.
+transaction is rolled back and repeated with all rows read. So what differs, and which rows are locked, is only decided
+by comparing rows that were read.
 
 Even if all rows were read, a target that refuses known keys does not overwrite a row that another program has inserted
 since then (`ComparisonSettings.inserts`).

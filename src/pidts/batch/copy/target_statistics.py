@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Statistics:
-    """Runs statements that gather statistics one after the other, in a thread that does not outlive the process."""
+    """Runs, one after the other, statements that gather statistics, in a thread that ends with the process."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[tuple[Target, str] | None] = SimpleQueue()

@@ -128,7 +128,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader().read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Removes all log up to an offset: Spark no longer needs it."""
+        """Removes all log up to an offset, which Spark no longer needs."""
         if not end.get("initial"):
             self._host.release(Lsn.parse(end["lsn"]))
 
