@@ -210,3 +210,12 @@ def test_codes_are_found_however_they_are_given() -> None:
     }
     with pytest.raises(pytest.fail.Exception, match="no code that can be read"):
         raised((ast.parse("Halted(made_up(), 'what')"),))
+
+
+def test_the_rows_of_each_table_are_sorted_by_code() -> None:
+    tables = re.findall(r"^\| code \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    assert len(tables) > 10
+    for table in tables:
+        codes = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+        assert len(codes) == table.count("\n")
+        assert codes == sorted(codes)

@@ -278,7 +278,7 @@ def test_a_source_without_a_log_or_an_id_is_found(config_of):
 
 
 def findings_of(server: ServerInfo, settings: dict[str, str], check: str) -> list[Finding]:
-    asked = prechecks._Asked(None, SourceConfig("h"), server, settings, {}, None)  # type: ignore[arg-type]
+    asked = prechecks._RequiredGrants(None, SourceConfig("h"), server, settings, {}, None)  # type: ignore[arg-type]
     return list(getattr(prechecks, check)(asked))
 
 

@@ -11,7 +11,9 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
+import typer.core
 
 from pidts.cli import dmctl
 from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
@@ -41,8 +43,27 @@ if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
 
+_JOURNEY = (
+    *("init", "grants", "check", "plan", "run", "status", "ddl", "locks"),
+    *("verify", "repair", "cutover", "failover", "zones"),
+    *("serve", "start", "pause", "resume", "stop", "list"),
+    *("replicate", "apply", "relay", "events", "schema", "demo", "version"),
+)
+"""The commands in the order in which `--help` lists them: the order in which a new user needs them."""
+
+
+class JourneyGroup(typer.core.TyperGroup):
+    """The commands of `pidts`, listed in the order of `_JOURNEY`; other commands come last."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of the commands in the order in which `--help` lists them."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: _JOURNEY.index(name) if name in _JOURNEY else len(_JOURNEY))
+
+
 app = typer.Typer(
     name="pidts",
+    cls=JourneyGroup,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -51,10 +72,10 @@ app = typer.Typer(
 app.add_typer(relay_commands)
 app.add_typer(ddl_commands)
 app.add_typer(locks_commands)
-zones_commands.command("owners")(show_owners)
-zones_commands.command("move")(move)
-zones_commands.command("hand-over")(hand_over)
-zones_commands.command("return")(let_zone_return)
+zones_commands.command("owners", short_help="Show which zone owns which rows.")(show_owners)
+zones_commands.command("move", short_help="Give rows to another zone.")(move)
+zones_commands.command("hand-over", short_help="Let all zones feed a new zone directly.")(hand_over)
+zones_commands.command("return", short_help="Fill a zone again from another zone.")(let_zone_return)
 app.add_typer(zones_commands)
 app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 ddl_commands = typer.Typer(
-    name="ddl", help="List schema changes that failed or wait for other shards, and decide about them."
+    name="ddl",
+    help="List schema changes that failed or wait for other shards, and decide about them.",
+    short_help="List blocked schema changes, and decide about them.",
 )
 binlog_commands = typer.Typer(name="binlog", help="The same as `pidts ddl`, with dmctl's name.", hidden=True)
 
@@ -193,6 +195,11 @@ _COMMANDS = {
     "revert": _plain(OrderKind.REVERT, "Forget an earlier ddl command and run the schema change as the source did."),
 }
 
+_SHORT_HELP = {
+    "skip": "Do not run a schema change on the target.",
+    "revert": "Forget an earlier ddl command.",
+}
+
 
 def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
     """Returns the command under dmctl's name: without `--yes`, it ends with exit code 2 after the preview.
@@ -210,11 +217,12 @@ def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
 
 
 for _commands in (ddl_commands, binlog_commands):
-    _commands.command("list")(list_ddl)
+    _commands.command("list", short_help="Show halted tables and waiting schema changes.")(list_ddl)
     for _name, _command in _COMMANDS.items():
-        _commands.command(_name)(_as_dmctl(_command) if _commands is binlog_commands else _command)
+        _with_name = _commands.command(_name, short_help=_SHORT_HELP.get(_name))
+        _with_name(_as_dmctl(_command) if _commands is binlog_commands else _command)
 ddl_commands.command("retry")(retry)
-ddl_commands.command("unlock")(unlock)
+ddl_commands.command("unlock", short_help="Run a schema change without waiting for all shards.")(unlock)
 
 
 unlock_ddl_lock = _as_dmctl(unlock)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from pidts.task.operate.row_locks import ChosenRows
 
 locks_commands = typer.Typer(
-    name="locks", help="Rows that differ from the source and were set aside (on-divergence: lock)."
+    name="locks",
+    help="Rows that differ from the source and were set aside (on-divergence: lock).",
+    short_help="List and resolve rows that differ from the source.",
 )
 
 Ids = Annotated[
@@ -36,7 +38,7 @@ OfTable = Annotated[
 ]
 
 
-@locks_commands.command("list")
+@locks_commands.command("list", short_help="Show the locked rows of each table.")
 def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False, debug: Debug = False) -> None:
     """Show the locked rows of each table, the oldest first (zones: of all directions); change nothing."""
     from pidts.task.config.task_file import load_directions
@@ -56,7 +58,7 @@ def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False
         show_lists(found, as_json=as_json)
 
 
-@locks_commands.command("show")
+@locks_commands.command("show", short_help="Show a locked row and its held changes.")
 def show_lock(
     task: TaskFile,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The id; its first characters are enough.")],
@@ -75,7 +77,7 @@ def show_lock(
         show_outlooks([(one, locks.outlook(one, ResolveWith.SOURCE, {})) for one in rows], as_json=as_json)
 
 
-@locks_commands.command("resolve")
+@locks_commands.command("resolve", short_help="Resolve locked rows.")
 def resolve_locks(
     task: TaskFile,
     ids: Ids = None,

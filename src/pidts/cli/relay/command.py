@@ -12,13 +12,16 @@ from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, Halted, Lsn
 
 relay_commands = typer.Typer(
-    name="relay", help="The relay: files with the log between source and target.", add_completion=False
+    name="relay",
+    help="The relay: files with the log between source and target.",
+    short_help="Show and purge the relay.",
+    add_completion=False,
 )
 
 Named = Annotated[Path, typer.Argument(metavar="TASK|DIR", help="A task file, or a directory that contains relays.")]
 
 
-@relay_commands.command("list")
+@relay_commands.command("list", short_help="Show the segments, and the position of each task.")
 def list_relays(
     named: Named,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and report damage.")] = False,

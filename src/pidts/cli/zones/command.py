@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from pidts.task.config.zones_file import Direction
     from pidts.task.operate.zones import DirectionStatus
 
-zones_commands = typer.Typer(name="zones", help="Zones: several servers that are written to.", add_completion=False)
+zones_commands = typer.Typer(
+    name="zones",
+    help="Zones: several servers that are written to.",
+    short_help="Several servers that are written to.",
+    add_completion=False,
+)
 
 ZonesFile = Annotated[Path, typer.Argument(metavar="FILE", help="A task file with pidts.zones.")]
 
@@ -29,7 +34,7 @@ def zones() -> None:
     """Zones: several servers that are written to."""
 
 
-@zones_commands.command("list")
+@zones_commands.command("list", short_help="Show the directions of a file.")
 def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = False) -> None:
     """Show a file's directions, the changes that each carries, and which of them copy first; connect to no server."""
     from pidts.task.config.zones_file import path_of
