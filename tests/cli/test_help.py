@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import click
+from typing import Any
+
 import pytest
 import typer.main
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
 from pidts.cli.app import app
 
-COMMAND = typer.main.get_command(app)
+COMMAND: Any = typer.main.get_command(app)
 
 
-def groups(command: click.Command = COMMAND, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+def groups(command: Any = COMMAND, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """Returns the paths of all groups of commands; the path of `pidts` itself is empty."""
     found = getattr(command, "commands", None)
     if found is None:
@@ -23,7 +24,7 @@ def groups(command: click.Command = COMMAND, path: tuple[str, ...] = ()) -> list
 @pytest.mark.parametrize("path", groups(), ids=" ".join)
 def test_no_line_of_a_list_of_commands_is_cut_off(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    shown = CliRunner().invoke(COMMAND, [*path, "--help"])  # type: ignore[arg-type]
+    shown = CliRunner().invoke(app, [*path, "--help"])
     assert shown.exit_code == 0
     listed = shown.output.partition("Commands:\n")[2].splitlines()
     assert listed
@@ -31,7 +32,7 @@ def test_no_line_of_a_list_of_commands_is_cut_off(path: tuple[str, ...], monkeyp
 
 
 def test_the_commands_are_in_the_order_of_a_journey() -> None:
-    names = [name for name in COMMAND.list_commands(click.Context(COMMAND)) if not COMMAND.commands[name].hidden]
+    names = [name for name in COMMAND.list_commands(None) if not COMMAND.commands[name].hidden]
     assert names[:6] == ["init", "grants", "check", "plan", "run", "status"]
     assert names[-3:] == ["schema", "demo", "version"]
 

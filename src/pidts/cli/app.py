@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 import typer.core
 
@@ -55,7 +54,7 @@ _JOURNEY = (
 class JourneyGroup(typer.core.TyperGroup):
     """The commands of `pidts`, listed in the order of `_JOURNEY`; other commands come last."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names of the commands in the order in which `--help` lists them."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: _JOURNEY.index(name) if name in _JOURNEY else len(_JOURNEY))
