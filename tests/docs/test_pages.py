@@ -62,16 +62,18 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     assert broken(tmp_path / "a.md") == ["a.md#c", "b.md"]
 
 
-def test_each_page_can_be_reached_from_the_index() -> None:
-    start = ROOT / "docs" / "index.md"
-    seen, todo = {start}, [start]
-    while todo:
-        page = todo.pop()
-        below = {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
-        new = {one for one in below if one.suffix == ".md" and one.exists()} - seen
-        seen |= new
-        todo += new
-    assert [name(page) for page in PAGES if page not in seen and page.is_relative_to(ROOT / "docs")] == []
+def test_each_page_has_a_link_in_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {index, *((index.parent / link.partition("#")[0]).resolve() for link in links(index))}
+    assert [name(page) for page in PAGES if page not in linked and page.is_relative_to(ROOT / "docs")] == []
+
+
+def test_the_architecture_page_says_how_large_the_source_code_is() -> None:
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text("utf-8")
+    said = re.search(r"`src` has about ([\d,]+) lines", page)
+    assert said is not None
+    lines = sum(path.read_bytes().count(b"\n") for path in (ROOT / "src").rglob("*.py"))
+    assert lines == pytest.approx(int(said[1].replace(",", "")), rel=0.05)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
