@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Lsn, byte_size
 
 PART_BYTES = 32 << 20
-"""The bytes of Arrow data in one part; reducing and writing it takes several times as much."""
+"""The bytes of Arrow data in one part. Reducing and writing a part takes several times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,8 @@ class Settlement:
     def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         request = chunk.request
         if chunk.altered:
-            # All log up to the reading is in this batch, and a batch has no DDL after its first row. So no statement in
-            # the log has changed the table.
+            # All log up to the reading is in this batch, and a batch has no schema change after its first row. So no
+            # statement in the log has changed the table.
             raise Halted(
                 "changed-outside-log",
                 "the table's structure was changed without a statement in the log",
