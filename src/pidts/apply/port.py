@@ -64,7 +64,9 @@ class TargetSchema(Protocol):
         """Returns statements that create the table; if `before_copy`, without keys that `finish_statements` adds."""
 
     def finish_statements(self, table: Table) -> Rendered:
-        """Returns statements that complete a copied table: keys that were left out, counters above the highest value.
+        """Returns statements that complete a copied table.
+
+        They add left-out keys, and set counters above the highest value.
 
         The result has only statements for what the table lacks now. So the caller may ask again at any time, and does
         so if not all statements were executed. Once the statements are executed, close sessions that have written to

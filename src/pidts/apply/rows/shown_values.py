@@ -27,7 +27,7 @@ def shown_rows(rows: pa.Table) -> list[str]:
 
 
 def _beginning(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns values cut to the part that is shown, before they are converted to texts: a value may have a gigabyte."""
+    """Cuts values to the part that is shown, before they are converted to texts, since a value may have a gigabyte."""
     kind = values.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return pc.binary_slice(values, 0, _WIDTH)

@@ -33,7 +33,7 @@ _ALIGNED = 64
 _END = _NUMBER = 4
 _TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
-"""The most bytes of text in one column: Arrow stores the ends of values in 32 bits."""
+"""The most bytes of text in one column, since Arrow stores the ends of values in 32 bits."""
 
 
 class ImageBuffers:
