@@ -12,15 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pidts.batch.batch_done import BatchDone
 from pidts.model import Halt, Lsn, PidtsError, Position, TableName
 from pidts.model.errors import sentence
-from pidts.plan import CopyState, Phase, PlanState
+from pidts.plan import PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
-from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges, TableProgress
+from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges
 from pidts.task.operate.stage_report import StageReport
+from pidts.task.run.copy_progress import CopyProgress
 
 _RATE_SECONDS = 5.0
-_COPY_SECONDS = 20.0
-"""The seconds over which the copy's rate is measured. Chunks are committed in jobs of some seconds each."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
 """The largest number of target tables whose changes are reported separately."""
@@ -49,12 +48,7 @@ class Tracker:
         """The delay of the last transactions."""
         self._stage_report: StageReport | None = None
         """The latest measurement of the stages from source to target."""
-        self._copy: dict[TableName, CopyState] = {}
-        """The last known copy state of each table. A table whose copy is done has no more states."""
-        self._is_copied = False
-        """Whether the copies of all known tables are done. Then no batch looks at these tables, which may be many."""
-        self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
-        """The numbers of copied rows of each table at moments of the last seconds, each with its time."""
+        self._copy = CopyProgress()
         self._note, self._note_until = "", 0.0
         self._cutover = ""
         self._cause: PidtsError | None = None
@@ -79,21 +73,12 @@ class Tracker:
         The copy of a table in `copied` is done if the state does not name the table.
         """
         with self._lock:
-            self._copied.clear()
-            self._is_copied = False
-            self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
+            self._copy.begin(copied, state.copy, time.monotonic())
             self._reached(state, gtid, position)
 
     def _reached(self, state: PlanState, gtid: str, position: str) -> None:
         self._lsn, self._gtid = state.lsn, gtid
         self._position = Position.parse(position) if position else None
-        if self._is_copied and not state.copy:
-            self._copied.append((time.monotonic(), self._copied[-1][1]))
-        else:
-            done = {name: replace(one, done=True) for name, one in self._copy.items() if name not in state.copy}
-            self._copy = {**done, **state.copy}
-            self._copied.append((time.monotonic(), {name: one.rows for name, one in self._copy.items()}))
-            self._is_copied = not state.copy
 
     def batch(self, done: BatchDone) -> None:
         """Counts a committed batch."""
@@ -104,6 +89,7 @@ class Tracker:
             self._by_table.update(done.counts.by_table)
             self._recent.append((time.monotonic(), done.counts))
             self._event_time = done.plan.timestamp or self._event_time
+            self._copy.reached(done.plan.end.copy, time.monotonic())
             self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
 
     @property
@@ -243,7 +229,7 @@ class Tracker:
             batches=self._batches,
             seconds=now - self._began,
             rate=rate,
-            tables=self._tables(now),
+            tables=self._copy.tables(now),
             changed=self._changed(window),
             message=message,
             cause=self._cause or (self._lack.error if self._lack is not None and stage == "paused" else None),
@@ -257,7 +243,7 @@ class Tracker:
         changes since. While a copy is not done and this run has applied no change yet, the lag is not known, since the
         target lacks rows of any age.
         """
-        if not self._batches and any(not one.done for one in self._copy.values()):
+        if not self._batches and self._copy.is_copying:
             return None
         if caught_up:
             if self._lack is None:
@@ -275,23 +261,6 @@ class Tracker:
         if len(found) < _CHANGED:
             found += ((name, 0) for name, _ in self._by_table.most_common(_CHANGED) if name not in lately)
         return tuple(TableChanges(name, self._by_table[name], rows / window) for name, rows in found[:_CHANGED])
-
-    def _tables(self, now: float) -> tuple[TableProgress, ...]:
-        while len(self._copied) > 2 and self._copied[1][0] < now - _COPY_SECONDS:
-            self._copied.popleft()
-        since, before = self._copied[0] if self._copied else (now, {})
-        seconds = max(now - since, 1.0)
-        return tuple(
-            TableProgress(
-                name=str(name),
-                copied=state.rows,
-                estimate=state.estimate,
-                done=state.done,
-                phase=state.phase,
-                rate=max(0, state.rows - before.get(name, 0)) / seconds,
-            )
-            for name, state in sorted(self._copy.items())
-        )
 
 
 class CombinedProgress:

@@ -1,0 +1,111 @@
+"""The progress of copying each table of one source, as a running task shows it.
+
+A task may have 20,000 tables. The progress is shown several times a second, and noted after each batch. So the work
+depends only on the tables that have changed, or are being copied, and not on all tables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pidts.model import TableName
+from pidts.plan import CopyState, Phase
+from pidts.task.operate.progress import TableProgress
+
+_COPY_SECONDS = 20.0
+"""The seconds over which the copy's rate is measured. Chunks are committed in jobs of some seconds each."""
+
+
+class CopyProgress:
+    """The copy state of each table of one source, with the rate of the last seconds. Its caller takes a lock."""
+
+    def __init__(self) -> None:
+        self._states: dict[TableName, CopyState] = {}
+        """The last known copy state of each table. A table whose copy is done has no more states."""
+        self._named: Mapping[TableName, CopyState] = {}
+        """The copy states of the last batch: those of tables whose copy is not complete, or ended with the batch."""
+        self._moments: deque[tuple[float, Mapping[TableName, int]]] = deque()
+        """Moments of the last seconds. Each has the copied rows of the tables whose rows have changed since the moment
+        before.
+        """
+        self._before: dict[TableName, int] = {}
+        """The copied rows of each table at the first of these moments."""
+        self._moving: Counter[TableName] = Counter()
+        """For each table, the number of moments after the first one at which its rows had changed."""
+        self._changed: set[TableName] = set()
+        """The tables whose `TableProgress` is no longer valid."""
+        self._shown: dict[TableName, TableProgress] = {}
+        """The progress of each table, sorted by name."""
+        self._tables: tuple[TableProgress, ...] = ()
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the copy of some table is not done."""
+        return any(not one.done for one in self._named.values())
+
+    def begin(self, copied: Iterable[TableName], copy: Mapping[TableName, CopyState], now: float) -> None:
+        """Begins another attempt. The copy of a table in `copied` is done if `copy` does not name the table."""
+        self._states = {name: self._states.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
+        self._named = dict(self._states)
+        self._moments.clear()
+        self._before, self._shown, self._tables = {}, {}, ()
+        self._moving.clear()
+        self._changed = set(self._states)
+        self.reached(copy, now)
+
+    def reached(self, copy: Mapping[TableName, CopyState], now: float) -> None:
+        """Notes the copy states after a batch. The copy of a table that `copy` does not name is done."""
+        rows: dict[TableName, int] = {}
+        if copy or self._named:
+            found = {name: state for name, state in copy.items() if self._states.get(name) is not state}
+            found |= {name: replace(self._states[name], done=True) for name in self._named.keys() - copy.keys()}
+            for name, state in found.items():
+                known, self._states[name] = self._states.get(name), state
+                if known != state:
+                    self._changed.add(name)
+                if known is None or known.rows != state.rows:
+                    rows[name] = state.rows
+            self._named = copy
+        if not self._moments:
+            rows, self._before = {}, {name: state.rows for name, state in self._states.items()}
+        self._moments.append((now, rows))
+        self._moving.update(rows.keys())
+
+    def tables(self, now: float) -> tuple[TableProgress, ...]:
+        """Returns the progress of each table, sorted by name."""
+        moments = self._moments
+        while len(moments) > 2 and moments[1][0] < now - _COPY_SECONDS:
+            moments.popleft()
+            self._begin_at(moments[0][1])
+        stale = self._changed | self._moving.keys()
+        if not stale:
+            return self._tables
+        seconds = max(now - moments[0][0], 1.0) if moments else 1.0
+        is_longer = False
+        for name in stale:
+            state = self._states[name]
+            is_longer = is_longer or name not in self._shown
+            self._shown[name] = TableProgress(
+                name=str(name),
+                copied=state.rows,
+                estimate=state.estimate,
+                done=state.done,
+                phase=state.phase,
+                rate=max(0, state.rows - self._before.get(name, 0)) / seconds,
+            )
+        if is_longer:
+            self._shown = dict(sorted(self._shown.items(), key=lambda one: (one[0].schema, one[0].name)))
+        self._changed = set()
+        self._tables = tuple(self._shown.values())
+        return self._tables
+
+    def _begin_at(self, rows: Mapping[TableName, int]) -> None:
+        """Makes the second moment the first one; `rows` are the rows that had changed at that moment."""
+        self._before.update(rows)
+        self._changed.update(rows)
+        for name in rows:
+            self._moving[name] -= 1
+            if not self._moving[name]:
+                del self._moving[name]
