@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.apply import Outcome, settle
-from pidts.batch.workers import Workers, resume_point
+from pidts.batch.workers import Commit, Workers, resume_point
 from pidts.model import Checkpoint, Halted, LogEntry, Lsn, TableName
 from pidts.plan import (
     ChunkRequest,
@@ -50,6 +50,26 @@ def test_a_run_begins_at_what_all_workers_have_table_by_table():
         [at[4], at[3], at[4]],
         [at[4], at[3], at[4]],
     ]
+
+
+def test_the_text_of_equal_states_is_parsed_once_however_many_workers_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copy = {table(f"t{number}"): CopyState(rows=number, phase=Phase.EXTRAS) for number in range(20)}
+    state = PlanState(START, copy)
+    workers = Workers(tuple(checkpoint(state, worker=number) for number in range(8)))
+    end = replace(state, copy={**copy, table("t0"): CopyState(rows=7)})
+    wanted = [replace(one, batch=one.batch + 1, copy=end.copy_json(one.epoch)) for one in workers.checkpoints]
+    parsed = []
+    parse = CopyState.from_json
+    monkeypatch.setattr(CopyState, "from_json", lambda data: (parsed.append(data), parse(data))[1])
+    moved = workers.moved(end)
+    assert list(moved.checkpoints) == wanted
+    assert not parsed, "the progress of copies is not needed to move workers"
+    commit = Commit(workers.checkpoints, moved.checkpoints)
+    for before, after in zip(commit.before, commit.after, strict=True):
+        assert (commit.state(before), commit.state(after)) == (state, end)
+    assert len(parsed) == 2 * len(copy)
 
 
 @pytest.mark.parametrize("stored", [PlanState(START), PlanState(Lsn(0, 1, 10**6))])

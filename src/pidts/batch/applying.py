@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
 
@@ -76,7 +76,8 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     """Writes one worker's changes of a batch to the target, with the worker's checkpoint, in one transaction."""
     ordered = sorted(blobs, key=lambda blob: blob.order)
     before, after = commit.before[worker], commit.after[worker]
-    if (ordered and ordered[0].order == Blob.COPIED) or _settles(before, after):
+    copies = _Copies.of(commit, worker)
+    if (ordered and ordered[0].order == Blob.COPIED) or copies.settles:
         # A copied row must be reduced together with all its changes in the log. Rows that were loaded ahead of the log
         # already have the unique values of the batch's end. If the batch were cut, an earlier part could collide with
         # these values.
@@ -85,15 +86,15 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         log_parts = [
             LogPart([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
-    floor = _floor(before)
+    floor = commit.state(before).at
     newer = [LogPart([_after_floor(floor, batch) for batch in log_part.changes]) for log_part in log_parts]
     lagging = lagging_in(committer.rules, commit, worker)
-    copied = _copied(before, after)
+    copied = copies.ended
     read_first = committer.expecting.next_batch()
     work = _CommitInput(
         lambda: newer,
         replace(committer.comparing, read_first=read_first) if read_first else committer.comparing,
-        _copying(after),
+        copies.after,
         part_bytes=_ORDINARY_BYTES,
         lagging=lagging,
         copied=copied,
@@ -118,7 +119,8 @@ def apply_long(
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
-    copied = _copied(before, after)
+    copies = _Copies.of(commit, worker)
+    copied = copies.ended
     counts = Counts()
     if split_rows is not None:
 
@@ -127,7 +129,7 @@ def apply_long(
             work = _CommitInput(
                 lambda: [part],
                 committer.rules,
-                _copying(after),
+                copies.after,
                 lagging=own,
                 copied=copied,
                 origin=commit.origin,
@@ -135,7 +137,7 @@ def apply_long(
             return _committed(committer, commit, worker, expected, reached, work, has_rows=len(part) > 0)
 
         held: LogPart | None = None
-        newer = _CommitInput(log_parts, committer.rules, {}, _floor(before)).newer()
+        newer = _CommitInput(log_parts, committer.rules, {}, commit.state(before).at).newer()
         for part in parts(newer, PART_BYTES, split_rows):
             if held is not None:
                 reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
@@ -146,8 +148,8 @@ def apply_long(
     work = _CommitInput(
         log_parts,
         committer.rules,
-        _copying(after),
-        _floor(before),
+        copies.after,
+        commit.state(before).at,
         lagging=lagging,
         cut=cut,
         copied=copied,
@@ -187,27 +189,33 @@ def _committed(
 Floor: TypeAlias = Callable[[TableName], Lsn]
 
 
-def _floor(before: Checkpoint) -> Floor:
-    return PlanState.from_checkpoint(before.lsn, before.copy).at
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The full copies around one worker's batch, by the source table's name."""
+
+    before: Mapping[TableName, CopyState]
+    """The progress of each full copy that is not complete before the batch."""
+    after: Mapping[TableName, CopyState]
+    """The progress of each full copy that is not complete after the batch."""
+
+    @classmethod
+    def of(cls, commit: Commit, worker: int) -> _Copies:
+        return cls(*(_unfinished(commit.state(one[worker])) for one in (commit.before, commit.after)))
+
+    @property
+    def ended(self) -> Collection[TableName]:
+        """Returns the source tables whose full copy is complete after this batch, but not before it."""
+        return self.before.keys() - self.after.keys()
+
+    @property
+    def settles(self) -> bool:
+        """Whether this batch records chunks as copied."""
+        before = self.before
+        return any(name not in before or before[name].settled != one.settled for name, one in self.after.items())
 
 
-def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
-    """Returns the progress of each full copy that is not complete after this batch, by the source table's name."""
-    copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
-    return {name: state for name, state in copies.items() if not state.done}
-
-
-def _copied(before: Checkpoint, after: Checkpoint) -> Collection[TableName]:
-    """Returns the source tables whose full copy is not complete before this batch, but is complete after it."""
-    return _copying(before).keys() - _copying(after).keys()
-
-
-def _settles(before: Checkpoint, after: Checkpoint) -> bool:
-    """Whether this batch records chunks as copied."""
-    if before.copy == after.copy:
-        return False
-    settled = {name: state.settled for name, state in _copying(before).items()}
-    return any(settled.get(name) != state.settled for name, state in _copying(after).items())
+def _unfinished(state: PlanState) -> Mapping[TableName, CopyState]:
+    return {name: one for name, one in state.copy.items() if not one.done}
 
 
 class _CommitInput:

@@ -64,7 +64,7 @@ def lagging_targets(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozense
     if not rules.routes.rules:
         return frozenset()
     places = {(one.lsn, one.copy) for one in checkpoints}
-    behind = {name for lsn, copy in places if copy for name in PlanState.from_checkpoint(lsn, copy).exceptions}
+    behind = {name for lsn, copy in places if copy for name in PlanState.places(lsn, copy).exceptions}
     return frozenset(map(rules.target_name, behind)) - rules.keyed
 
 
@@ -138,4 +138,4 @@ def _is_between_transactions(checkpoint: Checkpoint) -> bool:
 
 
 def _state(checkpoint: Checkpoint) -> PlanState:
-    return PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)
+    return PlanState.places(checkpoint.lsn, checkpoint.copy)

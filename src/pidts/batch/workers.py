@@ -31,7 +31,7 @@ run begins at the earliest of these places, whose GTID set is known.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pidts.model import Checkpoint, Halted, Lsn, Position, Where
 from pidts.plan import PlanState, copied_at, dealing_of, furthest, run_of, slowest
@@ -48,6 +48,19 @@ class Commit:
     after: tuple[Checkpoint, ...]
     origin: str = ""
     """The other zone from which the rows came; empty: the source's own zone."""
+    _states: dict[tuple[Lsn, str], PlanState] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """The states of these checkpoints, as far as they were asked for."""
+
+    def state(self, checkpoint: Checkpoint) -> PlanState:
+        """Returns the state that one of these checkpoints describes.
+
+        Most workers have equal states, and the text of a state may describe thousands of tables. So each text is parsed
+        once.
+        """
+        place = checkpoint.lsn, checkpoint.copy
+        if place not in self._states:
+            self._states[place] = PlanState.from_checkpoint(*place)
+        return self._states[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +106,19 @@ class Workers:
         """Returns the workers after a batch; a worker that is ahead does not go back."""
         moved = []
         is_plain = not (end.copy or end.held or dealing)
+        made: dict[tuple[Lsn, str, int], tuple[Lsn, str]] = {}
         for one in self.checkpoints:
             if is_plain and not one.copy and one.lsn <= end.lsn:
                 # This case returns what the code below would return, in a fraction of the time.
                 moved.append(replace(one, batch=one.batch + 1, lsn=end.lsn, gtid=gtid, position=position))
                 continue
-            state = furthest(end, PlanState.from_checkpoint(one.lsn, one.copy))
-            is_ahead = (state.lsn, state.exceptions) != (end.lsn, end.exceptions)
-            copy = state.copy_json(one.epoch, dealing, end if is_ahead else None)
-            moved.append(replace(one, batch=one.batch + 1, lsn=state.lsn, gtid=gtid, position=position, copy=copy))
+            before = one.lsn, one.copy, one.epoch
+            if before not in made:  # most workers have equal states
+                state = furthest(end, PlanState.places(one.lsn, one.copy))
+                is_ahead = (state.lsn, state.exceptions) != (end.lsn, end.exceptions)
+                made[before] = state.lsn, state.copy_json(one.epoch, dealing, end if is_ahead else None)
+            lsn, copy = made[before]
+            moved.append(replace(one, batch=one.batch + 1, lsn=lsn, gtid=gtid, position=position, copy=copy))
         return Workers(tuple(moved))
 
 

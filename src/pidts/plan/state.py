@@ -153,6 +153,12 @@ class PlanState:
             return cls(lsn, _copy_from_json(data))
         return cls(lsn, _copy_from_json(data["copy"]), _places_from_json(data["held"], lsn))
 
+    @classmethod
+    def places(cls, lsn: Lsn, copy_json: str) -> PlanState:
+        """Returns the state that a checkpoint describes without the progress of copies, of which there may be many."""
+        data = json.loads(copy_json) if copy_json else []
+        return cls(lsn) if isinstance(data, list) else cls(lsn, held=_places_from_json(data["held"], lsn))
+
     def to_json(self) -> str:
         """Returns the state as one text: Spark's offsets contain only flat values."""
         return json.dumps(
