@@ -5,9 +5,12 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pidts.model import ConfigError, TableName
-from pidts.rules import SYSTEM_SCHEMAS, AllowList
+from pidts.rules import SYSTEM_SCHEMAS, AllowList, allow_list
+from pidts.rules.patterns import matches
 
 
 def table(name: str) -> TableName:
@@ -84,3 +87,42 @@ def test_a_list_travels_to_other_processes() -> None:
     assert again == allow
     assert again(table("a.t"))
     assert not again(table("a.xx"))
+
+
+_NAMES = st.text("aAsSkK_1\u017f\u212aé*?[]", min_size=1, max_size=3)
+_PATTERNS = st.one_of(
+    st.text("aAsSkK_1\u017f\u212aé", min_size=1, max_size=3),
+    st.sampled_from(["*", "a*", "?", "[as]", "[!a]k", "~^s", "~K", "[]", "[s"]),
+)
+
+
+@given(names=_NAMES, patterns=st.lists(st.tuples(st.sampled_from(["shop", "s*"]), _PATTERNS)), case=st.booleans())
+def test_a_table_is_found_as_if_it_were_compared_with_each_pattern(
+    names: str, patterns: list[tuple[str, str]], case: bool
+) -> None:
+    wanted = any(
+        matches(schema, "shop", case_sensitive=case) and matches(pattern, names, case_sensitive=case)
+        for schema, pattern in patterns
+    )
+    table = TableName("shop", names)
+    assert AllowList(do_tables=tuple(patterns), case_sensitive=case)(table) == (wanted or not patterns)
+    assert AllowList(ignore_tables=tuple(patterns), case_sensitive=case)(table) == (not wanted)
+
+
+def test_a_list_of_thousands_of_tables_compares_each_table_with_its_own_patterns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+
+    def counted(pattern: str, name: str, *, case_sensitive: bool) -> bool:
+        compared.append(pattern)
+        return matches(pattern, name, case_sensitive=case_sensitive)
+
+    names = [f"T_{number}" for number in range(3000)]
+    allow = AllowList(do_tables=(("shop", "x*"), *(("shop", name.lower()) for name in names)))
+    monkeypatch.setattr(allow_list, "matches", counted)
+    assert all(allow(TableName("shop", name)) for name in names)
+    assert not allow(TableName("shop", "t_3000"))
+    assert len(compared) == 2 * len(names) + 2, (
+        "the schema and the name of one pattern, and at the end of the other one"
+    )

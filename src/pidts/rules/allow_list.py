@@ -16,15 +16,44 @@ combines the schema of one entry with the table of another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeAlias
 
 from pidts.model import TableName
-from pidts.rules.patterns import check, matches
+from pidts.rules.patterns import check, is_wide, matches
 from pidts.schema.online.names import OnlineDdl, Role
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys", "pidts_meta"})
 """Schemas that are never replicated, whatever a list says: system schemas of the servers, and the schema of PiDTS."""
+
+_Pair: TypeAlias = tuple[str, str]
+"""A pattern for the schema, and one for the table."""
+
+
+class _TablePatterns:
+    """The patterns of a list of tables, by name: a list may name 20,000 tables, and is asked about each of them."""
+
+    __slots__ = ("_all", "_by_name", "_others")
+
+    def __init__(self, pairs: tuple[_Pair, ...]) -> None:
+        self._all = pairs
+        self._by_name: dict[str, list[_Pair]] = {}
+        """Patterns that match only one name, in ASCII, keyed by the name in lower case."""
+        self._others: list[_Pair] = []
+        for pair in pairs:
+            if is_wide(pair[1]) or not pair[1].isascii():
+                self._others.append(pair)
+            else:
+                self._by_name.setdefault(pair[1].lower(), []).append(pair)
+
+    def possible(self, name: str) -> Iterable[_Pair]:
+        """Returns all patterns that may match a table with this name, and perhaps others.
+
+        Without case, letters outside ASCII may equal letters in ASCII: the long s is an s.
+        """
+        return (*self._by_name.get(name.lower(), ()), *self._others) if name.isascii() else self._all
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +74,12 @@ class AllowList:
     """Regular expressions for whole names: tables that online schema change tools leave behind, or use for notes."""
     own: str = ""
     """A schema that is never taken: the task's `meta-schema`, if it is not the default."""
+    _taken: _TablePatterns = field(init=False, repr=False, compare=False)
+    _ignored: _TablePatterns = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_taken", _TablePatterns(self.do_tables))
+        object.__setattr__(self, "_ignored", _TablePatterns(self.ignore_tables))
         pairs = [name for pair in (*self.do_tables, *self.ignore_tables) for name in pair]
         for pattern in (*self.do_dbs, *self.ignore_dbs, *pairs):
             check(pattern)
@@ -66,9 +99,9 @@ class AllowList:
         is_real = _is_real(self.shadow, self.trash, table.name, self.case_sensitive)
         if not is_real or not self.takes_schema(table.schema):
             return False
-        if self._any_table(self.do_tables, table):
+        if self._any_table(self._taken, table):
             return True
-        return not self.do_tables and not self._any_table(self.ignore_tables, table)
+        return not self.do_tables and not self._any_table(self._ignored, table)
 
     def takes_schema(self, schema: str) -> bool:
         """Whether step 1 alone keeps a schema; for statements on a schema, such as CREATE DATABASE."""
@@ -78,8 +111,11 @@ class AllowList:
             return any(self._matches(pattern, schema) for pattern in self.do_dbs)
         return not any(self._matches(pattern, schema) for pattern in self.ignore_dbs)
 
-    def _any_table(self, pairs: tuple[tuple[str, str], ...], table: TableName) -> bool:
-        return any(self._matches(schema, table.schema) and self._matches(name, table.name) for schema, name in pairs)
+    def _any_table(self, patterns: _TablePatterns, table: TableName) -> bool:
+        return any(
+            self._matches(schema, table.schema) and self._matches(name, table.name)
+            for schema, name in patterns.possible(table.name)
+        )
 
     def _matches(self, pattern: str, name: str) -> bool:
         return matches(pattern, name, case_sensitive=self.case_sensitive)
