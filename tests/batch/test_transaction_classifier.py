@@ -1,7 +1,10 @@
 """The planner gets the right relevance of a statement in the log: nothing, or a schema change of these tables."""
 
+import itertools
+
 import pytest
 
+from pidts.batch import transaction_classifier
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
 from pidts.plan import Relevance, RelevanceKind
@@ -12,12 +15,14 @@ A, B, X = (TableName("shop", name) for name in "abx")
 NOTHING, DDL = Relevance(RelevanceKind.NOTHING), Relevance(RelevanceKind.DDL)
 
 
-def relevance(sql: str, allow: AllowList | None = None) -> Relevance:
+def entry_of(sql: str, schema: str = "shop") -> LogEntry:
     at = Lsn(0, 1, 100)
-    transaction = Transaction(lsn=at, prev_lsn=Lsn(0, 1, 4), begin=Lsn(0, 1, 4), ddl=sql, ddl_schema="shop")
-    return TransactionClassifier(allow or AllowList(do_dbs=("shop",)), Dialect())(
-        LogEntry(transaction, Extent(1, 4, 96))
-    )
+    transaction = Transaction(lsn=at, prev_lsn=Lsn(0, 1, 4), begin=Lsn(0, 1, 4), ddl=sql, ddl_schema=schema)
+    return LogEntry(transaction, Extent(1, 4, 96))
+
+
+def relevance(sql: str, allow: AllowList | None = None) -> Relevance:
+    return TransactionClassifier(allow or AllowList(do_dbs=("shop",)), Dialect())(entry_of(sql))
 
 
 @pytest.mark.parametrize(
@@ -62,3 +67,36 @@ def test_a_table_that_leaves_the_task_is_gone():
 
 def test_names_in_double_quotes_are_seen():
     assert relevance('DROP TABLE "shop"."a"').gone == (A,)
+
+
+def test_a_statement_that_is_read_again_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    parse = transaction_classifier.classify
+
+    def counted(sql: str, *arguments: object, **named: object) -> object:
+        parsed.append(sql)
+        return parse(sql, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transaction_classifier, "classify", counted)
+    classifier = TransactionClassifier(AllowList(do_dbs=("shop",)), Dialect())
+    statements = [f"ALTER TABLE t{number} ADD c INT" for number in range(50)]
+    long = f"ALTER TABLE a ADD c INT COMMENT '{'x' * 5000}'"
+    for _ in range(3):  # as many shards read the log after their own statements, each up to the end
+        for sql, schema in itertools.product((*statements, long), ("shop", "other")):
+            table = TableName(schema, sql.split()[2])
+            expected = Relevance(RelevanceKind.DDL, frozenset({table})) if schema == "shop" else NOTHING
+            assert classifier(entry_of(sql, schema)) == expected
+    assert [parsed.count(sql) for sql in statements] == [2] * 50, "once for each schema in which the statement ran"
+    assert parsed.count(long) == 6, "a long text is not kept in memory"
+
+
+def test_tables_that_change_in_turn_stay_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[TableName] = []
+    allow = AllowList(do_dbs=("shop",))
+    monkeypatch.setattr(AllowList, "__call__", lambda _, table: asked.append(table) or True)
+    classifier, at = TransactionClassifier(allow, Dialect()), Lsn(0, 1, 100)
+    for number in range(2 * 20_000):
+        table = TableName("shop", f"t{number % 20_000}")
+        transaction = Transaction(lsn=at, prev_lsn=at, begin=at, row_events=1, tables=(table,))
+        assert classifier(LogEntry(transaction, Extent(1, 4, 96))) == Relevance(RelevanceKind.ROWS, frozenset({table}))
+    assert len(asked) == 20_000

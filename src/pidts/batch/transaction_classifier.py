@@ -40,7 +40,11 @@ from pidts.schema import (
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Relevance(RelevanceKind.NOTHING)
 _COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
-_REMEMBERED = 4096
+_MOST_ROWS, _MOST_STATEMENTS = 1 << 15, 4096
+"""The most relevances that are cached. A task may have 20,000 tables, and its transactions change each of them in turn.
+"""
+_LONGEST_STATEMENT = 4096
+"""The relevance of a statement with more characters is not cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,18 @@ class TransactionClassifier:
     """Whether the task reads the notes about changes that tasks into the source have left out
     (`pidts.apply.locks.zone_notes`).
     """
-    _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, compare=False, repr=False)
+    _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
+    _statements: dict[tuple[str, str], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """The relevance of the statement and the schema in the key. It is cached, since parsing takes long, and each table
+    that has waited reads the log with the statements on other tables again.
+    """
 
     def __call__(self, entry: LogEntry) -> Relevance:
         """Returns the relevance of an entry of the log."""
         transaction = entry.transaction
         if transaction.ddl is not None:
-            relevance = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))
+            relevance = self._of_ddl(transaction.ddl, transaction.ddl_schema)
             if relevance.kind is RelevanceKind.DDL:
                 return relevance
         if transaction.row_events:
@@ -90,9 +98,19 @@ class TransactionClassifier:
             relevance = Relevance(RelevanceKind.ROWS, frozenset({notes}), origin=NOTES)
         elif origin:
             relevance = replace(relevance, origin=origin) if origin in self.forwards else _COMES_BACK
-        if len(self._rows) >= _REMEMBERED:
+        if len(self._rows) >= _MOST_ROWS:
             self._rows.clear()
         return self._rows.setdefault(tables, relevance)
+
+    def _of_ddl(self, text: str, schema: str) -> Relevance:
+        if (known := self._statements.get((text, schema))) is not None:
+            return known
+        relevance = self.of_statement(self._statement(text, schema))
+        if len(text) > _LONGEST_STATEMENT:
+            return relevance
+        if len(self._statements) >= _MOST_STATEMENTS:
+            self._statements.clear()
+        return self._statements.setdefault((text, schema), relevance)
 
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its SQL modes, which the index does not have.

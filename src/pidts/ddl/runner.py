@@ -237,7 +237,7 @@ def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> 
 
 
 def _watched(context: JobContext, made: Sequence[Table]) -> Mapping[TableName, tuple[str, ...]]:
-    if not made:
+    if not made or context.workers == 1:  # one worker needs no columns, so nothing is asked
         return {}
     with closing(context.target.connect()) as session:
         return watched_by(session, made, context.workers)

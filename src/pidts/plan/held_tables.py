@@ -25,13 +25,14 @@ def origin_of_held(
     The held tables decide first from which zone the batch's changes come. Otherwise they would wait as long as other
     tables have changes of another zone.
     """
+    joined = JoinedTables(state.copy)
     for group in state.held:
         tables = group.tables.difference(kept)
         is_kept = tables != group.tables and (group.due is not None or not tables)
         if group.halted or (group.due is not None and group.due not in done) or is_kept:
             continue
         for entry in log(group.lsn, state.lsn):
-            relevance = JoinedTables(state.copy).narrow(relevance_of(entry), entry.transaction.lsn)
+            relevance = joined.narrow(relevance_of(entry), entry.transaction.lsn)
             is_about = (
                 relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & tables
             )
@@ -95,20 +96,21 @@ class HeldTablesOfBatch:
                 left.append(replace(group, tables=group.tables - staying))
                 group = replace(group, tables=staying)
             return group
-        tables, lsn = group.tables, group.lsn
+        tables, lsn, joined = group.tables, group.lsn, JoinedTables(self.copy)
         size = Size(self._limits)
         try:
             for entry in log(lsn, goal):
                 transaction = entry.transaction
                 if transaction.lsn > goal:
                     return None
-                relevance = JoinedTables(self.copy).narrow(self._relevance_of(entry), transaction.lsn)
+                relevance = joined.narrow(self._relevance_of(entry), transaction.lsn)
                 if relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & tables:
                     if transaction.lsn not in self._done:
                         if tables - relevance.tables:
                             left.append(HeldTables(tables - relevance.tables, lsn))
                         return self._waiting(tables & relevance.tables, lsn, transaction.lsn, relevance.tables)
                     self.copy = after_ddl(self.copy, relevance, transaction.lsn)
+                    joined = JoinedTables(self.copy)
                 if size.is_full:
                     return HeldTables(tables, lsn)
                 rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)

@@ -301,7 +301,7 @@ def encode_name(table: TableName) -> bytes:
     return _short(table.schema) + _short(table.name)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)  # a task may have 20,000 tables, and its transactions change each of them in turn
 def _tables(names: bytes) -> tuple[TableName, ...]:
     tables, at = [], 0
     while at < len(names):
