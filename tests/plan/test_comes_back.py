@@ -195,7 +195,7 @@ def test_returning_changes_are_in_a_slice_of_their_own(
 )
 def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, catches_up: int) -> None:
     entries = log(kinds)
-    classifier = replace(CLASSIFIER, reads_notes=True, _rows={})
+    classifier = replace(CLASSIFIER, reads_notes=True)
     state = PlanState(START)
     if catches_up and entries:
         at = entries[min(catches_up, len(entries)) - 1].transaction.lsn
@@ -239,7 +239,7 @@ def test_notes_are_read_once_before_all_later_rows(kinds: list[str], size: int, 
 def test_only_the_table_of_the_meta_schema_has_notes() -> None:
     """A table of the task may have the same name as the meta table with the notes."""
     (entry,) = log("N")
-    classifier = replace(CLASSIFIER, reads_notes=True, _rows={})
+    classifier = replace(CLASSIFIER, reads_notes=True)
     assert classifier(entry).origin == "*"
     assert CLASSIFIER(entry).comes_back
     assert classifier(changing(entry, TableName("shop", LEFT_OUT))).origin == ""
