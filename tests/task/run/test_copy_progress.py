@@ -11,9 +11,9 @@ import pytest
 
 from pidts.model import TableName
 from pidts.plan import CopyState, Phase
+from pidts.task.measure import copy_progress
+from pidts.task.measure.copy_progress import CopyProgress
 from pidts.task.operate.progress import TableProgress
-from pidts.task.run import copy_progress
-from pidts.task.run.copy_progress import CopyProgress
 
 
 def name(number: int) -> TableName:

@@ -15,9 +15,9 @@ from pidts.model.errors import sentence
 from pidts.plan import PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
+from pidts.task.measure.copy_progress import CopyProgress
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges
 from pidts.task.operate.stage_report import StageReport
-from pidts.task.run.copy_progress import CopyProgress
 
 _RATE_SECONDS = 5.0
 _NOTE_SECONDS = 30.0
