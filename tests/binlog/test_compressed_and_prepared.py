@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import weakref
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from tests.examples import examples
 
 from pidts.binlog import PreparedGroup, decode_groups, iter_raw
 from pidts.binlog.kernel import payloads, routed
-from pidts.model import ChangeBatch, EarlyFilter, Halted, Lsn, Table
+from pidts.model import ChangeBatch, EarlyFilter, Halted, Lsn, Table, TableName
 
 
 def event(kind: int, body: bytes) -> bytes:
@@ -112,6 +114,79 @@ def test_decompressed_transactions_whose_rows_are_read_completely_do_not_stay_in
     assert sum(map(len, found)) == 4096
     assert len(most) >= 4
     assert max(most) == 1
+
+
+def test_one_damaged_frame_does_not_keep_those_before_it_from_being_decompressed_together():
+    content = bytes(200)
+    good = zstandard.compress(content)
+    bad = good[:-3] + bytes([good[-3] ^ 0xFF]) + good[-2:]
+    heads = [b"\1\1" + bytes([len(made)]) + b"\2\1\0\3\1" + bytes([len(content)]) + b"\0" for made in (good, bad)]
+    events = [event(40, heads[0] + good)] * 8 + [event(40, heads[1] + bad)] + [event(40, heads[0] + good)]
+    assert len(payloads.Unpacked.of(memoryview(b"".join(events[:8])), 0, 0)) == 8
+    found = payloads.Unpacked.of(memoryview(b"".join(events)), 0, 0)
+    assert 5 <= len(found) <= 8
+    assert bytes(found.events(2 * len(events[0]))) == content
+    assert not payloads.Unpacked.of(memoryview(events[8]), 0, 0)
+
+
+def compressed_rows(rows: int, *, size: int | None = None) -> bytes:
+    """Returns a MariaDB event with rows of one byte each, which takes much less than a byte of the log for a row."""
+    images = bytes([0xFF]) * rows
+    size = rows if size is None else size
+    head = bytes([0x84]) + size.to_bytes(4, "big")
+    return event(169, b"\7" + bytes(7) + b"\2\0" + b"\1\xff" + head + zlib.compress(images))
+
+
+def test_rows_of_an_xa_transaction_have_places_of_their_own_in_the_order_of_the_log(kernel):
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7")])
+    pieces = [bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw)][:-1]
+    other = pieces[0].replace(b"\7" + bytes(7), b"\x08" + bytes(7), 1).replace(b"\1s\0\1t\0", b"\1s\0\1u\0")
+    foreign = compressed_rows(700).replace(b"\7" + bytes(7), b"\x08" + bytes(7), 1)
+    tail = [compressed_rows(1000), pieces[1], other, foreign, pieces[1], compressed_rows(3), compressed_rows(1000)]
+    xid = b"X'6f6e65',X'6272',7"
+    end = event(38, struct.pack("<BIII", 0, 7, 3, 2) + b"onebr")
+    gtid = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
+    begin = [gtid, statement(b"XA START " + xid), pieces[0]]
+    group = b"".join([*begin, *tail, statement(b"XA END " + xid), end])
+    groups = [PreparedGroup(group, 4 + 10_000 * number, Lsn(0, 2, 500 + number), number) for number in range(3)]
+    other_table = Table(TableName("s", "u"), table.columns)
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    (found,) = decode_groups(groups, **how)
+    lsns = found.rows["lsn"].to_pylist()
+    assert len(lsns) == len(set(lsns)) == 3 * 2005
+    assert lsns == sorted(lsns)
+    both = decode_groups(groups, **{**how, "structures": {NAME: table, other_table.name: other_table}})
+    assert both[0].rows["lsn"].to_pylist() == lsns, "the places do not depend on which tables are decoded"
+    everything = sorted(lsn for batch in both for lsn in batch.rows["lsn"].to_pylist())
+    assert len(everything) == len(set(everything)) == 3 * 2705
+    # Before the first compressed event, and in groups without one, a place is the distance from the first event.
+    assert Lsn.from_bytes(lsns[0]).row == sum(map(len, begin))
+
+
+def test_rows_of_an_xa_transaction_that_is_not_compressed_keep_their_places(kernel):
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7")])
+    pieces = [bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw)][:-1]
+    group = b"".join([*pieces, pieces[1], pieces[1]])
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    (found,) = decode_groups([PreparedGroup(group, 4, Lsn(0, 2, 500), 1)], **how)
+    places = [Lsn.from_bytes(lsn).row for lsn in found.rows["lsn"].to_pylist()]
+    assert places == [len(pieces[0]) + number * len(pieces[1]) for number in range(3)]
+
+
+def test_an_event_that_announces_more_than_it_has_takes_no_memory_for_it():
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7")])
+    pieces = [bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw)]
+    hostile = compressed_rows(1, size=2**32 - 1)
+    hostile = event(169, hostile[19:] + bytes(5 << 20))
+    how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
+    tracemalloc.start()
+    try:
+        found = decoded("compiled", pieces[0] + hostile + pieces[-1], **how)
+        assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    finally:
+        tracemalloc.stop()
+    assert isinstance(found, Halted)
+    assert found.code == "bad-size"
 
 
 @st.composite

@@ -115,3 +115,12 @@ def test_one_search_reads_a_part_of_a_long_log(monkeypatch: pytest.MonkeyPatch) 
     reading, search = Reading("x x x a"), WaitingChanges(relevance_of)
     assert waits(reading, search, a=0) is None
     assert waits(reading, search, a=0) == 4
+
+
+def test_an_entry_that_is_not_examined_yet_counts_as_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "_MOST", 2)
+    for text, places in (("x x x x a x", [3, 5, 5]), ("x x x x x", [3, 5, None]), ("x x", [None])):
+        reading, unapplied = Reading(text), Unapplied(relevance_of)
+        found = [place(unapplied.first(PlanState(START), reading, reading.end)) for _ in places]
+        assert found == places, text
+        assert reading.read <= 2 * len(places) + 2

@@ -23,11 +23,16 @@ _LONGEST_HEAD = 256
 def inflate(data: bytes, what: str) -> bytes:
     """Decompresses MariaDB's form: a byte 0x80 | n, the original size in n bytes (big-endian), a zlib stream."""
     cursor = Cursor(data, what)
+    size = announced_size(cursor)
+    return _inflate(cursor.rest(), size, zlib.MAX_WBITS, what)
+
+
+def announced_size(cursor: Cursor) -> int:
+    """Reads the bytes before the zlib stream of MariaDB's form; returns the original size."""
     head = cursor.uint(1)
     if head & 0xF8 != 0x80 or not 1 <= head & 7 <= 4:
-        raise DecodeError("bad-compression", f"{what} is compressed by an unknown method ({head:#04x})")
-    size = int.from_bytes(cursor.take(head & 7), "big")
-    return _inflate(cursor.rest(), size, zlib.MAX_WBITS, what)
+        raise DecodeError("bad-compression", f"{cursor.what} is compressed by an unknown method ({head:#04x})")
+    return int.from_bytes(cursor.take(head & 7), "big")
 
 
 def inflate_value(data: bytes) -> bytes:

@@ -12,6 +12,7 @@ from pidts.binlog.blocks.event_times import CommitTimes, EventTimes
 from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.events import Event, EventType, Format
+from pidts.binlog.group_places import LARGEST, GroupPlaces
 from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.binlog.rows import Binding as PlainBinding
 from pidts.binlog.rows import TableRows
@@ -180,8 +181,8 @@ class RowDecoder:
         self._early_filter_of = facts.get("early_filter_of")
         self._batch_bytes = BATCH_BYTES
         self._is_final, self._log_stays = is_final, log_stays
-        self._group: int | None = None
-        """The first byte of the events of a prepared XA transaction, if these are decoded."""
+        self._places = GroupPlaces()
+        """Numbers the events of a prepared XA transaction, if these are decoded."""
         self._rows: dict[Table, Rows] = {}
         self._early_filters: dict[Table, EarlyFilter] = {}
         self._full: list[ChangeBatch] = []
@@ -201,9 +202,9 @@ class RowDecoder:
     def follow_groups(self, walker: LogWalker, groups: Sequence[PreparedGroup]) -> None:
         """Reads groups of events that have prepared XA transactions; the rows get the Lsns of the commits."""
         for group in groups:
-            self._commit, self._group = group.commit, None
+            self._commit, self._places = group.commit, GroupPlaces()
             self.follow(LogWalker(walker.file, group.offset, walker.format), group.raw)
-        self._commit = self._group = None
+        self._commit = None
 
     def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
         """Reads the next events as `follow` does, with pauses inside an event that contains many others."""
@@ -221,7 +222,7 @@ class RowDecoder:
 
     def _steps_of(self, event: Event) -> Iterator[None]:
         if event.type != EventType.TRANSACTION_PAYLOAD:
-            self._feed(event, 0 if self._commit is None else self._behind_first(event))
+            self._feed(event, 0 if self._commit is None else self._places.of(event))
             return
         place = 0
         for piece in payload_pieces(event.body):
@@ -290,15 +291,6 @@ class RowDecoder:
         elif kind != EventType.EXECUTE_LOAD_QUERY and not event.may_be_ignored:
             raise refusals.unknown_event(event)
 
-    def _behind_first(self, event: Event) -> int:
-        """Returns the number of bytes from the first event to this one.
-
-        The number of bytes distinguishes the rows of a prepared transaction, all of which have the Lsn of its commit.
-        """
-        if self._group is None:
-            self._group = event.offset
-        return event.offset - self._group
-
     def _map(self, event: Event) -> None:
         body = bytes(event.body)
         if body not in self._bindings:
@@ -332,6 +324,8 @@ class RowDecoder:
         binding = self._mapped[number]
         if binding is None or self._is_unwanted(event, binding.rows.table):
             return
+        if self._commit is not None and self._places.end > LARGEST:
+            raise refusals.group_too_large(binding.rows.table.name)
         first = (self._commit or Lsn(self._change_no, event.log_index, event.offset)).at_row(place)
         skip = 0
         if self._after is not None and first <= self._after:

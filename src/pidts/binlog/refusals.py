@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pidts.binlog.events import Event, type_name
-from pidts.model.advice import START_ANEW
-from pidts.model.errors import DecodeError, Halted, PidtsError
+from pidts.model.advice import RESYNC, START_ANEW
+from pidts.model.errors import DecodeError, Halted, PidtsError, Where
+from pidts.model.table import TableName
 
 
 def incident(event: Event) -> Halted:
@@ -26,6 +27,16 @@ def unknown_event(event: Event) -> DecodeError:
         "unknown-event",
         f"the log has an event of {type_name(event.type)}, which this version does not understand",
         todo=f"Use a newer version of PiDTS. Or switch off the server feature that writes it, and {START_ANEW}",
+    )
+
+
+def group_too_large(name: TableName) -> Halted:
+    """Returns the error for a prepared XA transaction that has more rows than can be numbered."""
+    return Halted(
+        "rows-too-large",
+        "an XA transaction has more than 4 GiB of changes",
+        where=Where(table=str(name)),
+        todo=f"Make XA transactions on the source smaller, and copy the table again: {RESYNC}",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pidts.binlog.compressed import inflate
+from pidts.binlog.compressed import announced_size, inflate
 from pidts.binlog.cursor import Cursor
 from pidts.binlog.events import Event, EventType
 from pidts.model.event import Op
@@ -38,6 +38,7 @@ _VERSION_2 = frozenset(
     }
 )
 _COMPRESSED = frozenset(kind for kind in ROW_EVENTS if "COMPRESSED" in kind.name)
+_COMPRESSED_EVENT = "a compressed row event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,11 @@ class RowsEvent:
         """Parses an event of one of `ROW_EVENTS`."""
         kind = EventType(event.type)
         cursor = Cursor(event.body, "a row event")
-        table_id = cursor.uint(6)
-        cursor.take(2)
-        if kind in _VERSION_2:
-            cursor.take(cursor.uint(2) - 2)
-        width = cursor.packed()
-        present = tuple(
-            int.from_bytes(cursor.take((width + 7) // 8), "little") & all_columns(width)
-            for _ in range(2 if _OPS[kind] is Op.UPDATE else 1)
-        )
+        table_id, width, bitmaps = _head(cursor, kind)
+        present = tuple(int.from_bytes(bits, "little") & all_columns(width) for bits in bitmaps)
         images = cursor.rest()
         if kind in _COMPRESSED:
-            images = inflate(images, "a compressed row event")
+            images = inflate(images, _COMPRESSED_EVENT)
         return cls(table_id, _OPS[kind], width, present, images, kind is EventType.PARTIAL_UPDATE_ROWS)
 
     @property
@@ -79,6 +73,25 @@ class RowsEvent:
         if all(bits == all_columns(self.width) for bits in self.present):
             return None
         return b"".join(bits.to_bytes((self.width + 7) // 8, "little") for bits in self.present)
+
+
+def _head(cursor: Cursor, kind: EventType) -> tuple[int, int, list[bytes]]:
+    """Reads what is before the images: the table's id, the number of its columns, and a bitmap for each image."""
+    table_id = cursor.uint(6)
+    cursor.take(2)
+    if kind in _VERSION_2:
+        cursor.take(cursor.uint(2) - 2)
+    width = cursor.packed()
+    return table_id, width, [cursor.take((width + 7) // 8) for _ in range(2 if _OPS[kind] is Op.UPDATE else 1)]
+
+
+def inflated_size(event: Event) -> int:
+    """Returns the size that an event's images say they have after decompression; 0 if they are not compressed."""
+    if event.type not in _COMPRESSED:
+        return 0
+    cursor = Cursor(event.body, _COMPRESSED_EVENT)
+    _head(cursor, EventType(event.type))
+    return announced_size(cursor)
 
 
 def op_of(event: Event) -> Op:

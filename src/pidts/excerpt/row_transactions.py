@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pidts.binlog import Event, EventType, Format, LogWalker, Query, TransactionScanner, iter_raw
 from pidts.binlog.compressed import payload_events
 from pidts.binlog.events import HEADER_SIZE
+from pidts.binlog.group_places import GroupPlaces
 from pidts.binlog.statements import Control
 from pidts.binlog.transactions import TransactionReader
 from pidts.excerpt.cut import DecodeRange, LogSelection
@@ -114,10 +115,12 @@ class RowTransactions:
             commit = transaction.xa if transaction is self._log_part.commit else None
             begin = self._log_part.begin.offset if commit else transaction.begin.offset
             part = slice(None) if commit else self._events.between(begin, transaction.lsn.offset)
+            places = GroupPlaces()
             for event in self._walk(part, begin):
+                first = places.of(event)
                 for place, query in _queries(event):
                     if commit is not None:
-                        lsn = commit.at.at_row(event.offset - begin)
+                        lsn = commit.at.at_row(first)
                     else:
                         lsn = Lsn(transaction.lsn.change_no, event.log_index, event.offset, place)
                     if holds(lsn) and (found := wanted.shown(query, lsn)):

@@ -134,7 +134,7 @@ class BatchPlan:
     @property
     def largest(self) -> int:
         """Returns the size in bytes of the largest slice, which is a single transaction if the slices are large."""
-        return max((piece.extent.size for piece in self.log), default=0)
+        return max((piece.size for piece in self.log), default=0)
 
     @property
     def moves_held(self) -> bool:

@@ -19,7 +19,7 @@ from pidts.plan.relevance import JoinedTables, Log, Relevance, RelevanceKind, Re
 from pidts.plan.state import PlanState
 
 _MOST = 10_000
-"""The most entries that one search for changes of waiting tables reads, since its caller has other work, too."""
+"""The most entries that one search reads, since its caller has other work, too."""
 
 
 class Unapplied:
@@ -38,6 +38,8 @@ class Unapplied:
 
         The log is read from the end of the previous search with these `waiting` tables on, at least up to `received`.
         Changes that concern only `waiting` tables do not count.
+        One call reads only a part of a long log. Then it returns the first entry that it has not examined, which the
+        target may lack, and the next call continues there.
         """
         names = frozenset(waiting)
         search = self._searches.pop(names, None) or _Search(self._relevance_of, names)
@@ -63,7 +65,9 @@ class _Search:
         at = state.lsn if self._clear is None else max(self._clear, state.lsn)
         if at >= received:
             return None
-        for entry in log(at, None):
+        for count, entry in enumerate(log(at, None)):
+            if count == _MOST:
+                return entry
             transaction = entry.transaction
             if entry.lacks_rows or self._is_lacked(joined.narrow(self._relevance_of(entry), transaction.lsn)):
                 self._found = entry

@@ -48,16 +48,18 @@ class Unpacked:
         """Decompresses up to `most` transactions from byte `place` of a block on; `tail` is the size of a checksum."""
         found = np.empty((min(most, MOST), 4), np.int64)
         found = found[: _gather(address(view), place, len(view), tail, found)]
-        if not len(found):
-            return cls.none()
-        segments = zstandard.BufferWithSegments(view, found[:, [_DATA, _DATA_SIZE]].tobytes())
-        sizes = found[:, _CONTENT_SIZE].tobytes()
-        try:
-            made = zstandard.ZstdDecompressor().multi_decompress_to_buffer(segments, decompressed_sizes=sizes)
-        except zstandard.ZstdError:
-            return cls.none()
-        contents = found[:, _CONTENT_SIZE]
-        return cls(np.stack([found[:, _PLACE], _addresses(made, contents), contents], axis=1), made)
+        while len(found):
+            segments = zstandard.BufferWithSegments(view, found[:, [_DATA, _DATA_SIZE]].tobytes())
+            sizes = found[:, _CONTENT_SIZE].tobytes()
+            try:
+                made = zstandard.ZstdDecompressor().multi_decompress_to_buffer(segments, decompressed_sizes=sizes)
+            except zstandard.ZstdError:
+                # One frame is damaged, and the error does not say which. Those before it should not be read alone.
+                found = found[: len(found) // 2]
+                continue
+            contents = found[:, _CONTENT_SIZE]
+            return cls(np.stack([found[:, _PLACE], _addresses(made, contents), contents], axis=1), made)
+        return cls.none()
 
     def events(self, place: int) -> memoryview:
         """Returns the events of the transaction whose event begins at this byte of the block."""

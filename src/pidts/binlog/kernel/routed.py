@@ -14,6 +14,7 @@ import numpy as np
 from pidts.binlog import compressed, decode, refusals
 from pidts.binlog.blocks import ordinary
 from pidts.binlog.events import CHECKSUM_SIZE, Event, EventType
+from pidts.binlog.group_places import GroupPlaces
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import filter_columns, images
 from pidts.binlog.kernel import layout as at
@@ -97,9 +98,9 @@ class RoutedDecoder(decode.RowDecoder):
         state = self._state
         self._groups, self._block = groups, raw
         state[r.GROUPS], state[r.GROUP_COUNT], state[r.GROUP_NEXT] = address(entries), len(groups), 0
-        self._commit, self._group = groups[0].commit, None
+        self._commit, self._places = groups[0].commit, GroupPlaces()
         self.follow(walker, raw)
-        self._groups, self._commit, self._group = (), None, None
+        self._groups, self._commit = (), None
         state[r.GROUP_COUNT], state[r.COMMIT] = 0, _NO_COMMIT
 
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
@@ -246,7 +247,8 @@ class RoutedDecoder(decode.RowDecoder):
         state[r.CAREFUL] = bool(self._savepoints or self._open_full)
         state[r.LIMIT] = _NEVER if self._may_go_back else self._batch_bytes
         if self._groups:
-            state[r.GROUP] = -1 if self._group is None else self._group
+            state[r.GROUP] = -1 if self._places.first is None else self._places.first
+            state[r.PLACES_END] = self._places.end
         place_of_rows = self._commit or Lsn(self._change_no, log_index, 0)
         state[r.AFTER] = self._last_left_out(place_of_rows)
         prefix = place_of_rows.to_bytes()[:8]
@@ -264,7 +266,7 @@ class RoutedDecoder(decode.RowDecoder):
         if self._groups:
             group = int(state[r.GROUP])
             self._commit = self._groups[max(int(state[r.GROUP_NEXT]) - 1, 0)].commit
-            self._group = None if group < 0 else group
+            self._places = GroupPlaces(None if group < 0 else group, int(state[r.PLACES_END]))
         if state[r.CLEARED]:
             self._touched, self._savepoints = {}, {}
         if state[r.UNMAPPED]:

@@ -30,6 +30,7 @@ from pidts.binlog.blocks.ordinary import (
 )
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
+from pidts.binlog.group_places import LARGEST
 from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64, store8, store64
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.inflate import MOST_TIMES
@@ -56,11 +57,17 @@ PACKED = 5
 # byte.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(32, 39)
 # For groups of events that have prepared XA transactions: their entries, their number, the next one, the byte of the
-# log file at which the group's first event begins (-1: not known yet), and the byte at which the event that commits the
-# group begins (-1: there are no groups). An entry has the byte of the block at which the group begins, a byte of the
-# log file at or before its first event, and the byte of the event that commits it.
-(GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT) = range(39, 44)
-STATE_SIZE = 44
+# log file at which the group's first event begins (-1: not known yet), the byte at which the event that commits the
+# group begins (-1: there are no groups), and the number after those of the group's events so far (`GroupPlaces`). An
+# entry has the byte of the block at which the group begins, a byte of the log file at or before its first event, and
+# the byte of the event that commits it.
+(GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(39, 45)
+STATE_SIZE = 45
+LARGEST_INFLATED = 1 << 26
+"""The most bytes of images that are decompressed in compiled code.
+
+It needs the memory for all bytes that the event announces. Python's `zlib` takes memory only for bytes that exist.
+"""
 _PACKS, _PREPARES = 7, 8
 """The roles of a compressed transaction, and of the end of a group that prepares an XA transaction."""
 
@@ -190,18 +197,27 @@ def _begin_event(state: Any, table: int, presence: int, offset: int, call: int) 
     _touch(state, table)
 
 
-@inline
-def _inflate(state: Any, place_: int, end: int) -> int:
-    """Decompresses the images of MariaDB's compressed event; `compressed.inflate` is the reference."""
+@jit
+def _announced_size(place_: int, end: int) -> int:
+    """Returns the size of the images after decompression; -1 if the bytes before the zlib stream are malformed."""
     head = load8(place_) if place_ < end else 0
     count = head & 7
     if head & 0xF8 != 0x80 or count == 0 or count > 4 or end - place_ <= count:
-        return HAND_OVER
+        return -1
     size = 0
     for number in range(count):
         size = size << 8 | load8(place_ + 1 + number)
-    place_ += 1 + count
-    if size > MOST_TIMES * (end - place_):
+    return size
+
+
+@inline
+def _inflate(state: Any, place_: int, end: int) -> int:
+    """Decompresses the images of MariaDB's compressed event; `compressed.inflate` is the reference."""
+    size = _announced_size(place_, end)
+    if size < 0:
+        return HAND_OVER
+    place_ += 1 + (load8(place_) & 7)
+    if size > MOST_TIMES * (end - place_) or size > LARGEST_INFLATED:
         return HAND_OVER
     if size > state[ARENA_ROOM] - state[ARENA_USED]:
         state[NEEDED] = size
@@ -339,6 +355,65 @@ def _is_in_order(state: Any, event: int, size: int, offset: int, tail: int) -> b
 
 
 @jit
+def _inflated_size(body: int, end: int, kind: int) -> int:
+    """Returns the size that an event's images say they have after decompression; -1 if the event is malformed.
+
+    `rows_event.inflated_size` is the reference. The result is 0 if the images are not compressed.
+    """
+    if not _IS_COMPRESSED[kind]:
+        return 0
+    place_ = body + 8
+    if _IS_V2[kind]:
+        if end - place_ < 2 or load16(place_) < 2:
+            return -1
+        place_ += load16(place_)
+    if end - place_ < 3:
+        return -1
+    width = load8(place_)
+    place_ += 1
+    if width > 250:
+        if width != 252:
+            return -1
+        width = load16(place_)
+        place_ += 2
+    images = 2 if np.int64(_OPS[kind]) == _UPDATE else 1
+    place_ += images * ((width + 7) >> 3)
+    if place_ >= end:
+        return -1
+    return _announced_size(place_, end)
+
+
+@inline
+def _group_event(state: Any, role: Any, kind: int, size: int, offset: int, body: int, behind: int, call: int) -> int:
+    """Reads one event of a group that has prepared an XA transaction; `GroupPlaces` is the reference for its number."""
+    if state[GROUP] < 0:
+        state[GROUP], state[PLACES_END] = offset, 0
+    first = offset - state[GROUP]
+    first = max(first, state[PLACES_END])
+    end = first + size
+    if role == ROWS:
+        inflated = _inflated_size(body, behind, kind)
+        if inflated < 0:
+            return HAND_OVER
+        if inflated > size:
+            end = first + inflated
+        if end > LARGEST:
+            return HAND_OVER
+        result = _rows(state, body, behind, kind, state[COMMIT], first, call)
+    elif role == MAPS:
+        result = _map(state, body, behind - body)
+    elif role == NOTHING:
+        result = _GO_ON
+    elif role == _PACKS:
+        result = HAND_OVER
+    else:
+        result = _transaction(state, role, body, behind)
+    if result in (_GO_ON, MAKE_ROOM):
+        state[PLACES_END] = end
+    return result
+
+
+@jit
 def _step(state: Any, event: int, left: int, here: int, call: int) -> int:
     """Reads one event, which has at most `left` bytes."""
     payload = state[PAYLOAD]
@@ -359,12 +434,7 @@ def _step(state: Any, event: int, left: int, here: int, call: int) -> int:
     state[LAST] = offset
     body, behind = event + HEADER_SIZE, event + size - tail
     if state[COMMIT] >= 0:
-        if state[GROUP] < 0:
-            state[GROUP] = offset
-        if role == ROWS:
-            return _rows(state, body, behind, kind, state[COMMIT], offset - state[GROUP], call)
-        if role == _PACKS:
-            return HAND_OVER
+        return _group_event(state, role, kind, size, offset, body, behind, call)
     if role == ROWS:
         return _rows(state, body, behind, kind, offset, here + state[BASE] if payload >= 0 else 0, call)
     if role == MAPS:

@@ -1,0 +1,38 @@
+"""Numbers the events of a group that has prepared an XA transaction.
+
+All rows of the transaction have the Lsn of its commit, and differ only in their number. The number of an event's first
+row is the number of bytes from the group's first event to this event. So the numbers follow from the log alone, and do
+not depend on which tables are decoded. No event has more rows than bytes, with one exception: 1,000 rows of one byte
+each, which MariaDB has compressed, take 60 bytes of the log. The next event would begin with the number 60, so its rows
+would have the Lsns of other rows, and would be sorted before them. So the numbers of the events after a compressed
+event begin after all numbers that its rows could have.
+"""
+
+from __future__ import annotations
+
+from pidts.binlog.events import Event
+from pidts.binlog.rows_event import inflated_size
+
+LARGEST = 2**32
+"""The most numbers of one group: an Lsn has 32 bits for the number of a row."""
+
+
+class GroupPlaces:
+    """Returns the number of each event of one group; the events come in log order, and none is left out."""
+
+    __slots__ = ("end", "first")
+
+    def __init__(self, first: int | None = None, end: int = 0) -> None:
+        self.first = first
+        """The byte of the log file at which the group's first event begins; None before this event."""
+        self.end = end
+        """The number after the numbers of all events so far."""
+
+    def of(self, event: Event) -> int:
+        """Returns the number of the event's first row."""
+        if self.first is None:
+            self.first = event.offset
+        place = max(event.offset - self.first, self.end)
+        if not event.is_artificial:
+            self.end = place + max(event.size, inflated_size(event))
+        return place
