@@ -14,6 +14,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry, Target, TargetSession
+from pidts.apply.checkpoint import demand_not_fenced
 from pidts.model import Checkpoint, Fenced, Halted, Table, TableName, Transient
 from pidts.reduce import NetChange
 from pidts.target import IcebergTarget
@@ -276,6 +277,36 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
     assert watched.points.count("write:after") == writes
     (row,), rows = state(target, task, structure)
     assert (row.lsn, rows) == (lsn(300), [{"id": 1, "v": 1}])
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize(("cut", "reached"), [("request", 1), ("answer", 2)])
+def test_a_claim_whose_answer_is_lost_does_not_fence_its_own_run(
+    target: Target, task: str, kind: str, cut: str, reached: int
+) -> None:
+    """Crash points: the connection dies before the server commits the claim, or before its answer arrives."""
+    first = claimed(target, task)
+    wire = Wire(target.host, target.port)
+    claims = []
+
+    def note(epoch: int) -> None:
+        claims.append(epoch)
+        wire.cut = cut
+
+    with closing(replace(target, host="127.0.0.1", port=wire.port).connect()) as session:
+        session.meta.checkpoints.read(task, "s")
+        with pytest.raises(Transient):
+            session.meta.checkpoints.claim(task, "s", 1, checkpoint(100), read=first, on_claim=note)
+    wire.close()
+    with closing(target.connect()) as again:
+        stored = again.meta.checkpoints.read(task, "s")
+        assert [row.epoch for row in stored] == [reached]
+        demand_not_fenced(stored, claims[0])
+        rows = again.meta.checkpoints.claim(task, "s", 1, checkpoint(100), read=reached, on_claim=claims.append)
+    assert claims == [2, reached + 1]
+    assert [(row.epoch, row.lsn) for row in rows] == [(reached + 1, lsn(100))]
+    with committer(target, task, first) as old, pytest.raises(Fenced):
+        old.commit(0, lsn(100), checkpoint(200), lambda _: [])
 
 
 def test_a_copy_batch_moves_by_its_progress(target: Target, task: str, structure: Table) -> None:

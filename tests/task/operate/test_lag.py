@@ -156,9 +156,9 @@ def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(servers: SourceAndT
         seen: dict[int, float] = {}
         with servers.writes() as written:
             run.wait(lambda one: one.rows["inserted"] > 0 and (one.lag_seconds or 9) < 1, "rows come in time")
-            time.sleep(1.5)  # The first rows are not part of the figures any more.
-            began, first = time.time(), len(written)
-            while len(seen) < 20 or time.time() < began + 2:
+            # A figure covers the rows of the last second, so the reader looks for some time before the first figure.
+            began, first = time.time() + 1.5, len(written)
+            while len(seen) < 40 or time.time() < began + 2:
                 cursor.execute(f"SELECT MAX(id) FROM {servers.schema}.t")
                 (number,) = cursor.fetchone()
                 seen.setdefault(number or 0, time.time())

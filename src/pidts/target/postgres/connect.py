@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import psycopg
 
 from pidts.login import Tls
 from pidts.target.postgres.errors import translate_connect
+
+# When a connection breaks, the error is reported. psycopg would also warn about statements that are still in a
+# pipeline, and a process of Spark, which sets up no logs, would print this. A command may have chosen a level before.
+_driver_log = logging.getLogger("psycopg")
+if _driver_log.level == logging.NOTSET:
+    _driver_log.setLevel(logging.ERROR)
 
 
 def connect(

@@ -34,6 +34,7 @@ from pidts.model import Column, ColumnType, Halted, Kind, PidtsError, Table, Tab
 from pidts.reduce import Counts, NetChange
 from pidts.target import MySqlTarget
 from pidts.target.mysql.privileges import for_row_events
+from pidts.target.mysql.row_events import writer
 
 pytestmark = pytest.mark.parametrize("kind", ["mariadb"])
 COUNT = 600
@@ -333,6 +334,30 @@ def test_an_account_with_the_optional_privileges_writes_events(
     with closing(replace(target, user=user, password="").connect()) as own:
         assert write(own, updated_and_new(structure, 5)) > 1
         assert content(own, structure) == after(5)
+
+
+def test_a_privilege_that_is_given_or_taken_while_the_session_lasts_counts(
+    target: MySqlTarget, structure: Table, rival: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_PRIVILEGES_SECONDS", 0.0)
+    user = f"plain_{random.randrange(10**9)}"
+    schema = structure.name.schema
+    rival(f"CREATE USER {user}@localhost IDENTIFIED BY ''")
+    rival(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.* TO {user}@localhost")
+    rival(f"GRANT BINLOG REPLAY ON *.* TO {user}@localhost")
+    there = rows(structure, *pairs(first=100, count=800, value=7))
+    with closing(replace(target, user=user, password="").connect()) as own:
+        assert write(own, updated_and_new(structure, 5)) <= 1
+        rival(f"GRANT TRIGGER ON {schema}.* TO {user}@localhost")
+        assert write(own, net(structure, there, [False] * 800)) > 1
+        assert content(own, structure) == after(7)
+        rival(f"REVOKE TRIGGER ON {schema}.* FROM {user}@localhost")
+        rival(
+            f"CREATE TRIGGER {structure.name}_doubles BEFORE UPDATE ON {structure.name} FOR EACH ROW "
+            "SET NEW.v = 2 * NEW.v"
+        )
+        assert write(own, net(structure, there, [False] * 800)) == 0
+        assert content(own, structure) == after(14)
 
 
 def test_servers_without_row_events_have_no_optional_privileges(session: Any) -> None:

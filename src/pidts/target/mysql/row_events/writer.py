@@ -35,6 +35,7 @@ transaction is open, and this is verified after the last event.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -64,6 +65,8 @@ LEAST = 256
 """The fewest rows that are written as events: a transaction with events takes two more round trips."""
 _SIZE = 1 << 20
 _PART_ROWS = 4_000
+_PRIVILEGES_SECONDS = 10.0
+"""The time for which the privileges that were read count. Without TRIGGER, a new trigger would not be seen."""
 _PAUSE = 100
 """The number of a table's changes that are written as SQL after a refusal."""
 _OTHER_WORK = re.compile(
@@ -91,6 +94,8 @@ class EventWriter:
         self._is_off = is_off or not server.replays_events
         self._privileges: Privileges | None = None
         """The session's privileges; None before the first event."""
+        self._privileges_end = 0.0
+        """The time from which the privileges are read again, since somebody may have changed them."""
         self._layouts: dict[TableName, tuple[Plan, str, RowLayout | None]] = {}
         self._pauses: Counter[TableName] = Counter()
         """For each table whose events were refused, how many more changes are written as SQL."""
@@ -126,8 +131,10 @@ class EventWriter:
                 self._is_off = True
                 return False
             self._demand_open(name)
+        if self._privileges is None or time.monotonic() >= self._privileges_end:
+            self._exchange.flush()
             grants = current_grants(lambda sql: self._exchange.now(sql.encode()).rows, names_roles=False)
-            self._privileges = held(grants)
+            self._privileges, self._privileges_end = held(grants), time.monotonic() + _PRIVILEGES_SECONDS
         return self._privileges.has(Privilege("TRIGGER", name.schema, name.name))
 
     def _layout(self, plan: Plan) -> RowLayout | None:
