@@ -68,3 +68,20 @@ def test_a_type_that_is_not_known_halts(text) -> None:
     with pytest.raises(Halted) as error:
         column_type(text)
     assert error.value.code == "unknown-type"
+
+
+def test_a_type_says_whether_its_numbers_have_zeros_before_them() -> None:
+    for sql, known, possible in (
+        ("int(10) unsigned zerofill", True, True),
+        ("int zerofill unsigned", True, True),
+        ("decimal(9,2) zerofill", True, True),
+        ("bigint unsigned", False, False),
+        ("double unsigned", False, False),
+        ("int", None, False),
+    ):
+        kind = column_type(sql)
+        assert (kind.zerofill, kind.may_have_zeros) == (known, possible), sql
+        assert ColumnType.from_json(kind.to_json()).zerofill is known, sql
+        older = {name: value for name, value in kind.to_json().items() if name != "zerofill"}
+        assert ColumnType.from_json(older) == kind, "a record without this fact is the same structure"
+        assert ColumnType.from_json(older).may_have_zeros is kind.unsigned, sql

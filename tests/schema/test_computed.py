@@ -28,7 +28,11 @@ def test_a_statement_shows_it_and_a_record_keeps_it() -> None:
     table = after(CREATED)
     assert [column.computed for column in table.columns] == ["", "", "(a + 1) STORED", "(concat(id,'x')) VIRTUAL"]
     assert [one.computed for one in Table.from_json(table.to_json()).columns] == [one.computed for one in table.columns]
-    assert table.uncomputed == table, "structures are compared without it"
+    assert table.of_any_shard == table, "structures are compared without it"
+    assert not any(column.computed for column in table.of_any_shard.columns)
+    zeros = after("CREATE TABLE t (id INT, a INT UNSIGNED)")
+    assert [column.type.may_have_zeros for column in zeros.columns] == [False, False]
+    assert [column.type.may_have_zeros for column in zeros.of_any_shard.columns] == [False, True]
     assert "computed" not in table.to_json()["columns"][0]
 
 

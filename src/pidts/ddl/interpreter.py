@@ -238,11 +238,11 @@ class Interpreter:
         """Returns the new structures on the target.
 
         With several sources, the structures lack the expressions of computed columns, since each source may compute a
-        column of the same target table by a different expression.
+        column of the same target table by a different expression. They also do not say whether columns have ZEROFILL.
         """
         found = _target_tables(tables, rules)
         if len(self.shared_tables.groups.known.sources) > 1:
-            found = {name: None if table is None else table.uncomputed for name, table in found.items()}
+            found = {name: None if table is None else table.of_any_shard for name, table in found.items()}
         return found
 
     def _needs_zone(self, statement: Statement) -> bool:

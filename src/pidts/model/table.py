@@ -133,11 +133,15 @@ class Table:
         return self._arrow
 
     @property
-    def uncomputed(self) -> Table:
-        """Returns the structure without the expressions of generated columns, for a target with plain columns."""
-        if not any(column.computed for column in self.columns):
+    def of_any_shard(self) -> Table:
+        """Returns the structure without what shards with equal structures may have in different ways.
+
+        These are the expressions of generated columns, and ZEROFILL.
+        """
+        if not any(column.computed or column.type.zerofill is not None for column in self.columns):
             return self
-        return replace(self, columns=tuple(replace(column, computed="") for column in self.columns))
+        columns = (replace(column, computed="", type=replace(column.type, zerofill=None)) for column in self.columns)
+        return replace(self, columns=tuple(columns))
 
     def computes_as(self, other: Table) -> bool:
         """Whether another table with the same columns has the same expressions; equal tables may differ in them."""

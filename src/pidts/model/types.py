@@ -101,6 +101,11 @@ class ColumnType:
     """The type that the task file chooses for the target; see `type_map`."""
     refuses_unreal: bool = field(default=False, compare=False)
     """Whether the target refuses zero and partial dates."""
+    zerofill: bool | None = field(default=None, compare=False)
+    """Whether the server shows unsigned numbers of this column with zeros before them. None: unknown.
+
+    Structures that an older version has recorded, or that only the log's metadata shows, do not say it.
+    """
 
     @property
     def is_text(self) -> bool:
@@ -121,6 +126,12 @@ class ColumnType:
     def is_integer(self) -> bool:
         """Whether this is one of the five integer types."""
         return self.kind in _INT_BITS
+
+    @property
+    def may_have_zeros(self) -> bool:
+        """Whether the server may turn the column's numbers into texts with zeros before them, such as 00007."""
+        is_number = self.is_integer or self.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
+        return is_number and self.unsigned and self.zerofill is not False
 
     @property
     def arrow(self) -> pa.DataType:

@@ -89,8 +89,8 @@ class Rules:
         if mapping is not None:
             table = mapping.mapped_table(_not_computed(table, mapping.target_column))
         destination = self.routes.destination(table.name)
-        if (plain := table.uncomputed) is not table and (self.several or self.routes.may_merge(table.name)):
-            table = plain  # merged tables may compute the same column by different expressions
+        if (plain := table.of_any_shard) is not table and (self.several or self.routes.may_merge(table.name)):
+            table = plain  # shards may compute the same column by different expressions, and not all may have ZEROFILL
         if destination.extracted:
             is_keyed = destination.name in self.keyed and bool(table.identity)
             columns = (*table.columns, *_appended(table, destination.extracted, nullable=not is_keyed))

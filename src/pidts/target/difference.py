@@ -207,12 +207,12 @@ def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -
 
 
 def zero_filled(statement: AlterTable, before: Table, after: Table) -> list[str]:
-    """Returns the old names of unsigned integer columns that become texts.
+    """Returns the old names of unsigned columns that become texts, and that may have ZEROFILL.
 
-    Such a column may have ZEROFILL, which a structure does not contain: then the source writes 00007 for the number 7.
+    With ZEROFILL, the source writes 00007 for the number 7. The target has the column without ZEROFILL.
     """
     kept = difference(statement, before, after).kept
-    return [old.name for old, new in kept if old.type.is_integer and old.type.unsigned and new.type.is_text]
+    return [old.name for old, new in kept if old.type.may_have_zeros and new.type.is_text]
 
 
 def refuse_unknown(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:

@@ -297,6 +297,23 @@ CASES: dict[str, Case] = {
         ("ALTER TABLE t MODIFY v VARCHAR(20)",),
         halts="ddl-not-translatable",
     ),
+    "integers that get zeros before them later": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT UNSIGNED)",
+        "INSERT INTO t VALUES (1, 7)",
+        ("ALTER TABLE t MODIFY v INT(5) ZEROFILL", "ALTER TABLE t MODIFY v VARCHAR(20)"),
+        halts="ddl-not-translatable",
+    ),
+    "decimals with zeros before them to texts": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, v DECIMAL(9,2) ZEROFILL)",
+        "INSERT INTO t VALUES (1, 7.5)",
+        ("ALTER TABLE t MODIFY v VARCHAR(20)",),
+        halts="ddl-not-translatable",
+    ),
+    "unsigned integers to texts": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT UNSIGNED, w BIGINT(5) ZEROFILL)",
+        "INSERT INTO t VALUES (1, 7, 7), (2, 4294967295, 18446744073709551615), (3, NULL, NULL)",
+        ("ALTER TABLE t MODIFY v VARCHAR(20)", "ALTER TABLE t MODIFY w BIGINT UNSIGNED", "ALTER TABLE t MODIFY w TEXT"),
+    ),
     "negative integers lose their sign": cut("INT", "-5", "INT UNSIGNED"),
     "negative decimals lose their sign": cut("DECIMAL(9,2)", "-3.5", "DECIMAL(9,2) UNSIGNED"),
     "integers too large for a TINYINT": cut("BIGINT", "300", "TINYINT"),

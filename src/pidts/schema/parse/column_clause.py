@@ -53,7 +53,9 @@ def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause
         raise NotUnderstoodError("under SQL mode ORACLE or MAXDB type names mean other types")
     name = cursor.column_name()
     if cursor.take("SERIAL"):
-        draft = _Draft(name, ColumnType(Kind.BIGINT, unsigned=True), nullable=False, auto_increment=True)
+        draft = _Draft(
+            name, ColumnType(Kind.BIGINT, unsigned=True, zerofill=False), nullable=False, auto_increment=True
+        )
         draft.unique = True
     else:
         draft = _Draft(name, parse_type(cursor))

@@ -232,7 +232,7 @@ def _label(cursor: TokenCursor) -> str:
 def _signed(cursor: TokenCursor, base: ColumnType) -> ColumnType:
     while word := cursor.take_any("UNSIGNED", "SIGNED", "ZEROFILL"):
         if word != "SIGNED":  # ZEROFILL implies UNSIGNED
-            base = replace(base, unsigned=True)
+            base = replace(base, unsigned=True, zerofill=word == "ZEROFILL" or bool(base.zerofill))
     return base
 
 

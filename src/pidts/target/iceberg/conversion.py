@@ -49,9 +49,8 @@ def _cast(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array |
         return values.cast(after.arrow, safe=False)  # rounds to the nearest double, as C does
     if before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE:
         return values.cast(after.arrow)
-    # Unsigned integers may have leading zeros (ZEROFILL), which the text keeps. If the new type has labels, MariaDB
-    # takes a number for the index of a label, and MySQL for the label itself.
-    if before.is_integer and not before.unsigned and after.is_text and not after.labels:
+    # If the new type has labels, MariaDB takes a number for the index of a label, and MySQL for the label itself.
+    if before.is_integer and not before.may_have_zeros and after.is_text and not after.labels:
         return values.cast(pa.string())
     if (before.kind, after.kind) == (Kind.DATE, Kind.DATETIME):
         return values.cast(after.arrow)

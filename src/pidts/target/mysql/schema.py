@@ -122,7 +122,7 @@ class MySqlSchema(ServerSchema[MyTable]):
                 raise refuse_shortened(column, old, instead)
 
     def _refuse_zero_filled(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
-        """Refuses to make texts from numbers that may have ZEROFILL: this target has the column without ZEROFILL."""
+        """Refuses to make texts from numbers that may have ZEROFILL on the source."""
         for column in zero_filled(statement, old, new):
             where = f"{dialect.identifier(column)} IS NOT NULL"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):

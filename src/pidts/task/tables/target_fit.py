@@ -88,7 +88,7 @@ def fit_of(
         if one.target_name == target_table.name and (one.source or one.table.name != table.name)
     ]
     if others:  # each shard may compute a column in its own way
-        target_table = target_table.uncomputed
+        target_table = target_table.of_any_shard
     fit = Fit(table.name, target_table, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
     if others and not target_table.identity:
         names = ", ".join(map(str, others))
