@@ -158,16 +158,20 @@ def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(servers: SourceAndT
             run.wait(lambda one: one.rows["inserted"] > 0 and (one.lag_seconds or 9) < 1, "rows come in time")
             # A figure covers the rows of the last second, so the reader looks for some time before the first figure.
             began, first = time.time() + 1.5, len(written)
+            looks = [time.time()]
             while len(seen) < 40 or time.time() < began + 2:
                 cursor.execute(f"SELECT MAX(id) FROM {servers.schema}.t")
                 (number,) = cursor.fetchone()
-                seen.setdefault(number or 0, time.time())
+                looks.append(time.time())
+                seen.setdefault(number or 0, looks[-1])
                 time.sleep(0.002)
         found = run.lags(began)
+    # A thread that the machine does not run for a while notes a commit late. The reader shows how long that can be.
+    late = max(after - before for before, after in itertools.pairwise(looks))
     visible = {number: _visible(seen, number) for number, _ in written}
     true = [visible[number] - at for number, at in written[first:] if visible[number] < float("inf")]
     assert len(true) > 10
-    assert max(found) <= max(true) + 0.25, (max(found), max(true))
+    assert max(found) <= max(true) + 0.25 + late, (max(found), max(true), late)
     assert max(found) >= min(true) - 0.01, (max(found), min(true))
     assert max(found) > 0
 
