@@ -26,6 +26,7 @@ from pidts.schema.literals import CurrentTime, Expression, Number, TextLiteral, 
 from pidts.schema.stored_default import has_bytes_of_session, stored_default
 
 _TIMES = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_FLOATING = frozenset({Kind.FLOAT, Kind.DOUBLE})
 _OFFSET = re.compile(r"[+-]\d\d?:\d\d$")
 _GROWING = (
     (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT),
@@ -203,6 +204,28 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
 def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
     """Returns the halt of an ALTER that cuts digits of a second, for a table whose rows have such digits."""
     what = "loses digits of a second that some rows have, and servers round them in different ways"
+    return _copied_again(column, what, table, instead)
+
+
+def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Column, ColumnType]]:
+    """Returns columns of floating point numbers that get a number of digits after the point, with the new type.
+
+    If `FLOAT(7,4)` becomes `FLOAT(7,2)`, MySQL rounds the rows, and MariaDB changes only the definition: rows keep
+    0.1234. Columns that keep all their digits are not returned.
+    """
+    kept = difference(statement, before, after).kept
+    return [
+        (old, new.type)
+        for old, new in kept
+        if {old.type.kind, new.type.kind} <= _FLOATING
+        and new.type.scale is not None
+        and not (old.type.kind is new.type.kind and old.type.scale is not None and old.type.scale <= new.type.scale)
+    ]
+
+
+def refuse_rounded(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
+    """Returns the halt of an ALTER that cuts digits of floating point numbers that some rows have."""
+    what = "loses digits after the point that some rows have, and only some servers round these rows"
     return _copied_again(column, what, table, instead)
 
 

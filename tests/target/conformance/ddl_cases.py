@@ -339,6 +339,23 @@ CASES: dict[str, Case] = {
     "decimals to integers": column("DECIMAL(10,2)", "(2.50),(-2.50),(1.49)", "INT"),
     "decimals are rounded": column("DECIMAL(10,3)", "(2.345),(-2.345),(0.5)", "DECIMAL(10,2)"),
     "floats to doubles": column("FLOAT", "(0.1),(-3.25)", "DOUBLE"),
+    "floats lose digits": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, v FLOAT(7,4))",
+        "INSERT INTO t VALUES (1, 0.12), (2, 0.1234)",
+        ("ALTER TABLE t MODIFY v FLOAT(7,2)",),
+        halts="ddl-not-translatable",
+    ),
+    "doubles lose digits": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, v DOUBLE)",
+        "INSERT INTO t VALUES (1, -0.5), (2, 1.005)",
+        ("ALTER TABLE t MODIFY v DOUBLE(12,2)",),
+        halts="ddl-not-translatable",
+    ),
+    "floats and doubles lose digits that are zero": Case(
+        "CREATE TABLE t (id INT PRIMARY KEY, v FLOAT(7,4), w DOUBLE)",
+        "INSERT INTO t VALUES (1, 0.12, 0.12), (2, -838.87, -838.87), (3, 999.99, 1e9), (4, NULL, NULL), (5, 0, -7.1)",
+        ("ALTER TABLE t MODIFY v FLOAT(7,2)", "ALTER TABLE t MODIFY w DOUBLE(20,2)"),
+    ),
     "bits to integers": column("BIT(1)", "(0),(1),(NULL)", "TINYINT(1)"),
     "booleans to bits": column("TINYINT(1)", "(0),(1),(NULL)", "BIT(1)"),
     "bits grow": column("BIT(5)", "(0),(31)", "BIT(12)"),

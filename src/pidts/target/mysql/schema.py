@@ -11,9 +11,11 @@ from pidts.schema import AddColumn, AlterTable, Statement, apply, classify
 from pidts.target.arithmetic import exact
 from pidts.target.difference import (
     recomputed,
+    refuse_rounded,
     refuse_shortened,
     refuse_unfillable,
     refuse_unknown,
+    rounded,
     shortened,
     unfillable,
     zero_filled,
@@ -100,6 +102,8 @@ class MySqlSchema(ServerSchema[MyTable]):
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 if not is_own_kind:
                     self._refuse_shortened(statement, old, new, plain)
+                if statement.mariadb or not is_own_kind:
+                    self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)
                 found = self.structure(statement.table)
                 made = computed_here(statement, old, new, found, self._connection.server)
@@ -120,6 +124,29 @@ class MySqlSchema(ServerSchema[MyTable]):
             where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
                 raise refuse_shortened(column, old, instead)
+
+    def _refuse_rounded(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
+        """Refuses to cut digits of floating point numbers if a row would differ.
+
+        MariaDB rounds rows only if it copies the table, for example because of another clause or of ALGORITHM=COPY. All
+        servers convert FLOAT to DOUBLE, and DOUBLE to FLOAT, in the same way.
+        """
+        for column, kind in rounded(statement, old, new):
+            if column.type.kind is not kind.kind:
+                continue
+            where = self._is_rounded_away(dialect.identifier(column.name), kind)
+            if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
+                raise refuse_rounded(column.name, old, instead)
+
+    def _is_rounded_away(self, name: str, kind: ColumnType) -> str:
+        """Returns the condition that a value changes if a server rounds it as it rounds new values of this type."""
+        value, digits = f"({name} * 1e0)", f"1e{kind.scale}"
+        made = f"(FLOOR({value}) + ROUND(({value} - FLOOR({value})) * {digits}) / {digits})"
+        if kind.kind is Kind.DOUBLE:
+            return f"{value} <> {made}"
+        if self._connection.server.casts_to_float:
+            return f"{value} <> CAST({made} AS FLOAT)"
+        return f"ABS({value} - {made}) > ABS({value}) * {2.0**-25}"  # true for some numbers that do not change, too
 
     def _refuse_zero_filled(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
         """Refuses to make texts from numbers that may have ZEROFILL on the source."""

@@ -37,6 +37,12 @@ class TargetServer:
         return not self.dialect.mariadb and not self.tidb and self.dialect.version >= (8, 0, 20)
 
     @property
+    def casts_to_float(self) -> bool:
+        """Whether the server accepts `CAST(... AS FLOAT)`."""
+        since = (10, 4, 0) if self.dialect.mariadb else (8, 0, 17)
+        return not self.tidb and self.dialect.version >= since
+
+    @property
     def has_json(self) -> bool:
         """Whether the server has a type JSON. MariaDB's JSON is a long text with a check."""
         return self.dialect.version >= ((10, 2, 7) if self.dialect.mariadb else (5, 7, 8))

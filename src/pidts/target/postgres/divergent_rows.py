@@ -16,9 +16,11 @@ from pidts.schema import AlterTable
 from pidts.target.difference import (
     difference,
     recomputed,
+    refuse_rounded,
     refuse_shortened,
     refuse_unfillable,
     refuse_unknown,
+    rounded,
     shortened,
     unfillable,
     zero_filled,
@@ -42,6 +44,11 @@ def doubts(
     for column, digits in shortened(statement, before, after):
         micros = f"extract(microseconds FROM {identifier(column)})::bigint"
         yield f"{micros} % {10 ** (6 - digits)} <> 0", refuse_shortened(column, before)
+    for floating, kind in rounded(statement, before, after):
+        value, power = f"{identifier(floating.name)}::double precision", f"1e{kind.scale}::double precision"
+        made = f"floor({value}) + round(({value} - floor({value})) * {power}) / {power}"
+        cast = "real" if kind.kind is Kind.FLOAT else "double precision"
+        yield f"({made})::{cast} <> {value}", refuse_rounded(floating.name, before)
     for old, new in difference(statement, before, after).kept:
         if characters := _kept_characters(old, new):
             yield f"{identifier(old.name)} ~ '[^{characters}]'", _refuse_charset(old, new, before)
