@@ -210,8 +210,9 @@ def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -
 def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Column, ColumnType]]:
     """Returns columns of floating point numbers that get a number of digits after the point, with the new type.
 
-    If `FLOAT(7,4)` becomes `FLOAT(7,2)`, MySQL rounds the rows, and MariaDB changes only the definition: rows keep
-    0.1234. Columns that keep all their digits are not returned.
+    If `FLOAT(7,4)` becomes `FLOAT(7,2)`, MySQL and MariaDB change only the definition, and a row keeps 0.1234. They
+    round the rows only if they copy the table, for example because of another clause or ALGORITHM=COPY. They also round
+    a row when it is written again. Columns that keep all their digits are not returned.
     """
     kept = difference(statement, before, after).kept
     return [
@@ -223,10 +224,11 @@ def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Co
     ]
 
 
-def refuse_rounded(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
+def refuse_rounded(column: str, digits: int, table: Table, instead: tuple[str, ...] = ()) -> Halted:
     """Returns the halt of an ALTER that cuts digits of floating point numbers that some rows have."""
-    what = "loses digits after the point that some rows have, and only some servers round these rows"
-    return _copied_again(column, what, table, instead)
+    what = "loses digits after the point, and servers do not always round the rows that have such digits"
+    first = f"Round the rows on the source: UPDATE {table.name} SET {column} = ROUND({column}, {digits}). "
+    return _copied_again(column, what, table, instead, first)
 
 
 def zero_filled(statement: AlterTable, before: Table, after: Table) -> list[str]:
@@ -245,13 +247,13 @@ def refuse_unknown(column: str, table: Table, instead: tuple[str, ...] = ()) -> 
     )
 
 
-def _copied_again(column: str, what: str, table: Table, instead: tuple[str, ...]) -> Halted:
-    """Returns the halt of an ALTER after which the table has to be copied again."""
+def _copied_again(column: str, what: str, table: Table, instead: tuple[str, ...], first: str = "") -> Halted:
+    """Returns the halt of an ALTER after which the table has to be copied again; `first` says what to do before."""
     return Halted(
         "ddl-not-translatable",
         f"column {column} {what}",
         where=Where(table=str(table.name)),
-        todo=f"Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",
+        todo=f"{first}Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",
         instead=instead,
     )
 

@@ -102,8 +102,7 @@ class MySqlSchema(ServerSchema[MyTable]):
                 plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 if not is_own_kind:
                     self._refuse_shortened(statement, old, new, plain)
-                if statement.mariadb or not is_own_kind:
-                    self._refuse_rounded(statement, old, new, plain)
+                self._refuse_rounded(statement, old, new, plain)
                 self._refuse_zero_filled(statement, old, new, plain)
                 found = self.structure(statement.table)
                 made = computed_here(statement, old, new, found, self._connection.server)
@@ -126,20 +125,19 @@ class MySqlSchema(ServerSchema[MyTable]):
                 raise refuse_shortened(column, old, instead)
 
     def _refuse_rounded(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
-        """Refuses to cut digits of floating point numbers if a row would differ.
+        """Refuses to cut digits of floating point numbers if some rows have such digits.
 
-        MariaDB rounds rows only if it copies the table, for example because of another clause or of ALGORITHM=COPY. All
-        servers convert FLOAT to DOUBLE, and DOUBLE to FLOAT, in the same way.
+        All servers convert FLOAT to DOUBLE, and DOUBLE to FLOAT, in the same way.
         """
         for column, kind in rounded(statement, old, new):
             if column.type.kind is not kind.kind:
                 continue
             where = self._is_rounded_away(dialect.identifier(column.name), kind)
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
-                raise refuse_rounded(column.name, old, instead)
+                raise refuse_rounded(column.name, kind.scale or 0, old, instead)
 
     def _is_rounded_away(self, name: str, kind: ColumnType) -> str:
-        """Returns the condition that a value changes if a server rounds it as it rounds new values of this type."""
+        """Returns the condition that a value changes when a server rounds it for this type."""
         value, digits = f"({name} * 1e0)", f"1e{kind.scale}"
         made = f"(FLOOR({value}) + ROUND(({value} - FLOOR({value})) * {digits}) / {digits})"
         if kind.kind is Kind.DOUBLE:

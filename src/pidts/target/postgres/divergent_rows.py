@@ -48,7 +48,7 @@ def doubts(
         value, power = f"{identifier(floating.name)}::double precision", f"1e{kind.scale}::double precision"
         made = f"floor({value}) + round(({value} - floor({value})) * {power}) / {power}"
         cast = "real" if kind.kind is Kind.FLOAT else "double precision"
-        yield f"({made})::{cast} <> {value}", refuse_rounded(floating.name, before)
+        yield f"({made})::{cast} <> {value}", refuse_rounded(floating.name, kind.scale or 0, before)
     for old, new in difference(statement, before, after).kept:
         if characters := _kept_characters(old, new):
             yield f"{identifier(old.name)} ~ '[^{characters}]'", _refuse_charset(old, new, before)
