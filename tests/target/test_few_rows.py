@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.target.conformance.samples import array
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
-from pidts.target.mysql.encode import FEW, StatementLimits, literals, statements, tuples
+from pidts.target.mysql.encode import FEW, StatementLimits, demand_fits, literals, statements, tuples
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 
 _ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["it's", "a\\", "\\'", "", "\0"])
@@ -67,5 +67,21 @@ def test_few_and_many_are_cut_at_the_same_rows(values, most, size):
 
 
 def test_a_row_that_is_larger_than_a_packet_halts():
-    with pytest.raises(Halted, match="max_allowed_packet"):
+    with pytest.raises(Halted, match="max_allowed_packet") as caught:
         list(few_statements(b"<", [b"12,", b"12345,"], b">", StatementLimits(9, 5, 6), cut=1))
+    assert "SET GLOBAL max_allowed_packet = 1024 " in caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("size", "advice"),
+    [
+        (2**26, "max_allowed_packet = 67108864 "),
+        (2**26 + 1, "max_allowed_packet = 134217728 "),
+        (2**30, "max_allowed_packet = 1073741824 "),
+        (2**30 + 1, "make the row smaller"),
+    ],
+)
+def test_the_advised_packet_has_room_for_the_row(size, advice):
+    with pytest.raises(Halted) as caught:
+        demand_fits(size, StatementLimits(9, 5, 6))
+    assert advice in caught.value.todo

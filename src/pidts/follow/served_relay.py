@@ -151,7 +151,7 @@ class ServedRelay:
             elif wanted is not None:
                 if wanted.base != origin.log_base:
                     what = f"the relay server receives the log {origin.log_base}, which does not have {wanted}"
-                    todo = "Are both sides configured for the same source? Compare mysql-instances of both task files."
+                    todo = "Compare mysql-instances of both task files: both have to name the same source"
                     raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
                 lsn = Lsn.at(wanted, origin.change_no)
             if not reader.wait(Lsn(lsn.change_no, lsn.log_index, max(0, lsn.offset - 1)), _BEGIN_SECONDS):

@@ -299,7 +299,8 @@ class ChannelCommitter:
         base = own.datacenter.numbers()
         if ahead is not None:
             if ahead.base != base:
-                raise Transient("datacenter-moved", "transfer_checkpoint has moved while records were written")
+                what = "transfer_checkpoint has moved while records were written"
+                raise Transient("datacenter-moved", what, where=Where(source=self._channel.source))
             for rows in ahead.rows:
                 own.datacenter.add(rows)
             last = ahead.last

@@ -53,6 +53,7 @@ from pidts.model import (
     Table,
     TableName,
     Transient,
+    Where,
     with_gtids,
 )
 from pidts.plan import BatchPlan, Limits, PlanState, Unapplied, plan_between
@@ -355,7 +356,11 @@ class ChannelStream:
             if change is not None and change.shadows:
                 session.meta.shadows.save(task, source, change.shadows)
             if order is not None and not order.taken and not session.meta.orders.take(task, source, order):
-                raise Transient("ddl-order-changed", "another ddl command about this statement was given meanwhile")
+                what, where = (
+                    "another ddl command about this statement was given meanwhile",
+                    Where(source=source, position=str(lsn)),
+                )
+                raise Transient("ddl-order-changed", what, where=where)
 
         try:
             self._commit(plan, records, began, also)

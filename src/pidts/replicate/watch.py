@@ -27,6 +27,7 @@ from pidts.replicate.heartbeat import Heartbeat
 from pidts.replicate.receive_lag import SourceLogEnd
 from pidts.replicate.status import ReplicatorState
 from pidts.source import Session, SourceConfig, binary_logs, connect, query, server_info
+from pidts.source.connection import where_of
 
 _EVERY = 2.0
 _CONFIRM = 0.5
@@ -146,7 +147,8 @@ class LogWatch:
         if self._session is None:
             self._session = connect(self._source, answer_within=_ANSWER_SECONDS)
             if server_info(self._session).identity != self._origin.server:
-                raise Transient("source-changed", "the address now leads to another server")
+                what = "the address now leads to another server"
+                raise Transient("source-changed", what, where=where_of(self._session))
         asked_at = monotonic()
         if self._heartbeat is not None and not self._heartbeat.write(self._session):
             asked_at = monotonic()

@@ -48,7 +48,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if number == NO_TLS:
         return not_offered("the source", where)
     if number in CANNOT_CONNECT or (number == 0 and isinstance(error, OSError)):
-        todo = "Is the server running? Are host and port right? Does a firewall block the connection?"
+        todo = "Check that the server runs, that host and port are right, and that no firewall blocks the connection"
         return Transient("source-unreachable", text, where=where, todo=todo)
     if number in LOST or isinstance(error, pymysql.err.InterfaceError):
         return Transient("source-lost", f"the connection to the source is gone: {text}", where=where)

@@ -289,15 +289,17 @@ def _mapped(table: str) -> Iterator[None]:
         error = _of_java(raised)
         if error is None and isinstance(raised, Py4JError):
             what = f"the process with the metastore's client has ended: {raised}"
-            raise Transient("metastore-lost", what) from raised
+            raise Transient("metastore-lost", what, where=Where(table=table)) from raised
         if error is None:
             raise
         said = _cause(error)
         kind = str(error.java_exception.getClass().getName())
         if any(kind.endswith(each) for each in _LOST):
-            raise Transient("metastore-lost", f"the metastore does not answer: {said}") from error
+            what = f"the metastore does not answer: {said}"
+            raise Transient("metastore-lost", what, where=Where(table=table)) from error
         if "has been modified" in said or ("parameter" in said and "expected" in said):
-            raise Transient("metastore-busy", f"another program has changed the table: {said}") from error
+            what = f"another program has changed the table: {said}"
+            raise Transient("metastore-busy", what, where=Where(table=table)) from error
         todo = ""
         if "incompatible with the existing columns" in said:
             todo = "Set hive.metastore.disallow.incompatible.col.type.changes to false at the metastore"

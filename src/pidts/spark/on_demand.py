@@ -228,4 +228,5 @@ class SparkOnDemand:
 
 
 def _ended_itself() -> Transient:
-    return Transient("spark-failed", "Spark ended the query without saying why")
+    todo = "A running task tries again by itself. spark.log may have the reason (docs/operate/state-and-logs.md)"
+    return Transient("spark-failed", "Spark ended the query without saying why", todo=todo)

@@ -126,7 +126,9 @@ class ServiceClient:
             value = None
         if not isinstance(value, dict):
             raise PidtsError(
-                "service-absent", f"the program at {self.url} is no service of PiDTS", todo="Look at --service"
+                "service-absent",
+                f"the program at {self.url} is no service of PiDTS",
+                todo="Name the service: --service URL, or --state DIR",
             )
         if answer.status < http.client.BAD_REQUEST:
             return value

@@ -124,10 +124,12 @@ def reading(uri: str) -> Iterator[None]:
         raise
     except Exception as error:  # parsers may raise any error for unknown bytes
         if isinstance(error, OSError) and error.errno in _SCARCE:
-            raise Transient("target-busy", f"the warehouse cannot be read: {error}") from error
+            what = f"the warehouse cannot be read: {error}"
+            raise Transient("target-busy", what, where=Where(file=shown(uri))) from error
         missing = isinstance(error, FileNotFoundError)
         if isinstance(error, OSError) and not missing and not is_local(uri):
-            raise Transient("target-busy", f"the object store cannot be read: {error}") from error
+            what = f"the object store cannot be read: {error}"
+            raise Transient("target-busy", what, where=Where(file=shown(uri))) from error
         todo = "Restore the file, or drop the table in the catalog and copy it again: pidts run TASK --resync TABLE"
         said = str(error).strip().splitlines()
         raise Halted(

@@ -212,7 +212,8 @@ def _mapped(table: TableName | None) -> Iterator[None]:
     try:
         yield
     except (TTransportException, OSError) as error:
-        raise Transient("metastore-lost", f"the metastore does not answer: {first_line(error)}") from error
+        what = f"the metastore does not answer: {first_line(error)}"
+        raise Transient("metastore-lost", what, where=Where(table=str(table or ""))) from error
     except TException as error:
         what = f"the metastore answers: {first_line(error)}"
         raise Transient("metastore-busy", what, where=Where(table=str(table or ""))) from error

@@ -308,7 +308,8 @@ def _mapped(table: TableName | None) -> Iterator[None]:
     try:
         yield
     except RequestException as error:
-        raise Transient("target-lost", f"the REST catalog does not answer: {first_line(error)}") from error
+        what = f"the REST catalog does not answer: {first_line(error)}"
+        raise Transient("target-lost", what, where=Where(table=str(table or ""))) from error
     except (RESTError, *_LATER) as error:
         what = f"the REST catalog answers: {first_line(error)}"
         raise Transient("target-busy", what, where=Where(table=str(table or ""))) from error

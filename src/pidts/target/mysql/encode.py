@@ -114,13 +114,24 @@ class StatementLimits:
     """The number of bytes above which the server refuses a statement."""
 
 
+_LARGEST_PACKET = 2**30
+
+
+def _larger_packet(size: int) -> str:
+    """Returns the advice for a row of this size. The server's limit is a multiple of 1,024 bytes, at most 1 GiB."""
+    if size > _LARGEST_PACKET:
+        return "No server takes a row of more than 1 GiB: make the row smaller on the source, or leave the table out"
+    wanted = max(1024, 1 << (size - 1).bit_length())
+    return f"Run SET GLOBAL max_allowed_packet = {wanted} on the target, and start the task again"
+
+
 def demand_fits(size: int, limits: StatementLimits) -> None:
     """Raises if the server would refuse a statement of this size."""
     if size > limits.packet:
         raise Halted(
             "row-too-large",
             f"a row takes {size} bytes as SQL, the target's max_allowed_packet is {limits.packet}",
-            todo="SET GLOBAL max_allowed_packet to more on the target",
+            todo=_larger_packet(size),
         )
 
 
