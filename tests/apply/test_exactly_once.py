@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import ProcessDied
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
@@ -36,10 +37,6 @@ TABLE = Table(
 POINTS = ("connect", "begin", "lock", "advance", "write", "save", "commit:before", "commit:after")
 
 
-class Crash(BaseException):
-    pass
-
-
 def net(batch: int, ids: list[int]) -> NetChange:
     keys = pa.array(ids, pa.int32())
     deletes = pa.table({"id": pa.array([ids[0]], pa.int32())})
@@ -53,7 +50,7 @@ def start() -> Checkpoint:
 
 
 BATCHES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True), min_size=1, max_size=6)
-FAULTS = st.lists(st.tuples(st.sampled_from(POINTS), st.sampled_from([Crash, Transient])), max_size=8)
+FAULTS = st.lists(st.tuples(st.sampled_from(POINTS), st.sampled_from([ProcessDied, Transient])), max_size=8)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -86,7 +83,7 @@ def test_crashes_change_nothing(batches, faults):
                     assert outcome is Outcome.APPLIED
                     moves.append(new.lsn)
             finished = True
-        except (Crash, Transient):
+        except (ProcessDied, Transient):
             continue
     target.store.hook = None
     wanted: dict[int, int] = {}

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import ProcessDied
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
@@ -23,10 +24,6 @@ TABLE = Table(
 )
 POINTS = ("begin", "lock_shared", "load", "commit:before", "commit:after")
 ROWS = pa.table({"id": pa.array(range(5), pa.int32()), "v": pa.array([1] * 5, pa.int32())})
-
-
-class Crash(BaseException):
-    pass
 
 
 def made(name):
@@ -61,7 +58,7 @@ def test_a_run_that_was_taken_over_loads_nothing(load):
     assert not target.store.content(TABLE.name)
 
 
-@pytest.mark.parametrize("kind", [Crash, Transient])
+@pytest.mark.parametrize("kind", [ProcessDied, Transient])
 @pytest.mark.parametrize("point", POINTS)
 def test_wherever_it_breaks_all_rows_are_in_or_none_and_nothing_stays_held(point, kind):
     target, _, start = made("load-breaks")

@@ -5,13 +5,13 @@ behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusing_target import RefusingTarget
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, RefusedRow, Retry
@@ -40,52 +40,20 @@ def net(table: Table, rows: Sequence[tuple[int, int | None]], gone: Sequence[int
     return NetChange(table, copies, written, Counts(), pa.array([1] * len(gone), pa.int64()))
 
 
-@dataclass
-class Picky:
-    """A target in memory that refuses rows with one value, and removals of some keys."""
-
-    target: ValuesTarget
-    kept: frozenset[int] = frozenset()
-    answers: Callable[[int], None] = lambda _: None
-    """Called with the number of each refusal; may raise another error."""
-    refusals: int = 0
-
-    def connect(self) -> Any:
-        return _Session(self, self.target.connect())
-
-
-@dataclass
-class _Session:
-    _owner: Picky
-    _session: Any
-    writes: list[str] = field(default_factory=list)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def write(self, change: NetChange) -> None:
-        bad = BAD in change.upserts["u"].to_pylist() or self._owner.kept & set(change.deletes["id"].to_pylist())
-        if bad:
-            self._owner.refusals += 1
-            self._owner.answers(self._owner.refusals)
-            raise Halted("target-refused", f"no {BAD}", where=Where(table=str(change.table.name)), todo="mend it")
-        self._session.write(change)
-
-
 @pytest.fixture
-def target() -> Iterator[Picky]:
+def target() -> Iterator[RefusingTarget]:
     made = ValuesTarget("refused")
     made.forget()
     session = made.connect()
     for table in (ONE, OTHER, LOOSE):
         for sql in session.schema.create_statements(table).statements:
             session.execute(sql)
-    yield Picky(made)
+    yield RefusingTarget(made, "u", BAD)
     made.forget()
 
 
 def refusal_of(
-    target: Picky, *changes: NetChange, whose: Callable[[RefusedRow], TableName | None] = lambda _: SHARD
+    target: RefusingTarget, *changes: NetChange, whose: Callable[[RefusedRow], TableName | None] = lambda _: SHARD
 ) -> Halted:
     """Returns the halt with which a commit of these changes ends.
 
@@ -109,29 +77,29 @@ def refusal_of(
 ROWS = [(number, number) for number in range(1, 40)]
 
 
-def test_the_row_is_reported_with_its_key_its_source_and_its_table(target: Picky) -> None:
+def test_the_row_is_reported_with_its_key_its_source_and_its_table(target: RefusingTarget) -> None:
     error = refusal_of(target, net(OTHER, ROWS), net(ONE, [*ROWS, (50, BAD), (51, 51), (52, BAD)], gone=[1, 2]))
     assert (error.code, error.what, error.todo) == ("target-refused", f"no {BAD}", "mend it")
     assert error.where == Where(source="s", table="shop.t_1", key="id=50")
     assert "key id=50" in str(error)
 
 
-def test_whose_row_it_is_may_not_be_known(target: Picky) -> None:
+def test_whose_row_it_is_may_not_be_known(target: RefusingTarget) -> None:
     assert refusal_of(target, net(ONE, [(5, BAD)]), whose=lambda _: None).where == Where(table="all.t", key="id=5")
 
 
-def test_a_row_that_is_to_be_removed_may_be_refused(target: Picky) -> None:
-    target.kept = frozenset({3})
+def test_a_row_that_is_to_be_removed_may_be_refused(target: RefusingTarget) -> None:
+    target.not_removed = frozenset({3})
     rows: list[RefusedRow] = []
     error = refusal_of(target, net(ONE, ROWS, gone=[1, 3, 4]), whose=lambda row: rows.append(row))  # noqa: PLW0108
     assert (error.where.key, rows[0].written) == ("id=3", False)
 
 
-def test_a_row_without_a_key_is_reported_by_its_columns(target: Picky) -> None:
+def test_a_row_without_a_key_is_reported_by_its_columns(target: RefusingTarget) -> None:
     assert refusal_of(target, net(LOOSE, [(1, None), (2, BAD)])).where.key == f"id=2, u={BAD}"
 
 
-def test_rows_that_collide_with_each_other_are_tried_together(target: Picky) -> None:
+def test_rows_that_collide_with_each_other_are_tried_together(target: RefusingTarget) -> None:
     """Alone, row 9 would be accepted although it collides with row 8, and row 7 would be refused although row 1 gives
     its value up.
     """
@@ -160,13 +128,15 @@ def only_once(refusal: int) -> None:
     "answers",
     [fails(2, Transient("gone", "gone")), fails(4, ValueError("a fault")), fails(3, Transient("b", "b")), only_once],
 )
-def test_a_refusal_whose_row_is_not_found_is_reported_unchanged(target: Picky, answers: Callable[[int], None]) -> None:
+def test_a_refusal_whose_row_is_not_found_is_reported_unchanged(
+    target: RefusingTarget, answers: Callable[[int], None]
+) -> None:
     target.answers = answers
     assert refusal_of(target, net(ONE, [(0, BAD), *ROWS])).where == Where(table="all.t")
     assert target.refusals > 1, "it was looked for"
 
 
-def test_an_owner_that_cannot_be_known_for_an_error_leaves_the_refusal(target: Picky) -> None:
+def test_an_owner_that_cannot_be_known_for_an_error_leaves_the_refusal(target: RefusingTarget) -> None:
     def whose(row: RefusedRow) -> TableName:
         raise Halted("null-in-key", "no key", where=Where(table=str(row.table.name)))
 
@@ -175,13 +145,13 @@ def test_an_owner_that_cannot_be_known_for_an_error_leaves_the_refusal(target: P
 
 
 @pytest.mark.parametrize(("name", "most"), [("_SECONDS", -1.0), ("_BYTES", 10)])
-def test_the_search_is_bounded(target: Picky, monkeypatch: pytest.MonkeyPatch, name: str, most: float) -> None:
+def test_the_search_is_bounded(target: RefusingTarget, monkeypatch: pytest.MonkeyPatch, name: str, most: float) -> None:
     monkeypatch.setattr(refused_module, name, most)
     assert refusal_of(target, net(ONE, [*ROWS, (50, BAD)])).where == Where(table="all.t")
     assert target.refusals == 1
 
 
-def test_a_refusal_before_the_first_row_names_no_row(target: Picky) -> None:
+def test_a_refusal_before_the_first_row_names_no_row(target: RefusingTarget) -> None:
     there_is_none = Table(TableName("all", "none"), COLUMNS, (PRIMARY,))
     error = refusal_of(target, net(OTHER, ROWS), net(there_is_none, [(1, 1)]))
     assert error.where == Where(table="all.none")

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import ProcessDied
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
@@ -114,10 +115,6 @@ def bag(rows: Sequence[Row]) -> Counter[str]:
     return Counter(str(sorted(row.items())) for row in rows)
 
 
-class CrashError(Exception):
-    """Simulates the death of the task's process."""
-
-
 class Run:
     """One task's target; every `attempt` is a new process that begins at the checkpoint."""
 
@@ -183,7 +180,7 @@ def test_whatever_the_cuts_and_crashes_the_target_ends_right(size, seed, workers
             left -= 1
             if left < 0:
                 left = next(countdown, None)
-                raise CrashError(point)
+                raise ProcessDied(point)
 
     run.target.store.hook = hook
     with pytest.MonkeyPatch.context() as patch:
@@ -192,7 +189,7 @@ def test_whatever_the_cuts_and_crashes_the_target_ends_right(size, seed, workers
             try:
                 run.attempt()
                 break
-            except CrashError:
+            except ProcessDied:
                 continue
     run.target.store.hook = None
     assert run.bags() == run.wanted

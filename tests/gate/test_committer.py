@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.conftest import RunSql
+from tests.crashes import ProcessDied
 
 from pidts.apply import Outcome, Retry
 from pidts.gate import committer as committing
@@ -23,10 +24,6 @@ PIECES, ROWS = 5, 7
 BEGIN, END = Lsn(0, 1, 100), Lsn(0, 1, 200)
 pytestmark = pytest.mark.repeats("mysql56")
 POINTS = ["before a piece", "behind a piece", "before the checkpoint", "before the commit", "behind the commit"]
-
-
-class Killed(BaseException):
-    """Simulates the death of the process."""
 
 
 def _made(last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
@@ -95,7 +92,7 @@ def _demand_once(run_sql: RunSql, server: Server, database: str, times: int = 1)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize(
-    "error", [Transient("target-lost", "the connection is lost"), Killed()], ids=["lost", "killed"]
+    "error", [Transient("target-lost", "the connection is lost"), ProcessDied()], ids=["lost", "killed"]
 )
 def test_each_record_is_there_once(
     mysql_like: Server,
@@ -109,14 +106,16 @@ def test_each_record_is_there_once(
 ) -> None:
     calls = _breaking(monkeypatch, point, error)
     with opened(connections) as committer:
-        if isinstance(error, Killed):
-            with pytest.raises(Killed):
+        if isinstance(error, ProcessDied):
+            with pytest.raises(ProcessDied):
                 _commit(committer)
         else:
             assert _commit(committer) is Outcome.APPLIED
     assert calls.broken
     with opened(connections) as successor:
-        expected = Outcome.APPLIED if isinstance(error, Killed) and point != "behind the commit" else Outcome.ALREADY
+        expected = (
+            Outcome.APPLIED if isinstance(error, ProcessDied) and point != "behind the commit" else Outcome.ALREADY
+        )
         assert _commit(successor) is expected
         _demand_once(run_sql, mysql_like, database)
         assert _commit(successor, END, Lsn(0, 1, 300)) is Outcome.APPLIED
@@ -138,8 +137,8 @@ def test_connections_share_the_rows_of_a_piece(
         add(self, records)
 
     monkeypatch.setattr(committing, "_SHARED_ROWS", 3)
-    _breaking(monkeypatch, "behind a piece", Killed())
-    with opened(4) as committer, pytest.raises(Killed):
+    _breaking(monkeypatch, "behind a piece", ProcessDied())
+    with opened(4) as committer, pytest.raises(ProcessDied):
         _commit(committer)
     monkeypatch.setattr(Datacenter, "add", adding)
     with opened(4) as successor:

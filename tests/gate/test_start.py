@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import RunSql
+from tests.crashes import ProcessDied
 from tests.forked_programs import LoadedPrograms
 from tests.spark.commands import Task
 
@@ -23,10 +24,6 @@ from pidts.task.run.channel_start import begin_channel
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState
 from pidts.task.run.table_set import StartRequest
-
-
-class Killed(BaseException):
-    """Simulates the death of the process."""
 
 
 @dataclass
@@ -101,11 +98,11 @@ def test_a_table_that_is_dropped_between_a_first_start_and_its_repetition_is_not
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def killed(*_: Any, **__: Any) -> Any:
-        raise Killed
+        raise ProcessDied
 
     with monkeypatch.context() as patch:
         patch.setattr(MySqlCheckpoints, "claim", killed)
-        with pytest.raises(Killed):
+        with pytest.raises(ProcessDied):
             starts.begin()
     assert set(starts.on_record()) == {"t", "u"}
     run_sql(mariadb, "DROP TABLE t", database=database)

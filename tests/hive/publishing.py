@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors.exceptions.captured import install_exception_handler
-from tests.target.conformance.breaking import Died
+from tests.crashes import ProcessDied
 from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
 
 pytest.importorskip("pyiceberg")
@@ -156,6 +156,6 @@ def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, 
             return real(*words, **named)
         if after:
             real(*words, **named)
-        raise Died
+        raise ProcessDied
 
     monkeypatch.setattr(owner, name, broken)

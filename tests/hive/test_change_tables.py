@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.target.conformance.breaking import Died
+from tests.crashes import ProcessDied
 from tests.target.conformance.samples import INT, lsn, table, text
 
 pytest.importorskip("pyiceberg")
@@ -148,7 +148,7 @@ def test_a_transaction_that_is_interrupted_leaves_no_change(
         break_at(patch, owner, name, call, after=after)
         # A process that dies removes nothing.
         patch.setattr(WaitingChanges, "forget", lambda _self, **_: None)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.write((2, 20), logged=[inserted(warehouse, 20, 2)])
     warehouse.session.waiting = WaitingChanges(warehouse.session)
     warehouse.session.rollback()
@@ -174,7 +174,7 @@ def test_a_commit_without_an_answer_keeps_what_it_has_recorded(
 ) -> None:
     with monkeypatch.context() as patch:
         break_at(patch, CatalogConnection, "commit", 1, after=True)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.write((1, 10), logged=[inserted(warehouse, 10, 1)])
     warehouse.session.close()
     warehouse.publish()
@@ -210,7 +210,7 @@ def test_a_broken_publication_is_repaired_by_the_next_one(
     warehouse.write((2, 20), logged=both)
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     warehouse.write((4, 40), logged=[inserted(warehouse, 50, 4)])
     warehouse.publish()
@@ -257,7 +257,7 @@ def test_a_new_column_comes_into_all_partitions_with_the_table(
     )
     with monkeypatch.context() as patch:
         break_at(patch, Metastore, "switch", 2, after=True)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     for day in ("2026-03-04", "2026-03-05"):
         assert columns_of(warehouse, day)[6:] == ["id", "v", "note"]
@@ -301,7 +301,7 @@ def test_a_change_table_belongs_to_the_first_of_two_names_also_after_a_break(
     warehouse.write((1, 10), logged=[inserted(warehouse, 10, 1)])
     with monkeypatch.context() as patch:
         break_at(patch, Metastore, "put_partition", 1, after=True)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     upper = table(TableName("shop", "Orders"), {"id": INT, "v": INT})
     warehouse.session.begin()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.target.conformance.breaking import Died
+from tests.crashes import ProcessDied
 from tests.target.conformance.samples import checkpoint, lsn
 
 pytest.importorskip("pyiceberg")
@@ -59,7 +59,7 @@ def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
     second = warehouse.write((2, 20), (3, 30))
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     states = {first: [(1, 1), (2, 2)], second: [(1, 1), (2, 20), (3, 30)]}
     seen = second if shows_new else first
@@ -117,7 +117,7 @@ def test_a_dropped_table_leaves_the_metastore_whatever_is_interrupted(
     warehouse.session.commit()
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     warehouse.publish()
     assert warehouse.store._client.getAllTables("shop").size() == 0

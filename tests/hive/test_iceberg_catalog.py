@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.target.conformance.breaking import Died
+from tests.crashes import ProcessDied
 from tests.target.conformance.samples import INT, change, table, text
 
 pytest.importorskip("pyiceberg")
@@ -146,7 +146,7 @@ def test_a_broken_publication_is_completed_by_the_next_one(
     warehouse.create(c)
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     assert warehouse.there() in ([{"id": 1, "v": 1}], [{"id": 1, "v": 2}])
     warehouse.write((1, 3))

@@ -18,7 +18,7 @@ import psycopg
 import pyarrow as pa
 import pymysql
 import pytest
-from tests.target.conformance.breaking import Died
+from tests.crashes import ProcessDied
 from tests.target.conformance.samples import INT, change, table
 
 from pidts.model import PidtsError, TableName
@@ -193,7 +193,7 @@ def test_a_broken_publication_shows_one_moment_of_all_tables_and_the_next_one_co
     warehouse.write((1, 2))
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     assert warehouse.rows(A) == warehouse.rows(B)
     assert warehouse.rows(A) in ([(1, 1)], [(1, 2)])
@@ -391,6 +391,6 @@ def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, 
             return real(*words, **named)
         if after:
             real(*words, **named)
-        raise Died
+        raise ProcessDied
 
     monkeypatch.setattr(owner, name, broken)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.crashes import ProcessDied
 from tests.examples import seeds
-from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table, text
 
 from pidts.apply import Committer
@@ -189,7 +189,7 @@ def test_a_break_at_any_file_leaves_all_of_a_batch_or_nothing(
 
     def breaking(descriptor: int) -> None:
         if left[0] == 0:
-            raise Died
+            raise ProcessDied
         left[0] -= 1
         sync(descriptor)
 
@@ -210,7 +210,7 @@ def test_a_break_at_any_file_leaves_all_of_a_batch_or_nothing(
             with Committer(target, "t", "s", row.epoch) as writer:
                 writer.commit(0, row.lsn, checkpoint(place + 10), changes)
             is_whole = True
-        except Died:
+        except ProcessDied:
             pass
         monkeypatch.undo()
         with closing(target.connect()) as session:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.crashes import ProcessDied
 from tests.java_packages import packages
-from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, table, text
 
 pytest.importorskip("pyiceberg")
@@ -222,7 +222,7 @@ def test_a_broken_publication_is_completed_by_the_next_one(
     warehouse.write((5, 5), name=d)
     with monkeypatch.context() as patch:
         break_at(patch, owner, name, call, after=after)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             warehouse.publish()
     assert warehouse.there() in ([{"id": 1, "v": 1}], [{"id": 1, "v": 2}])
     assert warehouse.there(d) in (None, [], [{"id": 5, "v": 5}])

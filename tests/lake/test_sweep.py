@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crashes import ProcessDied
 from tests.examples import seeds
-from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, create, rows, table
 
 from pidts.model import Column, Table, TableName, Transient
@@ -243,7 +243,7 @@ def test_a_sweep_may_break_off_anywhere(
     def breaking(real: Any) -> Any:
         def call(*values: Any, **named: Any) -> Any:
             if left[0] == 0:
-                raise Died
+                raise ProcessDied
             left[0] -= 1
             return real(*values, **named)
 
@@ -260,7 +260,7 @@ def test_a_sweep_may_break_off_anywhere(
                 "pidts.target.iceberg.connection.CatalogConnection.commit",
                 breaking(CatalogConnection.commit),
             )
-            with suppress(Died):
+            with suppress(ProcessDied):
                 swept(target)
                 is_whole = True
         every_snapshot_is_readable(target)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from tests.crashes import Crashes, ProcessDied
 from tests.values_target.session import ValuesSession, ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -25,8 +26,6 @@ from pidts.batch.parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import NetChange, buckets, with_whole_keys
-
-from .crashes import CrashError, Crashes
 
 INT = ColumnType(Kind.INT)
 TEXT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
@@ -354,7 +353,7 @@ class Run:
         """
         for points in crashes:
             self.target.store.hook = Crashes([points])
-            with suppress(CrashError):
+            with suppress(ProcessDied):
                 self.attempt()
         self.target.store.hook = None
         self.attempt()

@@ -68,10 +68,6 @@ from .values_source import ValuesSource
 Row = dict[str, Any]
 
 
-class CrashError(Exception):
-    """Simulates the death of the task's process."""
-
-
 class Server(ValuesSource):
     """A source that can also have tables without keys, and whose statements a task can interpret."""
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crashes, survive
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
@@ -38,7 +39,6 @@ from pidts.reduce import buckets
 from pidts.schema import apply as structures_after
 from pidts.schema import classify
 
-from .crashes import Crashes, survive
 from .values_source import ValuesSource
 
 NAME = TableName("shop", "orders")

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import ProcessDied
 from tests.examples import examples
 
 from pidts.apply.merge.discriminating_keys import keyed_targets
@@ -20,7 +21,7 @@ from pidts.plan import CopyMode, Limits
 from pidts.rules import Extract, RouteRule, Routes, Rules
 from pidts.rules.record import to_text
 
-from .online_copy import CrashError, Row, Server, Task, in_any_order
+from .online_copy import Row, Server, Task, in_any_order
 from .test_online_copy import crash_after, is_valid, new_target, table_of, wished
 from .test_online_copy_partial import Minimal
 
@@ -113,7 +114,7 @@ def test_the_target_ends_with_the_rows_of_all(keyed, rows, steps, chunk, size, w
             crash_after(target, points)
         try:
             task.run()
-        except CrashError:
+        except ProcessDied:
             continue
     target.store.hook = None
     while shards.left:
@@ -175,7 +176,7 @@ def test_rows_that_a_shard_lacks_are_removed_and_those_of_others_stay(
             crash_after(target, points)
         try:
             task.run()
-        except CrashError:
+        except ProcessDied:
             continue
     target.store.hook = None
     while shards.left:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import ProcessDied
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
@@ -28,7 +29,7 @@ from pidts.model import Column, ColumnType, Fenced, Key, Kind, Op, SourceTablesK
 from pidts.plan import BatchPlan, CopyMode, Limits
 from pidts.plan.copy import settlement
 
-from .online_copy import CrashError, Row, Server, Task, in_any_order
+from .online_copy import Row, Server, Task, in_any_order
 
 INT = ColumnType(Kind.INT)
 
@@ -165,7 +166,7 @@ def crash_after(target: ValuesTarget, points: int) -> None:
         nonlocal left
         left -= 1
         if left < 0:
-            raise CrashError(point)
+            raise ProcessDied(point)
 
     target.store.hook = hook
 
@@ -244,7 +245,7 @@ def test_the_target_ends_as_the_source(
                 crash_after(target, points)
             try:
                 task.run()
-            except CrashError:
+            except ProcessDied:
                 continue
     target.store.hook = None
     while changing.left:
@@ -344,7 +345,7 @@ def test_a_crash_between_a_load_and_its_settling_loses_nothing_and_brings_nothin
     server.insert(BAG.name, *([{"id": 0, "slot": 0, "value": 0}] * 3))
     task = Task(server, target, {ORDERS.name: CopyMode.NEW, BAG.name: CopyMode.NEW})
     crash_after(target, crash_at)
-    with pytest.raises(CrashError):
+    with pytest.raises(ProcessDied):
         task.run()
     target.store.hook = None
     one = {"id": 1, "slot": 1, "value": 0}

@@ -16,6 +16,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+from tests.crashes import ProcessDied
 from tests.examples import examples
 
 from pidts.batch import applying
@@ -24,7 +25,7 @@ from pidts.plan import CopyMode, Limits
 from pidts.plan.copy import settlement
 
 from .minimal_images import minimal
-from .online_copy import CrashError, Row, Server, Task, in_any_order
+from .online_copy import Row, Server, Task, in_any_order
 from .test_online_copy import (
     FIXED,
     IDS,
@@ -133,7 +134,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
                 target.store.hook = None
                 if points is not None:
                     crash_after(target, points)
-                with suppress(CrashError):
+                with suppress(ProcessDied):
                     task.run()
             target.store.hook = None
             while changing.left:

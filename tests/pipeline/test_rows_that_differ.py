@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crashes, ProcessDied
 from tests.examples import examples
 
 from pidts.apply import ApplyRules
@@ -21,7 +22,6 @@ from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Halted, OnDivergence, RowLock, Table
 
 from .any_history import NAME, POOL, TABLES, WORDS, Change, History, Row, Run, Server, known_to_task, wishes
-from .crashes import CrashError, Crashes
 
 
 class Watching(Run):
@@ -353,7 +353,7 @@ def compared_with_the_model(
         history.transactions = whole[:end]
         for points in [chance.randrange(60) for _ in range(chance.randrange(3))]:
             run.target.store.hook = Crashes([points])
-            with suppress(CrashError):
+            with suppress(ProcessDied):
                 run.attempt()
         run.target.store.hook = None
         run.attempt()
@@ -382,7 +382,7 @@ def compared_with_the_model(
 def broken_off(run: Locking, chance: random.Random, ids: set[str], take: ResolveWith) -> None:
     """Resolves locks in a process that may die. Another process tries again, with what is left."""
     run.target.store.hook = Crashes([chance.randrange(12)])
-    with suppress(CrashError):
+    with suppress(ProcessDied):
         run.resolve(ids, take)
     run.target.store.hook = None
     run.resolve(ids, take)
@@ -441,7 +441,7 @@ def test_all_rows_are_those_of_the_source_when_every_lock_is_resolved(
     history.transactions = whole
     for points in crashes:
         run.target.store.hook = Crashes([points])
-        with suppress(CrashError, Halted):
+        with suppress(ProcessDied, Halted):
             run.attempt()
     run.target.store.hook = None
     try:

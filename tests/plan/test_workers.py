@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import ProcessDied
 from tests.examples import examples
 
 from pidts.apply import Outcome, settle
@@ -144,10 +145,6 @@ def test_an_empty_relay_begins_where_a_source_can_send_though_a_worker_is_within
     assert (found.lsn, found.position, found.gtid) == (Lsn(0, 1, 304), "bin.000001:304", "0-1-3")
 
 
-class CrashError(Exception):
-    """Simulates the death of the task's process."""
-
-
 class TaskWithWorkers:
     """A target with several workers, its journal, and the runs of a task, one after the other.
 
@@ -180,7 +177,7 @@ class TaskWithWorkers:
     def maybe_crash(self) -> None:
         if self.crashes and self.chance.random() < 0.15:
             self.crashes -= 1
-            raise CrashError
+            raise ProcessDied
 
     def run(self) -> None:
         """Runs one process until there is nothing left to do, or until it crashes."""
@@ -325,7 +322,7 @@ def test_whatever_waits_and_crashes_every_row_comes_once_and_in_order(words, wor
         try:
             task.run()
             break
-        except CrashError:
+        except ProcessDied:
             continue
     state = task.state
     assert state.held == ()

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.crashes import ProcessDied
 
 from pidts.model import Halted, Lsn, Transient, XaStep
 from pidts.plan.continuity import Discontinuity, UpToBreak, Verdict, judge
@@ -342,10 +343,6 @@ def test_purged_log_is_not_cut(relay: Path, log: list[Piece]) -> None:
     assert read_refetches(folder).pending is None
 
 
-class Killed(BaseException):
-    """Simulates the death of the process."""
-
-
 def test_killed_anywhere_in_a_cut(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
     """The process is killed once at each file operation of a cut.
 
@@ -367,7 +364,7 @@ def test_killed_anywhere_in_a_cut(relay: Path, log: list[Piece], monkeypatch: py
         def step(operation: Callable[..., None], left: itertools.count[int] = left) -> Callable[..., None]:  # type: ignore[assignment]
             def stepped(*arguments: object, **named: object) -> None:
                 if next(left, None) is None:
-                    raise Killed
+                    raise ProcessDied
                 operation(*arguments, **named)
 
             return stepped
@@ -380,7 +377,7 @@ def test_killed_anywhere_in_a_cut(relay: Path, log: list[Piece], monkeypatch: py
             try:
                 RelayWriter.open(relay, "s", segment_bytes=700).close()
                 finished = True
-            except Killed:
+            except ProcessDied:
                 finished = False
         for one in (reader, RelayReader(relay, "s")):
             assert read(one) == (lsns(log)[:2], None)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.binlog.logs.log_maker import LogMaker
+from tests.crashes import ProcessDied
 from tests.examples import examples
 
 from pidts.binlog import EventType
@@ -185,17 +186,13 @@ def test_an_opening_that_is_interrupted_anywhere_is_repeated(
             (relay / "s" / name).write_bytes(data)
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", Crash(room).write)
-            with suppress(Crashed):
+            with suppress(ProcessDied):
                 RelayWriter.open(relay, "s").close()
         sizes.add(index.stat().st_size)
         assert files(relay)["000000001.log"] == whole["000000001.log"]
         RelayWriter.open(relay, "s").close()
         assert files(relay) == whole
     assert len(sizes) > 10
-
-
-class Crashed(BaseException):
-    """The process was killed."""
 
 
 class Crash:
@@ -208,7 +205,7 @@ class Crash:
         taken = self._real(handle, data[: self._room])
         self._room -= taken
         if taken < len(data):
-            raise Crashed
+            raise ProcessDied
         return taken
 
 

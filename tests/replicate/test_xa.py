@@ -14,6 +14,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from tests.crashes import ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts import sandbox
@@ -57,10 +58,6 @@ def tables(database: str) -> tuple[Table, ...]:
     columns = (Column("id", ColumnType(Kind.INT), nullable=False), Column("v", ColumnType(Kind.VARCHAR, length=500)))
     key = Key("PRIMARY", ("id",), unique=True, primary=True)
     return tuple(Table(TableName(database, name), columns, (key,)) for name in "im")
-
-
-class CrashError(Exception):
-    """Simulates the death of the applying process."""
 
 
 class Task:
@@ -120,13 +117,13 @@ class Task:
 
             def hook(point: str, points: Iterator[int] = points) -> None:
                 if next(points, None) is None:
-                    raise CrashError(point)
+                    raise ProcessDied(point)
 
             self.target.store.hook = hook
             try:
                 self.run()
                 break
-            except CrashError:
+            except ProcessDied:
                 continue
             finally:
                 self.target.store.hook = None

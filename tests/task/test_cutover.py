@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from structlog.testing import capture_logs
+from tests.crashes import ProcessDied
 from tests.examples import points
 
 from pidts import sandbox
@@ -59,10 +60,6 @@ ORDERS = (
 
 
 MADE = [("bought", True), ("customer", True), ("positive", True)]
-
-
-class Killed(BaseException):
-    """The process has died: nothing is undone, and its connection is closed."""
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +167,7 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
                         result = inner(*given, **named)
                     effects.append(f"{when} {name}")
                     if len(effects) > number:
-                        raise Killed
+                        raise ProcessDied
                 return result
 
             monkeypatch.setattr(owner, name, effect)
@@ -198,7 +195,7 @@ def test_a_cutover_is_continued_wherever_it_was_killed(
 ) -> None:
     for number in points(3):
         effects = killing(number)
-        with suppress(Killed):
+        with suppress(ProcessDied):
             cut_over(parts)
         monkeypatch.undo()
         if len(effects) <= number:
@@ -238,7 +235,7 @@ def test_a_cutover_is_undone_wherever_it_was_killed(
 ) -> None:
     for number in itertools.count():
         effects = killing(number)
-        with suppress(Killed):
+        with suppress(ProcessDied):
             cut_over(parts)
         monkeypatch.undo()
         with closing(parts[0].target.server.connect()) as target:
@@ -263,13 +260,13 @@ def test_a_constraint_that_was_made_and_not_checked_yet_is_continued_or_undone(
 
     def execute_or_die(session: PostgresSession, sql: str, *given: Any) -> Any:
         if 'VALIDATE CONSTRAINT "customer"' in sql:
-            raise Killed
+            raise ProcessDied
         return execute(session, sql, *given)
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgresSession, "execute", execute_or_die)
         patch.setattr(CutoverRun, "_undo_after", lambda *_: None)
-        with pytest.raises(Killed):
+        with pytest.raises(ProcessDied):
             cut_over(parts)
     assert keys(postgres, database, run_sql) == [("bought", True), ("customer", False)]
     if is_undone:
@@ -354,12 +351,12 @@ def test_a_comparison_that_was_killed_continues_only_while_nothing_has_moved(
 
                 def save_and_die(file: MemoryFile, memory: ComparisonState) -> None:
                     save(file, memory)
-                    raise Killed
+                    raise ProcessDied
 
                 patch.setattr(MemoryFile, "save", save_and_die)
                 patch.setattr(CutoverRun, "_undo_after", lambda *_: None)
             one = CutoverRun(parts, target, CutoverOptions(), run_once=no_run, verify=compare)
-            with pytest.raises(Killed) if dies else nullcontext():
+            with pytest.raises(ProcessDied) if dies else nullcontext():
                 assert one.carry_out().is_done
         return "continuing the interrupted comparison" in capsys.readouterr().err
 
@@ -471,11 +468,11 @@ def test_a_task_whose_cutover_was_killed_waits_for_its_end(
     parts: tuple[TaskConfig, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
-        raise Killed
+        raise ProcessDied
 
     with monkeypatch.context() as patch:
         patch.setattr(CutoverRun, "_end_runs", killed)
-        with pytest.raises(Killed):
+        with pytest.raises(ProcessDied):
             cut_over(parts)
     with pytest.raises(CutoverUnderWay) as raised:
         run_task(parts, until_synced=True, stop=threading.Event(), on_progress=lambda _: None)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.target.conformance.breaking import Breaking, Died
+from tests.crashes import ProcessDied
+from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.samples import INT, lsn, table, text
 from tests.target.conformance.test_ddl import AlteredTarget, runner, schema_change
 
@@ -115,7 +116,7 @@ def test_a_task_that_dies_anywhere_finds_it_done(zone: Zone, statement: str) -> 
         through = Breaking(zone.target, broken)
         try:
             zone.ddl(statement, through)
-        except Died:
+        except ProcessDied:
             continue
         break
     assert broken > 3

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from tests.crashes import ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.apply import DdlRunner, MemberChange, OpenJournal, Outcome, Retry, SchemaChange, Superseded
@@ -41,10 +42,6 @@ K, E = Column("k", ColumnType(Kind.INT)), Column("e", ColumnType(Kind.INT))
 HAD, KEPT, HAS = (replace(BEFORE, columns=(ID, *more)) for more in ((K,), (K, E), (E,)))
 SOURCES = ("a", "b", "c")
 AT = {source: Lsn(0, 1, 100 * number) for number, source in enumerate(SOURCES, 1)}
-
-
-class CrashError(BaseException):
-    """Simulates the death of the task's process."""
 
 
 def own(source: str) -> TableName:
@@ -124,7 +121,7 @@ class MergedShards:
             left[0] -= 1
             if left[0] < 0:
                 self.target.store.hook = None
-                raise CrashError
+                raise ProcessDied
 
         self.target.store.hook = hook
 
@@ -141,7 +138,7 @@ def begins(shards: MergedShards, points: int) -> bool:
     shards.dies_after(points)
     try:
         shards.runner("a").run(shards.change("a", "b", "c"), AT["a"])
-    except CrashError:
+    except ProcessDied:
         return True
     finally:
         shards.target.store.hook = None
@@ -185,7 +182,7 @@ def dies(shards: MergedShards, change: SchemaChange, points: int) -> bool:
     shards.dies_after(points)
     try:
         shards.runner("a").run(change, AT["a"])
-    except CrashError:
+    except ProcessDied:
         return True
     finally:
         shards.target.store.hook = None
@@ -267,10 +264,10 @@ def test_a_late_member_gets_the_change_of_a_commit_without_an_answer(shards: Mer
     def hook(point: str) -> None:
         if point == "commit:after" and shards.done():
             shards.target.store.hook = None
-            raise CrashError
+            raise ProcessDied
 
     shards.target.store.hook = hook
-    with pytest.raises(CrashError):
+    with pytest.raises(ProcessDied):
         shards.runner("a").run(shards.change("a", "b"), AT["a"])
     assert shards.done() == {"a", "b"}
     assert shards.runner("a").run(shards.change("a", "b", "c"), AT["a"]) is Outcome.ALREADY
@@ -381,10 +378,10 @@ def test_others_wait_again_for_a_member_that_runs_a_refused_change_again() -> No
 
     def dies(point: str) -> None:
         if point == "execute:after":
-            raise CrashError
+            raise ProcessDied
 
     shards.target.store.hook = dies
-    with pytest.raises(CrashError):
+    with pytest.raises(ProcessDied):
         shards.runner("a").run(shards.change("a"), AT["a"])
     shards.target.store.hook = None
     assert shards.runner("b").run(shards.change("b"), AT["b"]) == OpenJournal("a", AT["a"])

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.pipeline.crashes import CrashError, Crashes
+from tests.crashes import Crashes, ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -265,7 +265,7 @@ class TaskInMemory:
     def _surviving(self, work: Any) -> None:
         try:
             work()
-        except (CrashError, Fenced):  # A thread that will be fenced may have begun just then.
+        except (ProcessDied, Fenced):  # A thread that will be fenced may have begun just then.
             self.moves += 1
             self.deaths += 1
             self.start()
@@ -286,7 +286,7 @@ class TaskInMemory:
             self.check()
         if point == self._last:
             self._last = ""
-            raise CrashError(point)
+            raise ProcessDied(point)
         self._dies(point)
         if self.interrupts and self.chance.random() < 0.05:
             self.scheduler.wait(0)

@@ -7,115 +7,43 @@ one table to the other.
 
 from __future__ import annotations
 
-import itertools
 import random
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crashes, survive
 from tests.examples import examples
-from tests.pipeline.crashes import Crashes, survive
-from tests.pipeline.values_source import ValuesSource
-from tests.values_target import ValuesTarget
+from tests.pipeline.refusing_task import REFUSED, RefusingTask
 
-from pidts.apply import ApplyRules, Committer
-from pidts.batch.applying import apply
-from pidts.batch.blobs import Blob
+from pidts.apply import ApplyRules
 from pidts.batch.lagging_merge import lagging_targets
-from pidts.batch.workers import Commit, Workers
-from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, Where
-from pidts.plan import Limits, PlanState, Relevance, RelevanceKind, next_state, plan_between
-from pidts.reduce import buckets
+from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Op, Table, TableName
+from pidts.plan import Limits, PlanState
 from pidts.rules import RouteRule, Routes, Rules
 
 INT = ColumnType(Kind.INT)
 A, B, ALL = TableName("shop", "t_a"), TableName("shop", "t_b"), TableName("all", "t")
 RULES = Rules(routes=Routes((RouteRule("shop", "t_*", "all", "t"),)))
-BAD = 7
 COLUMNS = (Column("id", INT, nullable=False), Column("v", INT))
 KEYS = (Key("PRIMARY", ("id",), unique=True, primary=True),)
 TABLES = {name: Table(name, COLUMNS, KEYS) for name in (A, B)}
-LANDED = Table(ALL, COLUMNS, KEYS)
-numbers = itertools.count()
+MERGED = Table(ALL, COLUMNS, KEYS)
 
 
-class Picky:
-    """A target that refuses one value until the test removes the cause."""
-
-    def __init__(self, target: ValuesTarget) -> None:
-        self.target, self.refuses = target, True
-
-    def connect(self) -> Any:
-        session: Any = self.target.connect()
-        write = session.write
-
-        def picky(change: Any) -> None:
-            if self.refuses and BAD in change.upserts["v"].to_pylist():
-                raise Halted("target-refused", "no such value", where=Where(table=str(change.table.name)))
-            write(change)
-
-        session.write = picky
-        return session
-
-
-class RefusingTask:
-    """The source, the target and the runs of a task, one after the other. A run forgets its halts when it dies."""
+class MergingTask(RefusingTask):
+    """Merges two source tables into one table of the target."""
 
     def __init__(self, workers: int, limits: Limits) -> None:
-        self.workers, self.limits = workers, limits
-        self.source = ValuesSource(list(TABLES.values()))
-        self.target = ValuesTarget(f"halts of shards {next(numbers)}")
-        self.picky = Picky(self.target)
-        session = self.target.connect()
-        for statement in session.schema.create_statements(LANDED).statements:
-            session.execute(statement)
-        session.close()
-        self.first = Checkpoint(task="t", source="s", worker=0, lsn=self.source.received)
-
-    def log(self, at: Lsn, to: Lsn | None = None) -> Any:
-        return self.source.entries(at, to)
-
-    def run(self) -> dict[TableName, Halted]:
-        """Runs until there is nothing left to do, and returns the shards that have halted."""
-        halted: dict[TableName, Halted] = {}
-        while True:
-            try:
-                self.attempt(set(halted))
-            except Halted as error:
-                # The message names the shard of the row.
-                (name,) = (name for name in TABLES if str(name) == error.where.table)
-                assert name not in halted, "what is halted is left alone"
-                halted[name] = error
-            else:
-                return halted
-
-    def attempt(self, halted: set[TableName]) -> None:
-        session = self.target.connect()
-        claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
-        session.close()
-        workers, state, _ = Workers.claimed(claimed)
-        state = state.halting(halted)
-        self.forget(workers.checkpoints)
         rules = ApplyRules(task="t", source="s", merged=frozenset({ALL}), filters=RULES)
-        committer = Committer(self.picky, "t", "s", claimed[0].epoch, rules=rules, sleep=lambda _: None)
-        while (end := next_state(state, self.log, {}, self.limits, relevance_of)) is not None:
-            plan_between(state, end, self.log, relevance_of)
-            moved = workers.moved(end)
-            commit = Commit(workers.checkpoints, moved.checkpoints)
-            blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
-            for name, table in TABLES.items():
-                for batch in self.source.decode(state.at(name), end.at(name).at_row(1), {name: table}):
-                    for worker, part in enumerate(buckets(target_table(batch), self.workers)):
-                        if part is not None:
-                            blobs[worker].append(Blob(worker, 1, part))
-            for worker in range(self.workers):
-                apply(committer, commit, worker, blobs[worker])
-            state, workers = end, moved
-            self.forget(workers.checkpoints)
-        committer.close()
+        super().__init__(TABLES, [MERGED], workers, limits, rules)
 
-    def forget(self, checkpoints: tuple[Checkpoint, ...]) -> None:
+    def for_target(self, batch: ChangeBatch) -> ChangeBatch:
+        arrays = [batch.rows.column(name) for name in ("lsn", "op", "before", "after", "partial")]
+        return replace(ChangeBatch.of(MERGED, *arrays), upstream=batch.table.name)
+
+    def before_batch(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         """Removes the records about moved rows between batches, as `pidts.batch.lagging_merge` does."""
         if not lagging_targets(RULES, checkpoints):
             session = self.target.connect()
@@ -131,18 +59,7 @@ class RefusingTask:
         return sorted((row for name in names for row in self.source.rows(name)), key=lambda row: row["id"])
 
 
-def target_table(batch: ChangeBatch) -> ChangeBatch:
-    arrays = [batch.rows.column(name) for name in ("lsn", "op", "before", "after", "partial")]
-    return replace(ChangeBatch.of(LANDED, *arrays), upstream=batch.table.name)
-
-
-def relevance_of(entry: Any) -> Relevance:
-    if not entry.transaction.row_events:
-        return Relevance(RelevanceKind.NOTHING)
-    return Relevance(RelevanceKind.ROWS, frozenset(entry.transaction.tables))
-
-
-def play(task: RefusingTask, steps: list[tuple[str, int, int]]) -> None:
+def play(task: MergingTask, steps: list[tuple[str, int, int]]) -> None:
     """Makes one transaction: `a` and `b` write a row of the table with this letter; `m` moves a row to the other table.
 
     Only b ever has the refused value.
@@ -153,10 +70,10 @@ def play(task: RefusingTask, steps: list[tuple[str, int, int]]) -> None:
         holder = next((name for name in TABLES if key in rows[name]), None)
         owner = holder or (A if letter == "a" else B)
         old = rows[owner].get(key)
-        new = {"id": key, "v": None if value == BAD and owner == A else value}
+        new = {"id": key, "v": None if value == REFUSED and owner == A else value}
         if old is None:
             changes.append((owner, [(Op.INSERT, None, new)]))
-        elif letter == "m" and old["v"] != BAD:
+        elif letter == "m" and old["v"] != REFUSED:
             other = B if owner == A else A
             pair = [(other, [(Op.INSERT, None, old)]), (owner, [(Op.DELETE, old, None)])]
             changes += pair if value % 2 else pair[::-1]
@@ -168,7 +85,7 @@ def play(task: RefusingTask, steps: list[tuple[str, int, int]]) -> None:
         task.source.commit(*changes)
 
 
-step = st.tuples(st.sampled_from("aabbm"), st.integers(0, 5), st.integers(0, BAD))
+step = st.tuples(st.sampled_from("aabbm"), st.integers(0, 5), st.integers(0, REFUSED))
 histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
 
 
@@ -190,7 +107,7 @@ histories = st.lists(st.lists(step, min_size=1, max_size=4), max_size=20)
     seed=0,
 )  # While b is halted, a inserts a row with the key of the refused row and deletes it. Then b tries again.
 def test_the_other_shard_continues_and_both_are_there_in_the_end(before, after, workers, size, crashes, seed):
-    task, chance = RefusingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    task, chance = MergingTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
     task.target.store.hook = Crashes(crashes)
     for history in (before, after):
         for steps in history:
@@ -203,16 +120,16 @@ def test_the_other_shard_continues_and_both_are_there_in_the_end(before, after, 
         if not halted:
             assert list(task.content()) == task.wanted(A, B)
         assert all(there.get(row["id"]) == row for row in task.wanted(A)), "the other one has all of its rows"
-    task.picky.refuses = False
+    task.refusing.refuses = False
     assert survive(task.run) == {}
     assert task.content() == task.wanted(A, B)
     task.target.forget()
 
 
 def test_one_batch_of_both() -> None:
-    task = RefusingTask(1, Limits(transactions=9, idle_entries=1))
+    task = MergingTask(1, Limits(transactions=9, idle_entries=1))
     play(task, [("a", 0, 1), ("b", 1, 2)])
-    play(task, [("a", 2, 3), ("b", 3, BAD), ("b", 4, 1)])
+    play(task, [("a", 2, 3), ("b", 3, REFUSED), ("b", 4, 1)])
     play(task, [("a", 5, 5), ("b", 1, 3)])
     halted = task.run()
     assert [(error.where.source, error.where.table, error.where.key) for error in halted.values()] == [
@@ -220,15 +137,15 @@ def test_one_batch_of_both() -> None:
     ]
     assert [row["id"] for row in task.content()] == [0, 2, 5]
     assert task.run().keys() == {B}, "the next run tries it again"
-    task.picky.refuses = False
+    task.refusing.refuses = False
     assert task.run() == {}
     assert task.content() == task.wanted(A, B)
     task.target.forget()
 
 
 def test_the_place_of_the_shard_that_waits_is_its_own() -> None:
-    task = RefusingTask(2, Limits(transactions=1, idle_entries=1))
-    for steps in ([("a", 0, 1)], [("b", 1, 1)], [("b", 2, BAD)], [("a", 3, 1)], [("b", 4, 1)]):
+    task = MergingTask(2, Limits(transactions=1, idle_entries=1))
+    for steps in ([("a", 0, 1)], [("b", 1, 1)], [("b", 2, REFUSED)], [("a", 3, 1)], [("b", 4, 1)]):
         play(task, steps)
     assert task.run().keys() == {B}
     for row in task.target.store.checkpoints.values():

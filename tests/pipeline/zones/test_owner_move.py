@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from tests.pipeline.crashes import CrashError
+from tests.crashes import ProcessDied
 from tests.pipeline.zones.test_zones_owners import KEYS, TABLE, _locked, owners_of
 from tests.pipeline.zones.zones_in_memory import NAME, SHAPES, Direction, Row, Zone
 
@@ -85,11 +85,11 @@ class OwnedZones:
         owners = {self.owner_by(name) for name in self.names} - {""}
         assert len(owners) <= 1, f"at {point} the zones {owners} own the range"
         if self.dead:
-            raise CrashError(point)
+            raise ProcessDied(point)
         self.points += 1
         if self.points - 1 == self.dies_at:
             self.dead = True
-            raise CrashError(point)
+            raise ProcessDied(point)
 
     def move(self, to: str, *, drain: Callable[[str], None] | None = None, undo: bool = False) -> None:
         """Runs the command in a process of its own."""
@@ -196,7 +196,7 @@ def test_a_move_that_dies_anywhere_ends_on_one_owner(shape: str, after: str) -> 
         for key in range(3):
             zones.write(old, PART, key)
         zones.dies_at = place
-        with pytest.raises(CrashError):
+        with pytest.raises(ProcessDied):
             zones.move(new)
         zones.dies_at = -1
         between = {zones.owner_by(name) for name in zones.names} - {""}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.crashes import ProcessDied
 from tests.examples import run_histories
-from tests.pipeline.crashes import CrashError
 from tests.pipeline.zones.zones_in_memory import NAME, Direction, Row, Zone, locked, settle, tasks_between
 from tests.values_target.meta import ValuesRowLocks
 
@@ -71,7 +71,7 @@ class ConnectedZones:
             zone.dies = self._at  # type: ignore[assignment]
         try:
             command.run()
-        except CrashError:
+        except ProcessDied:
             return False
         finally:
             for zone in self.zones.values():
@@ -85,7 +85,7 @@ class ConnectedZones:
     def _at(self, point: str) -> None:
         self.points += 1
         if self.left is not None and self.points > self.left:
-            raise CrashError(point)
+            raise ProcessDied(point)
 
     def _task(self, task: Direction) -> TaskIntoZone:
         def connect() -> object:
@@ -399,7 +399,7 @@ def alone(
     try:
         with closing(task.target.target.connect()) as session:
             resolve(session, name, "s", NAME, ids, take, begun=begun)
-    except CrashError:
+    except ProcessDied:
         return False
     finally:
         task.target.dies = lambda _: None  # type: ignore[assignment]

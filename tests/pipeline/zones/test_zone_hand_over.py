@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from tests.pipeline.crashes import CrashError
+from tests.crashes import ProcessDied
 from tests.pipeline.zones.zones_in_memory import Direction, Zone
 
 from pidts.apply import TargetSession
@@ -72,11 +72,11 @@ class ZonesWithNewZone:
 
     def at(self, point: str) -> None:
         if self.dead:
-            raise CrashError(point)
+            raise ProcessDied(point)
         self.points += 1
         if self.points - 1 == self.dies_at:
             self.dead = True
-            raise CrashError(point)
+            raise ProcessDied(point)
 
     def command(self) -> HandOver:
         def connector(name: str) -> Callable[[], TargetSession]:
@@ -141,7 +141,7 @@ class ZonesWithNewZone:
         self.points, self.dies_at, self.dead = 0, dies_at, False
         try:
             self.command().run()
-        except CrashError:
+        except ProcessDied:
             return False
         finally:
             for zone in self.zones.values():

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crashes
 from tests.examples import examples
-from tests.pipeline.crashes import Crashes
 from tests.pipeline.zones.zones_in_memory import TABLE, Direction, Row, Zone, locked, settle, tasks_between
 
 from pidts.plan import Limits

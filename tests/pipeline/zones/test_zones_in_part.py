@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crashes
 from tests.examples import examples
-from tests.pipeline.crashes import Crashes
 from tests.pipeline.zones.zones_in_memory import (
     INT,
     KEY,

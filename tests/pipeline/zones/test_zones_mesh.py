@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crashes
 from tests.examples import examples, run_histories
-from tests.pipeline.crashes import Crashes
 from tests.pipeline.zones.zones_in_memory import TABLE, Direction, Row, Zone, end_quietly, locked, settle, tasks_between
 
 from pidts.apply.locks import check

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.crashes import Crashes
 from tests.examples import examples, run_histories
-from tests.pipeline.crashes import Crashes
 from tests.pipeline.zones.zones_in_memory import (
     FEW_WORKERS,
     INT,

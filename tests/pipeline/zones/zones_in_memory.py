@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.pipeline.crashes import CrashError, Crashes
+from tests.crashes import Crashes, ProcessDied
 from tests.pipeline.minimal_images import minimal
 from tests.pipeline.values_source import Step, ValuesSource
 from tests.values_target import ValuesTarget
@@ -292,7 +292,7 @@ class Direction:
         self.target.meta, self.target.writer, self.target.marks = ["checkpoint"], self.source.name, self.marks
         try:
             return self._step()
-        except CrashError:
+        except ProcessDied:
             self.process = None
             return True
 

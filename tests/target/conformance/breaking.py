@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.crashes import ProcessDied
+
 from pidts.apply import Target
 
 CALLS = frozenset(
@@ -29,17 +31,13 @@ CALLS = frozenset(
 )
 
 
-class Died(BaseException):
-    """Simulates the death of the process: no code catches this error."""
-
-
 @dataclass
 class Breaking:
     """Each observed call is two points, before and after; the point with the number `broken` fails once."""
 
     target: Target
     broken: int = -1
-    error: Callable[[], BaseException] = Died
+    error: Callable[[], BaseException] = ProcessDied
     points: list[str] = field(default_factory=list)
     watch: Callable[[str], None] = lambda point: None
 

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from tests.crashes import ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry, Target, TargetSession
@@ -19,7 +20,7 @@ from pidts.model import Checkpoint, Fenced, Halted, Table, TableName, Transient
 from pidts.reduce import NetChange
 from pidts.target import IcebergTarget
 
-from .breaking import Breaking, Died
+from .breaking import Breaking
 from .proxy import Wire
 from .samples import INT, change, checkpoint, lsn, table
 
@@ -81,7 +82,7 @@ def test_an_older_run_is_refused_after_a_take_over(target: Target, task: str, st
 
 
 @pytest.mark.parametrize(
-    "error", [Died, lambda: Transient("target-lost", "gone")], ids=["process dies", "connection dies"]
+    "error", [ProcessDied, lambda: Transient("target-lost", "gone")], ids=["process dies", "connection dies"]
 )
 def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
     target: Target, task: str, structure: Table, error: Callable[[], BaseException]
@@ -100,7 +101,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
             with committer(watched, task, epoch) as writer:
                 outcome = writer.commit(*arguments)
             assert outcome is Outcome.APPLIED
-        except Died:
+        except ProcessDied:
             with committer(target, task, claimed(target, task)) as writer:
                 done = watched.points[broken] == "commit:after"
                 assert writer.commit(*arguments) is (Outcome.ALREADY if done else Outcome.APPLIED)
@@ -113,7 +114,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
 
 
 @pytest.mark.parametrize(
-    "error", [Died, lambda: Transient("target-lost", "gone")], ids=["process dies", "connection dies"]
+    "error", [ProcessDied, lambda: Transient("target-lost", "gone")], ids=["process dies", "connection dies"]
 )
 def test_wherever_a_run_s_second_batch_breaks_the_next_attempt_makes_it_whole(
     target: Target, task: str, structure: Table, error: Callable[[], BaseException]
@@ -134,7 +135,7 @@ def test_wherever_a_run_s_second_batch_breaks_the_next_attempt_makes_it_whole(
                 watched.points.clear()
                 watched.broken = broken
                 assert writer.commit(*arguments) is Outcome.APPLIED
-        except Died:
+        except ProcessDied:
             with committer(target, task, claimed(target, task)) as writer:
                 done = watched.points[broken] == "commit:after"
                 assert writer.commit(*arguments) is (Outcome.ALREADY if done else Outcome.APPLIED)

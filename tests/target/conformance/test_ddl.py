@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.crashes import ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, Outcome, Retry, SchemaChange, Target
@@ -15,7 +16,7 @@ from pidts.model import Column, ColumnType, Fenced, Halted, Kind, SourceTablesKe
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
 
-from .breaking import Breaking, Died
+from .breaking import Breaking
 from .samples import INT, change, checkpoint, lsn, table, text
 
 Structures = dict[TableName, Table]
@@ -181,7 +182,7 @@ STATEMENTS = {
     "truncate": "TRUNCATE TABLE `{t}`",
 }
 ERRORS: dict[str, Callable[[], BaseException]] = {
-    "process": Died,
+    "process": ProcessDied,
     "connection": lambda: Transient("target-lost", "gone"),
 }
 # In memory, each case is interrupted at every point; on servers, where a schema change is slow, only at commits and
@@ -209,7 +210,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
         statement = STATEMENTS[verb].format(t=name.name, n=broken)
         try:
             assert altered.ddl(statement, watched) is Outcome.APPLIED
-        except Died:
+        except ProcessDied:
             altered.epoch = claimed(target, task)
             finished = broken == len(dry.points) - 1
             assert altered.ddl(statement) is (Outcome.ALREADY if finished else Outcome.APPLIED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.crashes import ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Outcome, Superseded, Target
@@ -12,7 +13,7 @@ from pidts.model import DdlOrder, Halt, Halted, OrderKind, SourceTablesKey, Tabl
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
 
-from .breaking import Breaking, Died
+from .breaking import Breaking
 from .samples import INT, lsn, table
 from .test_ddl import AlteredTarget, claimed, runner, schema_change
 
@@ -164,7 +165,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
     for broken in chosen:
         altered = OperatorWorld(target, f"{task}-{broken}", TableName(name.schema, f"{name.name}_{broken}"))
         altered.give(kind_of_order, instead(altered))
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             altered.carry_out(Breaking(target, broken))
         altered.epoch = claimed(target, altered.task)
         altered.carry_out()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.crashes import ProcessDied
 
 from pidts.apply import DdlRunner, Outcome, Retry, SchemaChange, Target
 from pidts.model import LoggedStatement, Shadow, Table, TableName
 
-from .breaking import Breaking, Died
+from .breaking import Breaking
 from .samples import INT, checkpoint, lsn, table
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
@@ -63,7 +64,7 @@ def test_the_record_changes_with_the_journal_wherever_it_is_interrupted(target: 
     for number in range(len(dry.points)):
         place = lsn(200 + number)
         moved = SchemaChange(statement=None, text="CREATE", before={}, after={}, shadows={NAME: shadow(f"of {number}")})
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDied):
             DdlRunner(Breaking(target, number), task, "s", epoch, retry=Retry(attempts=1)).run(moved, place)
         runner = DdlRunner(target, task, "s", epoch)
         assert runner.is_done(place) == (runner.shadows()[NAME] == shadow(f"of {number}"))

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.pipeline.crashes import CrashError, Crashes
+from tests.crashes import Crashes, ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.model import Column, ColumnType, Halt, Kind, Lsn, RowLock, Table, TableName
@@ -65,7 +65,7 @@ def test_a_requested_copy_is_remembered_until_it_begins(attempts: Any, target: V
     attempts._copy_again(HALT)
     with closing(target.connect()) as session:
         target.store.hook = Crashes([0])
-        with pytest.raises(CrashError):
+        with pytest.raises(ProcessDied):
             attempts._order_statements(session)
         target.store.hook = None
     with closing(target.connect()) as session:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.crashes import CrashError, Crashes
+from tests.crashes import Crashes, ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.model import Column, ColumnType, ConfigError, Kind, Lsn, RowLock, Table, TableName
@@ -166,7 +166,7 @@ def test_a_run_that_dies_reports_each_row_and_perhaps_twice(locking: LockingTarg
     died = False
     try:
         locking.look(now=True)
-    except CrashError:
+    except ProcessDied:
         died = True
     locking.target.store.hook = None
     locking.restart()

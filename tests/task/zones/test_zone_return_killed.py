@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.crashes import ProcessDied
 from tests.task.zones.returning_pair import Pair
 
 from pidts.cli.app import run_command
 from pidts.cli.zones import zone_return as command
 from pidts.target.mysql import MySqlSession
 from pidts.task.zones import zone_return_servers
-
-
-class KilledError(BaseException):
-    """The command dies here, and does nothing more."""
 
 
 class Points:
@@ -44,14 +41,14 @@ class Points:
     def _at(self, name: str) -> None:
         self.seen.append(name)
         if len(self.seen) - 1 == self.kills_at:
-            raise KilledError(name)
+            raise ProcessDied(name)
 
     def run(self, words: Sequence[str], kills_at: int = -1) -> int | None:
         """Returns the exit code of a command, and None if it was killed."""
         self.seen, self.kills_at = [], kills_at
         try:
             return run_command(words)
-        except KilledError:
+        except ProcessDied:
             return None
         finally:
             self.kills_at = -1

@@ -9,7 +9,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from tests.target.conformance.breaking import Breaking, Died
+from tests.crashes import ProcessDied
+from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.locks.test_rivals import Task
 from tests.target.conformance.locks.test_row_locks import Change, content, locks, put
 from tests.target.conformance.samples import INT, create, table, text
@@ -201,7 +202,7 @@ def test_a_process_that_dies_anywhere_loses_no_deletion(
         running.target = Breaking(target, broken)
         try:
             running.apply(structure, (Op.DELETE, row, None))
-        except Died:
+        except ProcessDied:
             again = ZoneTask(target, running.task)
             if again.at == 100:
                 again.apply(structure, (Op.DELETE, row, None))

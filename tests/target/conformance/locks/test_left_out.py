@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from tests.target.conformance.breaking import Breaking, Died
+from tests.crashes import ProcessDied
+from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.locks.test_early_removals import FOLDED, ZoneTask
 from tests.target.conformance.locks.test_row_locks import Change, content, locks, put
 from tests.target.conformance.samples import INT, create, table, text
@@ -160,7 +161,7 @@ def test_a_process_that_dies_anywhere_records_the_note(
         before, running.target = running.at, Breaking(target, broken)
         try:
             running.apply(NOTES, note(structure, key))
-        except Died:
+        except ProcessDied:
             running = ZoneTask(target, whole.task, "c")
             if running.at == before:
                 running.apply(NOTES, note(structure, key))

@@ -8,7 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from tests.target.conformance.breaking import Breaking, Died
+from tests.crashes import ProcessDied
+from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.locks.test_early_removals import FOLDED, At, ZoneTask
 from tests.target.conformance.locks.test_row_locks import Change, content, locks, put
 from tests.target.conformance.samples import EXTREMES, INT, create, every_type, lsn, table, text
@@ -255,7 +256,7 @@ def test_a_process_that_dies_anywhere_leaves_the_record_or_the_change(
         before, running.target = running.at, Breaking(target, broken)
         try:
             running.apply(structure, (Op.UPDATE, one, two))
-        except Died:
+        except ProcessDied:
             running = ZoneTask(target, whole.task, "a")
             if running.at == before:
                 running.apply(structure, (Op.UPDATE, one, two))

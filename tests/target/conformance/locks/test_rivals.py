@@ -7,7 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from tests.target.conformance.breaking import Breaking, Died
+from tests.crashes import ProcessDied
+from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.locks.test_row_locks import Change, content, locks, logged, put
 from tests.target.conformance.samples import INT, checkpoint, create, table, text
 
@@ -177,7 +178,7 @@ def test_a_process_that_dies_anywhere_leaves_lock_and_checkpoint_or_neither(
         died = False
         try:
             running.apply(structure, *changes)
-        except Died:
+        except ProcessDied:
             died = True
         again = Task(target, name)
         if again.at == 100:

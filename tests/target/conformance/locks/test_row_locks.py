@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.target.conformance.breaking import Breaking, Died
+from tests.crashes import ProcessDied
+from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table, text
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession
@@ -418,7 +419,7 @@ def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
     broken, round_ = 0, 0
     put(session, structure, (1, "theirs", 1))
     while True:
-        watched = Breaking(target, broken, Died)
+        watched = Breaking(target, broken, ProcessDied)
         running = Task(target, task)
         running.target = watched
         changes: list[Change] = [
@@ -427,7 +428,7 @@ def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
         ]
         try:
             running.apply(structure, *changes)
-        except Died:
+        except ProcessDied:
             running = Task(target, task)
             if running.at == 100 * (round_ + 1):
                 running.apply(structure, *changes)
@@ -460,8 +461,8 @@ def test_wherever_a_resolution_breaks_all_of_it_has_happened_or_nothing(
         assert (first.needs, second.needs) == ("", first.id)
         before = [(1, "theirs", 0), (2, "b", 2)], [first, second]
         after = ([row, (2, "b", 0)], []) if take is ResolveWith.SOURCE else ([row, (2, "b", 2)], [second])
-        watched = Breaking(target, broken, Died)
-        with closing(watched.connect()) as dying, suppress(Died):
+        watched = Breaking(target, broken, ProcessDied)
+        with closing(watched.connect()) as dying, suppress(ProcessDied):
             resolve(dying, task, "s", structure.name, {first.id}, take)
         assert (content(session, structure), locks(session, task, structure)) in (before, after)
         resolve(session, task, "s", structure.name, {first.id}, take)
@@ -492,8 +493,8 @@ def test_a_row_is_kept_and_its_held_changes_are_dropped_together_or_neither(
         assert waiting.needs == kept[0].id
         ids = {one.id for one in kept}
         assert all(outlook(session, task, "s", one, ResolveWith.KEEP).outcome is not None for one in kept)
-        watched = Breaking(target, broken, Died)
-        with closing(watched.connect()) as dying, suppress(Died):
+        watched = Breaking(target, broken, ProcessDied)
+        with closing(watched.connect()) as dying, suppress(ProcessDied):
             resolve(dying, task, "s", structure.name, ids, ResolveWith.KEEP)
         assert locks(session, task, structure) in ([*kept, waiting], [waiting])
         resolve(session, task, "s", structure.name, ids, ResolveWith.KEEP)

@@ -1,4 +1,4 @@
-"""A process that dies at a named point of the target's transactions."""
+"""The simulated death of a process, anywhere or at a named point of the target's transactions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeVar
 _Found = TypeVar("_Found")
 
 
-class CrashError(BaseException):
-    """Simulates the death of the task's process: no code of the task catches this error."""
+class ProcessDied(BaseException):
+    """Simulates the death of the process: no code of the product catches this error."""
 
 
 class Crashes:
@@ -25,7 +25,7 @@ class Crashes:
         self.left -= 1
         if self.left < 0:
             self.next()
-            raise CrashError(point)
+            raise ProcessDied(point)
 
     def next(self) -> None:
         """Begins to count for the next process."""
@@ -37,5 +37,5 @@ def survive(run: Callable[[], _Found]) -> _Found:
     while True:
         try:
             return run()
-        except CrashError:
+        except ProcessDied:
             continue
