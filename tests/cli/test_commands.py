@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from pidts.cli import errors
 from pidts.cli.app import app, run_command
@@ -171,8 +172,20 @@ def test_an_advice_names_the_task_file_of_its_command(
     assert "pidts check TASK" in capsys.readouterr().err, "another command does not know it"
 
 
-def fail(error: Exception) -> None:
-    raise error
+def failing_commands(error: Exception) -> typer.Typer:
+    """Returns commands of which `check` fails with this error."""
+    commands = typer.Typer()
+
+    @commands.command()
+    def check(*, debug: bool = False) -> None:
+        del debug
+        raise error
+
+    @commands.command()
+    def other() -> None:
+        """Is here so that a command line has to name its command."""
+
+    return commands
 
 
 @pytest.fixture
@@ -183,12 +196,8 @@ def some_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("kind", "code"), [(PidtsError, 1), (Halted, 5)])
-@pytest.mark.usefixtures("some_task")
-def test_an_errors_kind_is_the_exit_code(
-    kind: type[PidtsError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
-    monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(kind("x", "y")))
-    assert run_command(["check", "t.yaml"]) == code
+def test_an_errors_kind_is_the_exit_code(kind: type[PidtsError], code: int, capsys: Output) -> None:
+    assert run_command(["check"], failing_commands(kind("x", "y"))) == code
     assert "error [x] y" in capsys.readouterr().err
 
 
@@ -220,12 +229,8 @@ def test_a_run_that_has_not_reached_its_end_is_no_success(
     assert run_command(["run", "t.yaml", *option]) == code
 
 
-@pytest.mark.usefixtures("some_task")
-def test_an_internal_error_is_one_line_and_a_traceback_in_a_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
-    monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(ZeroDivisionError("over\nthere")))
-    assert run_command(["check", "t.yaml"]) == 1
+def test_an_internal_error_is_one_line_and_a_traceback_in_a_file(capsys: Output) -> None:
+    assert run_command(["check"], failing_commands(ZeroDivisionError("over\nthere"))) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == "error [unexpected] ZeroDivisionError: over"
     log = Path(second.rpartition(" ")[2])
@@ -233,10 +238,8 @@ def test_an_internal_error_is_one_line_and_a_traceback_in_a_file(
     log.unlink()
 
 
-@pytest.mark.usefixtures("some_task")
-def test_with_debug_the_traceback_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(ZeroDivisionError("x")))
-    assert run_command(["check", "t.yaml", "--debug"]) == 1
+def test_with_debug_the_traceback_is_shown(capsys: Output) -> None:
+    assert run_command(["check", "--debug"], failing_commands(ZeroDivisionError("x"))) == 1
     assert "Traceback" in capsys.readouterr().err
 
 

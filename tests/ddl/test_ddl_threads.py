@@ -18,7 +18,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Superseded
 from pidts.ddl import ddl_threads
-from pidts.ddl.ddl_threads import DdlThreads
+from pidts.ddl.ddl_threads import DdlThreads, DdlWaits
 from pidts.ddl.outcome import Changed
 from pidts.ddl.planner_signals import done_of, halted_of
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
@@ -80,7 +80,9 @@ class RunOfOneChange:
             task="t", source=source, target=self.target, relay=None, staging=staging, rules=Rules(), epoch=1
         )
         classifier: Any = _Classifier(tables)
-        self.threads = DdlThreads(classifier, lambda error: error.code != "ddl-does-not-fit")
+        self.threads = DdlThreads(
+            classifier, lambda error: error.code != "ddl-does-not-fit", waits=DdlWaits(order=0.02)
+        )
         self.script = script
         self.threads.start(self.context, PlanState(AT, due=AT))
 
@@ -109,7 +111,6 @@ class _Classifier:
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., RunOfOneChange]]:
     made: list[RunOfOneChange] = []
     monkeypatch.setattr(ddl_threads, "RelayReader", Log)
-    monkeypatch.setattr(ddl_threads, "_ORDER_SECONDS", 0.02)
 
     def make(*ends: Any, tables: frozenset[TableName] | None = frozenset({T})) -> RunOfOneChange:
         script = Script(list(ends))

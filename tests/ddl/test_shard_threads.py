@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import MemberChange, Superseded
 from pidts.ddl import ddl_threads
-from pidts.ddl.ddl_threads import DdlThreads
+from pidts.ddl.ddl_threads import DdlThreads, DdlWaits
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.outcome import Changed, Result, Waits
 from pidts.ddl.planner_signals import done_of, halted_of
@@ -75,6 +76,9 @@ class Log:
         pass
 
 
+SOON = DdlWaits(look=0.01, order=0.05)
+
+
 class Part:
     """The schema changes of one source."""
 
@@ -92,7 +96,7 @@ class Part:
         )
         classifier: Any = _Classifier()
         process.groups.register(source, {OWN: V0})
-        self.threads = DdlThreads(classifier, lambda _: True, process.groups)
+        self.threads = DdlThreads(classifier, lambda _: True, process.groups, waits=process.waits)
         context: Any = self.context
         self.threads.start(context, PlanState(AT, due=AT))
 
@@ -123,9 +127,9 @@ class ShardProcess:
     attempts raise.
     """
 
-    def __init__(self, folder: Path, *sources: str) -> None:
+    def __init__(self, folder: Path, *sources: str, waits: DdlWaits) -> None:
         self.folder, self.target = folder, ValuesTarget(f"shard threads {next(_numbers)}")
-        self.groups = ShardGroups("", sources)
+        self.groups, self.waits = ShardGroups("", sources), waits
         self.fails: list[Exception | Superseded] = []
         self.runs: list[RunDecision] = []
         self.parts: dict[str, Part] = {}
@@ -161,11 +165,9 @@ class ShardProcess:
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., ShardProcess]]:
     made: list[ShardProcess] = []
     monkeypatch.setattr(ddl_threads, "RelayReader", Log)
-    monkeypatch.setattr(ddl_threads, "_ORDER_SECONDS", 0.05)
-    monkeypatch.setattr(ddl_threads, "_LOOK_SECONDS", 0.01)
 
-    def make(*sources: str) -> ShardProcess:
-        made.append(ShardProcess(tmp_path, *sources))
+    def make(*sources: str, waits: DdlWaits = SOON) -> ShardProcess:
+        made.append(ShardProcess(tmp_path, *sources, waits=waits))
         monkeypatch.setattr(ddl_threads, "run_ddl", made[-1].run_ddl)
         return made[-1]
 
@@ -248,10 +250,9 @@ def test_a_run_that_ends_does_not_wait_for_the_others(process: Callable[..., Sha
 
 
 def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for_it(
-    process: Callable[..., ShardProcess], monkeypatch: pytest.MonkeyPatch
+    process: Callable[..., ShardProcess],
 ) -> None:
-    monkeypatch.setattr(ddl_threads, "_LEADER_SECONDS", 0.1)
-    one = process("a", "b")
+    one = process("a", "b", waits=replace(SOON, leader=0.1))
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     parts = [one.begin(source) for source in "ab"]
     until(lambda: [halt.code for part in parts for halt in part.halts()] == ["target-refused", "shard-awaits"])

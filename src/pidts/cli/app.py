@@ -130,8 +130,8 @@ def main() -> None:
     sys.exit(run_command(sys.argv[1:]))
 
 
-def run_command(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code.
+def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
+    """Runs one command line with one of these commands, and returns its exit code.
 
     This function prints the errors of all commands, so that they look the same.
     """
@@ -142,7 +142,7 @@ def run_command(arguments: Sequence[str]) -> int:
         arguments = options_first(arguments)
         arguments = dmctl.of_service(arguments)
         dmctl.refuse(arguments)
-        result = app(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
+        result = commands(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
     except PidtsError as error:
         show_error(error, as_json=as_json)
         return error.exit_code

@@ -72,18 +72,30 @@ from pidts.shards.decide import Wait
 
 _log = structlog.get_logger(__name__)
 
-_LOOK_SECONDS = 0.1
-_ORDER_SECONDS = 1.0
-"""The interval, in seconds, of looking for a ddl command after a change has failed."""
-_LEADER_SECONDS = 3.0
-"""The seconds that shards wait for a change of another shard before their wait is reported as a halt."""
-_REPORT_SECONDS = 2.0
-"""The shortest time, in seconds, between two reports of what a change waits for."""
-_LOOK_APART_SECONDS, _REPORT_APART_SECONDS = 0.004, 0.1
-"""Multiplied by the number of waiting changes, the first is the seconds between two looks of one waiting change at its
-group, and the second the seconds between two reports of it. So all waiting changes together look 250 times a second, or
-once a second each if they are many, and report ten halts a second.
-"""
+
+@dataclass(frozen=True, slots=True)
+class DdlWaits:
+    """The intervals and waits of the threads, in seconds."""
+
+    look: float = 0.1
+    """The interval of looking whether the run or the thread's change has ended."""
+    order: float = 1.0
+    """The interval of looking for a ddl command after a change has failed."""
+    leader: float = 3.0
+    """Shards wait this long for a change of another shard before their wait is reported as a halt."""
+    report: float = 2.0
+    """The shortest time between two reports of what a change waits for."""
+    look_apart: float = 0.004
+    """Multiplied by the number of waiting changes: the time between two looks of one waiting change at its group."""
+    report_apart: float = 0.1
+    """Multiplied by the number of waiting changes: the time between two reports of one waiting change.
+
+    So all waiting changes together look 250 times a second, or once a second each if they are many, and report ten
+    halts a second.
+    """
+
+
+_USUAL_WAITS = DdlWaits()
 
 
 class _RunEndedError(Exception):
@@ -112,12 +124,13 @@ class DdlThreads:
         shards: ShardGroups | None = None,
         earlier: Sequence[Halt] = (),
         copies_again: Callable[[Halt], bool] = lambda _: False,
+        waits: DdlWaits = _USUAL_WAITS,
     ) -> None:
         """`earlier` has the halts that earlier attempts recorded, with the times at which the tables were halted.
 
         `copies_again` says whether the run copies the tables of a halt again: then no operator is needed.
         """
-        self._copies_again = copies_again
+        self._copies_again, self._waits = copies_again, waits
         self._classifier, self._halts_alone, self._shards = classifier, halts, shards or ShardGroups()
         self._since = {halt.lsn: halt.since for halt in earlier if halt.statement}
         self._halted: dict[Lsn, _Halted] = {}
@@ -189,7 +202,7 @@ class DdlThreads:
                 left = deadline - time.monotonic()
                 if left <= 0 or stop():
                     break
-                self._moved.wait(min(left, _LOOK_SECONDS))
+                self._moved.wait(min(left, self._waits.look))
         if self._failure is not None:
             raise self._failure
 
@@ -242,7 +255,7 @@ class DdlThreads:
         attempt.
         """
         again, since = False, self._halted_since(due.lsn)
-        orders = Orders(due.context, due.lsn, self._pause, _ORDER_SECONDS, self._orders)
+        orders = Orders(due.context, due.lsn, self._pause, self._waits.order, self._orders)
         while True:
             order = orders.read()
             is_newer = partial(orders.is_newer, order)
@@ -270,13 +283,14 @@ class DdlThreads:
                         return result
                     case Superseded(source=""):
                         self._pause(
-                            _LOOK_SECONDS
+                            self._waits.look
                         )  # The ddl command may be for another shard, whose thread then reads it.
                     case Superseded(source=source):
                         self._shards.forget(source)
                     case Waits(wait=Wait(begun=(_, _))):
                         self._report_wait(due, result)
-                        self._pause(_ORDER_SECONDS)  # Only the target's journal shows when the begun change has ended.
+                        # Only the target's journal shows when the begun change has ended.
+                        self._pause(self._waits.order)
                     case Waits():
                         self._wait_for_shards(due, result, is_newer)
             again = True
@@ -289,7 +303,7 @@ class DdlThreads:
         """
         began = looked = time.monotonic()
         if self._shards.still(waits) is None:
-            self._pause(_LOOK_SECONDS)
+            self._pause(self._waits.look)
         while True:
             seen = self._shards.moves
             still = self._shards.still(waits)
@@ -297,15 +311,15 @@ class DdlThreads:
                 break
             now = time.monotonic()
             # The leader has as much time as a running change. The other members wait for the leader during this time.
-            if still.wait.leader is None or now >= began + _LEADER_SECONDS or due.lsn in self._halted:
+            if still.wait.leader is None or now >= began + self._waits.leader or due.lsn in self._halted:
                 self._report_wait(due, still)
-            if now >= looked + _ORDER_SECONDS:
+            if now >= looked + self._waits.order:
                 self._report_blocked(due)
                 if is_decided(looked):
                     break
                 looked = time.monotonic()
-            self._shards.wait(seen, _ORDER_SECONDS)
-            self._pause(min(_LOOK_APART_SECONDS * len(self._halted), _ORDER_SECONDS))
+            self._shards.wait(seen, self._waits.order)
+            self._pause(min(self._waits.look_apart * len(self._halted), self._waits.order))
         with self._moved:
             self._retried.add(due.lsn)
 
@@ -313,7 +327,7 @@ class DdlThreads:
         """Waits for a ddl command, or until another shard has made the change for this shard, too."""
         looked = time.monotonic()
         while True:
-            self._pause(_ORDER_SECONDS)
+            self._pause(self._waits.order)
             self._report_blocked(due)
             before, looked = looked, time.monotonic()
             if is_decided(before) or self._shards.made(due.source, due.lsn) is not None:
@@ -355,8 +369,12 @@ class DdlThreads:
         list is long, and the time between two reports of one change is longer.
         """
         with self._moved:
-            known, apart = self._halted.get(due.lsn), _REPORT_APART_SECONDS * len(self._halted)
-            if known is None or not known.waits or now >= max(known.reported + _REPORT_SECONDS, known.compared + apart):
+            known, apart = self._halted.get(due.lsn), self._waits.report_apart * len(self._halted)
+            if (
+                known is None
+                or not known.waits
+                or now >= max(known.reported + self._waits.report, known.compared + apart)
+            ):
                 return False
         if due.waiting_code(waits) != known.halt.code:
             return False
@@ -393,7 +411,7 @@ class DdlThreads:
             return
         with self._moved:  # All waiting changes of this run would find the same blocked tables.
             now = time.monotonic()
-            if now < self._blocked_at + _ORDER_SECONDS / 2:
+            if now < self._blocked_at + self._waits.order / 2:
                 return
             self._blocked_at = now
         known = frozenset(self._shards.tables(source))

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-_QUIET_SECONDS = 120.0
-"""The time without use after which Spark is released."""
 _ASK_SECONDS = 1.0
 """The interval at which Spark is asked whether its query still runs."""
 _LOOK_SECONDS = 0.02
@@ -41,6 +39,9 @@ _LOOK_SECONDS = 0.02
 
 class SparkOnDemand:
     """The Spark session and the query of one run. One thread requests them; another thread starts and ends them."""
+
+    quiet_seconds = 120.0
+    """The time without use after which Spark is released."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class SparkOnDemand:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._failure: Exception | None = None
-        self._quiet_at = time.monotonic() + _QUIET_SECONDS
+        self._quiet_at = time.monotonic() + self.quiet_seconds
         self._ask_at = 0.0
 
     @property
@@ -129,7 +130,7 @@ class SparkOnDemand:
 
     def used(self) -> None:
         """Notes that Spark was in use until now. Otherwise the duration of the use would count as time without use."""
-        self._quiet_at = time.monotonic() + _QUIET_SECONDS
+        self._quiet_at = time.monotonic() + self.quiet_seconds
 
     def rest(self) -> None:
         """Releases Spark if it was not used for a while. A thread that has no job for Spark calls this method."""

@@ -91,12 +91,6 @@ _UNKNOWN_TABLE = (
 )
 _GRACE_SECONDS = 3.0
 """The longest time, in seconds, for which all batches wait for a schema change."""
-_LEAVE_SECONDS = 10.0
-"""The longest time, in seconds, for which a run that has to end waits for a schema change, or for a batch that waits
-for a lock on the target.
-"""
-_CALL_SECONDS = 30.0
-"""The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
 """The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
 _BUSY_SECONDS = 1.0
@@ -113,6 +107,14 @@ second interval. New entries in the relay end the wait at once.
 
 class TaskStream:
     """Runs batches from a claimed checkpoint until it is stopped or fails."""
+
+    leave_seconds = 10.0
+    """The longest time for which a run that has to end waits for a schema change, or for a batch that waits for a lock
+    on the target.
+    """
+    call_seconds = 30.0
+    """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress.
+    """
 
     def __init__(
         self,
@@ -303,12 +305,13 @@ class TaskStream:
 
         So the target is left at a transaction's end.
 
-        A copy is interrupted. A schema change that does not end within `_LEAVE_SECONDS` continues on the target; the
+        A copy is interrupted. A schema change that does not end within `leave_seconds` continues on the target; the
         next run finds it in the journal. A batch that waits for a lock on the target ends with the process, as if the
         process had been killed: the server rolls the batch back, and the next run plans it again.
         """
         self._closing = True
-        deadline, end_deadline = time.monotonic() + _LEAVE_SECONDS, EndDeadline(self._leaves, _LEAVE_SECONDS)
+        deadline = time.monotonic() + self.leave_seconds
+        end_deadline = EndDeadline(self._leaves, self.leave_seconds)
         self._is_noted.set()  # ends a call that waits for a job
         self._spark.close(end_deadline.is_over)
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
@@ -338,7 +341,7 @@ class TaskStream:
         note = _noted(query, batch_id)
         if note is not None:
             self._do_job(slices, note)
-        ends = time.monotonic() + _CALL_SECONDS
+        ends = time.monotonic() + self.call_seconds
         while not self._closing and not self._spark.is_ending and time.monotonic() < ends:
             if self._is_noted.wait(_LOOK_SECONDS):
                 return

@@ -23,8 +23,6 @@ from pidts.plan import Limits, PlanState
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.spark import on_demand
-from pidts.spark import stream as module
 from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.slices import SliceStreamReader
@@ -141,7 +139,8 @@ class Query:
 class OnDemand(SparkOnDemand):
     """Records its sessions and queries, none of which is Spark's."""
 
-    def __init__(self, stream: PlannedStream, get: Callable[[], Any]) -> None:
+    def __init__(self, stream: PlannedStream, get: Callable[[], Any], quiet_seconds: float) -> None:
+        self.quiet_seconds = quiet_seconds
         super().__init__(get, self._given_back, "q", stream._scratch, stream._slices, stream._called, lambda _: None)
         self.queries: list[Query] = []
         self.given_back = 0
@@ -160,9 +159,14 @@ def run(tmp_path: Path) -> Iterator[Callable[..., PlannedStream]]:
     """Starts a stream; `OnDemand` takes the place of Spark."""
     streams: list[PlannedStream] = []
 
-    def run(planned: Sequence[int], large: set[int] = frozenset(), spark: Callable[[], Any] = object) -> PlannedStream:  # type: ignore[assignment]
+    def run(
+        planned: Sequence[int],
+        large: set[int] = frozenset(),  # type: ignore[assignment]
+        spark: Callable[[], Any] = object,
+        quiet_seconds: float = SparkOnDemand.quiet_seconds,
+    ) -> PlannedStream:
         stream = PlannedStream(tmp_path, planned, large)
-        stream._spark = OnDemand(stream, spark)
+        stream._spark = OnDemand(stream, spark, quiet_seconds)
         stream.start()
         streams.append(stream)
         return stream
@@ -215,16 +219,15 @@ def test_a_job_waits_for_spark_and_what_follows_it_too(run: Callable[..., Planne
 
 
 def test_spark_is_given_back_after_a_while_and_begun_again(
-    run: Callable[..., PlannedStream], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., PlannedStream],
 ) -> None:
-    monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.2)
     sessions: list[object] = []
 
     def spark() -> object:
         sessions.append(object())
         return sessions[-1]
 
-    stream = run([10, 20], {20}, spark)
+    stream = run([10, 20], {20}, spark, quiet_seconds=0.2)
     wait(lambda: stream._spark.given_back, "Spark is given back")  # type: ignore[attr-defined]
     assert stream.spark is None
     assert not stream._spark.queries[0].isActive  # type: ignore[attr-defined]
@@ -236,11 +239,10 @@ def test_spark_is_given_back_after_a_while_and_begun_again(
 
 
 def test_a_job_that_is_noted_while_spark_is_given_back_is_the_next_querys(
-    run: Callable[..., PlannedStream], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., PlannedStream],
 ) -> None:
-    monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.2)
     ends, ending = threading.Event(), threading.Event()
-    stream = run([10], {10, 20})
+    stream = run([10], {10, 20}, quiet_seconds=0.2)
     wait(lambda: stream.done, "the first job")
     (first,) = stream._spark.queries  # type: ignore[attr-defined]
 
@@ -262,10 +264,9 @@ def test_a_job_that_is_noted_while_spark_is_given_back_is_the_next_querys(
 
 
 def test_another_run_of_the_part_gives_back_what_the_one_before_used(
-    run: Callable[..., PlannedStream], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., PlannedStream],
 ) -> None:
-    monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.05)
-    stream = run([10])
+    stream = run([10], quiet_seconds=0.05)
     wait(lambda: stream._spark.given_back, "it is no user of Spark")  # type: ignore[attr-defined]
     time.sleep(0.2)
     assert stream._spark.given_back == 1  # type: ignore[attr-defined]
@@ -282,9 +283,10 @@ def test_a_run_ends_after_a_batch(run: Callable[..., PlannedStream]) -> None:
     assert [place for place, _ in done] == list(range(10, 10 + len(done))), "each once, in order"
 
 
-def test_a_call_returns_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CALL_SECONDS", 0.1)
-    assert PlannedStream(tmp_path, []).call(1) == {"number": 1}
+def test_a_call_returns_after_a_while(tmp_path: Path) -> None:
+    stream = PlannedStream(tmp_path, [])
+    stream.call_seconds = 0.1
+    assert stream.call(1) == {"number": 1}
 
 
 def test_a_job_that_fails_ends_the_run(run: Callable[..., PlannedStream]) -> None:
@@ -327,9 +329,9 @@ def test_a_job_that_a_call_has_not_heard_of_is_the_next_calls(tmp_path: Path) ->
     assert stream.done == [(10, "driver"), (20, "job")]
 
 
-def test_a_job_from_another_state_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CALL_SECONDS", 0.1)
+def test_a_job_from_another_state_is_not_done(tmp_path: Path) -> None:
     stream = PlannedStream(tmp_path, [10, 20, 30], {20})
+    stream.call_seconds = 0.1
     stream._go_on()
     stream._state = state(25)
     stream.call(2)

@@ -19,7 +19,7 @@ from tests.spark.commands import Run, Task
 
 from pidts.sandbox import Server
 
-QUICK = "from pidts.spark import on_demand; on_demand._QUIET_SECONDS = 1.0; from pidts.cli.app import main; main()"
+QUICK = "from pidts.spark import on_demand; on_demand.SparkOnDemand.quiet_seconds = 1.0; from pidts.cli.app import main; main()"
 """The program, with a shorter time until Spark ends."""
 DIRECT_ROWS = 3
 MANY = 300

@@ -18,7 +18,7 @@ from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark import stream as module
-from pidts.spark.stream import TaskStream
+from pidts.spark.stream import TaskStream, side_by_side
 
 FAR_TOO_LONG = 30.0
 """Seconds after which a stream certainly waits for something, however busy the machine is."""
@@ -80,8 +80,8 @@ def test_a_batch_that_comes_while_the_query_is_ended_is_left(stream):
     assert stream._failure is None
 
 
-def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream, leaves, monkeypatch):
-    monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.5)
+def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream, leaves):
+    stream.leave_seconds = 0.5
     stream._spark._query = Query(lambda: pytest.fail("to stop the query is to wait for its batch"))
     stream._busy.acquire()
     leaves.set()
@@ -91,8 +91,8 @@ def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream,
 
 
 @pytest.mark.parametrize("waits_for", ["a batch", "the start of Spark"])
-def test_a_process_that_is_asked_to_end_while_an_attempt_ends_does_not_wait(stream, leaves, monkeypatch, waits_for):
-    monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.5)
+def test_a_process_that_is_asked_to_end_while_an_attempt_ends_does_not_wait(stream, leaves, waits_for):
+    stream.leave_seconds = 0.5
     starts = threading.Event()
     if waits_for == "a batch":
         stream._busy.acquire()
@@ -116,13 +116,13 @@ def test_workers_of_a_batch_all_end_and_keep_no_process():
             raise ValueError("one")
         return Counts(inserted=1)
 
-    assert module.side_by_side([work] * 3).inserted == 3
+    assert side_by_side([work] * 3).inserted == 3
     with pytest.raises(ValueError, match="one"):
-        module.side_by_side([work, partial(work, fails=True), work])
+        side_by_side([work, partial(work, fails=True), work])
 
 
-def test_a_batch_is_waited_for_where_the_process_continues(stream, monkeypatch):
-    monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.1)
+def test_a_batch_is_waited_for_where_the_process_continues(stream):
+    stream.leave_seconds = 0.1
     stream._busy.acquire()
     began = time.monotonic()
     threading.Timer(0.7, stream._busy.release).start()
@@ -131,7 +131,7 @@ def test_a_batch_is_waited_for_where_the_process_continues(stream, monkeypatch):
 
 
 def test_batch_and_schema_change_share_the_time_in_which_a_run_ends(stream, monkeypatch):
-    monkeypatch.setattr(module, "_LEAVE_SECONDS", FAR_TOO_LONG)
+    stream.leave_seconds = FAR_TOO_LONG
     given, looks = [], []
 
     def look() -> None:

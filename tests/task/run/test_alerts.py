@@ -24,9 +24,8 @@ from pidts.replicate import NotReceiving
 from pidts.task.config.alerts import AlertReceiver
 from pidts.task.operate.alert_conditions import conditions_of
 from pidts.task.operate.progress import Progress, SourceProgress
-from pidts.task.run import alerts as module
 from pidts.task.run.alert_delivery import deliver
-from pidts.task.run.alerts import Alerts, alerting
+from pidts.task.run.alerts import Alerts, AlertTimes, alerting
 from pidts.task.run.cutover_under_way import CutOver, CutoverUnderWay
 from pidts.verify import Report, TableReport
 
@@ -90,10 +89,7 @@ def webhook() -> Iterator[Webhook]:
     made.close()
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CALM_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_FIRST_PAUSE", 0.05)
+SOON = AlertTimes(calm=0.0, first_pause=0.05)
 
 
 def wait(claim: Callable[[], bool], what: str) -> None:
@@ -103,8 +99,8 @@ def wait(claim: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def begun(folder: Path, receiver: AlertReceiver) -> Alerts:
-    alerts = Alerts(folder, "t", Path("my shop.yaml"))
+def begun(folder: Path, receiver: AlertReceiver, times: AlertTimes = SOON) -> Alerts:
+    alerts = Alerts(folder, "t", Path("my shop.yaml"), times)
     alerts.begin(receiver)
     return alerts
 
@@ -197,7 +193,6 @@ def test_conditions_are_reported_once_bundled_and_once_more_when_they_are_over(
         alerts.look(progress(halted=(halt("a"), halt("b"), halt("c"))))
     time.sleep(0.3)
     assert len(webhook.taken) == 1, "what comes within a minute is reported together"
-    monkeypatch.setattr(module, "_BUNDLE_SECONDS", 0.0)
     alerts.drain(30)
     over(alerts, progress(halted=(halt("b"),)))
     alerts.drain(30)
@@ -240,9 +235,8 @@ def test_a_receiver_that_is_away_is_tried_again_and_gets_what_still_holds(tmp_pa
 def test_an_alert_that_is_given_up_is_in_the_log_without_the_address(
     tmp_path: Path, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "_TRIES", 3)
     webhook.status = 500
-    alerts = begun(tmp_path, webhook.receiver)
+    alerts = begun(tmp_path, webhook.receiver, replace(SOON, tries=3))
     alerts.look(progress(halted=(halt("a"),)))
     alerts.drain(30)
     said = "".join(capsys.readouterr())
@@ -280,7 +274,7 @@ def test_the_error_that_ends_a_run_is_reported_and_over_when_a_later_one_carries
     tmp_path: Path, webhook: Webhook
 ) -> None:
     error = Halted("position-lost", "the source no longer has the log", todo="Copy again.")
-    with pytest.raises(Halted), alerting(Alerts(tmp_path, "t"), webhook.receiver):
+    with pytest.raises(Halted), alerting(Alerts(tmp_path, "t", times=SOON), webhook.receiver):
         raise error
     (found,) = webhook.taken
     assert found["alerts"][0]["kind"] == "run-ended"
@@ -294,7 +288,7 @@ def test_the_error_that_ends_a_run_is_reported_and_over_when_a_later_one_carries
 
 
 def test_a_cutover_sends_no_alert(tmp_path: Path, webhook: Webhook) -> None:
-    with pytest.raises(CutOver), alerting(Alerts(tmp_path, "t"), webhook.receiver):
+    with pytest.raises(CutOver), alerting(Alerts(tmp_path, "t", times=SOON), webhook.receiver):
         raise CutoverUnderWay("being-cut-over", "task t is being cut over")
     assert webhook.taken == []
 

@@ -15,7 +15,6 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import Checkpoint, Column, ColumnType, DecodeError, Fenced, Halted, Kind, Lsn, Table, TableName, Where
 from pidts.plan import HeldTables, PlanState
 from pidts.rules import RouteRule, Routes, Rules
-from pidts.task.run import halted_tables as halting_module
 from pidts.task.run.halted_tables import HaltedTables
 
 A, B, C = (TableName("shop", name) for name in "abc")
@@ -80,10 +79,9 @@ def test_the_place_of_a_halt_is_named_as_the_source_names_it(halting: HaltedTabl
 
 
 def test_a_halt_that_is_taken_off_the_record_is_tried_again(
-    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+    target: TargetSession,
 ) -> None:
-    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
-    halting, server = begun(HaltedTables("t", "s"), target), ValuesTarget("halting")
+    halting, server = begun(HaltedTables("t", "s", record_seconds=0.0), target), ValuesTarget("halting")
     assert not halting.has_retry(server), "nothing was refused"
     assert halting.can_leave_out(refused("shop.a"))
     assert halting.can_leave_out(refused("crm.all"))
@@ -96,12 +94,11 @@ def test_a_halt_that_is_taken_off_the_record_is_tried_again(
 
 
 def test_a_run_that_was_taken_over_does_not_take_the_task_back(
-    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+    target: TargetSession,
 ) -> None:
     """When the other run begins, it tries the halted table again."""
-    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
     server, start = ValuesTarget("halting"), Checkpoint(task="t", source="s", worker=0, lsn=STATE.lsn)
-    halting = begun(HaltedTables("t", "s"), target)
+    halting = begun(HaltedTables("t", "s", record_seconds=0.0), target)
     assert halting.can_leave_out(refused("shop.a"))
     (own,) = target.meta.checkpoints.claim("t", "s", 1, start)
     begun(halting, target, epoch=own.epoch)
@@ -113,11 +110,10 @@ def test_a_run_that_was_taken_over_does_not_take_the_task_back(
 
 
 def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
-    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+    target: TargetSession,
 ) -> None:
     def since(at: float, table: str = "shop.a", state: PlanState = STATE) -> float:
-        monkeypatch.setattr(halting_module.time, "time", lambda: at)
-        another = begun(HaltedTables("t", "s"), target, state=state)
+        another = begun(HaltedTables("t", "s", now=lambda: at), target, state=state)
         assert another.can_leave_out(refused(table))
         another.begin_attempt(target, LANDS, state, [A, B, C])
         return another.rows[0].since
@@ -127,14 +123,13 @@ def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
 
 
 def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_other_shards(
-    target: TargetSession, monkeypatch: pytest.MonkeyPatch
+    target: TargetSession,
 ) -> None:
     """One shard had to skip its change, and has rows with the new structure. The other shards reach the change later."""
-    monkeypatch.setattr(halting_module, "_RECORD_SECONDS", 0.0)
     shards, server = ShardGroups(), ValuesTarget("halting")
     old, new = (Table(TableName("crm", "all"), (Column("id", ColumnType(kind)),)) for kind in (Kind.INT, Kind.BIGINT))
     shards.register("other", {A: old})
-    halting = begun(HaltedTables("t", "s"), target, shards=shards)
+    halting = begun(HaltedTables("t", "s", record_seconds=0.0), target, shards=shards)
     assert halting.can_leave_out(refused("shop.b", "target-shape"))
     assert halting.can_leave_out(refused("shop.c"))
     begun(halting, target, shards=shards)

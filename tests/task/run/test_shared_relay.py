@@ -22,9 +22,8 @@ from pidts.sandbox import Server
 from pidts.task.config.duration import parse_duration
 from pidts.task.config.servers import TargetSpec
 from pidts.task.config.task_file import load_task
-from pidts.task.run import replicator_process
 from pidts.task.run.attempts import Attempts
-from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.replicator_process import ReplicatorProcess, ReplicatorWaits
 
 TASK = """
 name: {name}
@@ -58,11 +57,10 @@ def until(condition: Callable[[], object], meanwhile: Callable[[], None], second
 
 
 def test_one_replicator_fills_the_relay_and_another_takes_over(
-    replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replicators: list[ReplicatorProcess], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(replicator_process, "_LOCK_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(replicator_process, "_LONGEST_PAUSE", 0.3)
     first, second = replicators
+    first.waits = second.waits = ReplicatorWaits(lock=0.0, longest_pause=0.3)
     relay = tmp_path / "relay"
 
     def tables_written_by() -> int | None:
@@ -86,9 +84,9 @@ def test_one_replicator_fills_the_relay_and_another_takes_over(
 
 
 def test_while_another_holds_the_relay_and_does_nothing_the_task_pauses_and_tries_again(
-    replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replicators: list[ReplicatorProcess], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(replicator_process, "_LOCK_WAIT_SECONDS", 0.0)
+    replicators[0].waits = ReplicatorWaits(lock=0.0)
     hanging = RelayWriter.open(tmp_path / "relay", "s")
     try:
         for _ in range(2):
@@ -110,8 +108,8 @@ def _starts_after(replicator: ReplicatorProcess, moment: float) -> bool:
 def test_while_a_silent_process_has_the_relay_the_log_is_not_reported_as_received(
     replicators: list[ReplicatorProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicator_process, "_LONGEST_PAUSE", 0.3)
     first, second = replicators
+    first.waits = second.waits = ReplicatorWaits(longest_pause=0.3)
     first.start()
     until(lambda: (status := first.status()) and status["connected"], first.watch)
     holder = (first.status() or {})["pid"]

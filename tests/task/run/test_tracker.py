@@ -36,23 +36,31 @@ def done(end: PlanState) -> BatchDone:
     return BatchDone(plan, Checkpoint(task="t", source="s", worker=0, lsn=LSN), Counts(), 0.1)
 
 
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [100.0]
-    monkeypatch.setattr("pidts.task.run.tracker.time.monotonic", lambda: now[0])
-    return now
+def clock() -> Clock:
+    return Clock(100.0)
 
 
-def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
+def test_the_pace_of_a_copy_and_its_time_to_go(clock: Clock) -> None:
     shown: list[Progress] = []
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, clock=clock)
     before = state(
         big=CopyState(rows=1000, estimate=9000), small=CopyState(estimate=500), fixed=CopyState(mode=CopyMode.REPAIR)
     )
     tracker.resumed(before, "", "", [name("big"), name("small"), name("fixed"), name("long_done")])
     tracker.show("copy")
     assert shown[-1].eta_seconds is None
-    clock[0] += 4
+    clock.seconds += 4
     tracker.batch(
         done(
             state(
@@ -82,14 +90,14 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
     assert summary["eta_seconds"] == 0
 
 
-def test_a_batch_after_the_copy_looks_at_no_table(clock: list[float]) -> None:
+def test_a_batch_after_the_copy_looks_at_no_table(clock: Clock) -> None:
     shown: list[Progress] = []
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, clock=clock)
     tracker.resumed(state(big=CopyState(rows=1000)), "", "", [name("big"), *(name(f"t{n}") for n in range(50))])
     tracker.batch(done(state(big=CopyState(rows=3000, done=True))))
     tracker.batch(done(PlanState(LSN)))
     for _ in range(30):
-        clock[0] += 1
+        clock.seconds += 1
         tracker.batch(done(PlanState(LSN)))
         tracker.show("sync")
     assert shown[-1].tables is shown[-2].tables, "no table was looked at"
@@ -125,9 +133,9 @@ def test_batches_may_end_while_the_progress_is_looked_at() -> None:
     assert shown[-1].batches > 0
 
 
-def test_the_progress_says_that_work_waits_for_spark(clock: list[float]) -> None:
+def test_the_progress_says_that_work_waits_for_spark(clock: Clock) -> None:
     shown: list[Progress] = []
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, clock=clock)
     tracker.resumed(state(), "", "")
     tracker.show("sync")
     assert shown[-1].message == ""
@@ -138,20 +146,20 @@ def test_the_progress_says_that_work_waits_for_spark(clock: list[float]) -> None
     assert shown[-1].message == "a table has joined"
 
 
-def test_old_batches_do_not_count_for_the_pace(clock: list[float]) -> None:
+def test_old_batches_do_not_count_for_the_pace(clock: Clock) -> None:
     shown: list[Progress] = []
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, clock=clock)
     tracker.resumed(state(big=CopyState(estimate=9000)), "", "")
     for rows in (5000, 5000, 5100, 5200):
-        clock[0] += 15
+        clock.seconds += 15
         tracker.batch(done(state(big=CopyState(rows=rows, estimate=9000))))
     tracker.show("copy")
     assert shown[-1].copy_rate == pytest.approx(200 / 30, rel=0.01)
 
 
-def test_the_pace_of_each_table_that_the_log_changes(clock: list[float]) -> None:
+def test_the_pace_of_each_table_that_the_log_changes(clock: Clock) -> None:
     shown: list[Progress] = []
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, clock=clock)
     tracker.resumed(state(), "", "")
     for counts in (
         Counts(inserted=60, by_table={"a.idle": 60}),
@@ -159,7 +167,7 @@ def test_the_pace_of_each_table_that_the_log_changes(clock: list[float]) -> None
         Counts(updated=20, by_table={"a.busy": 20}),
     ):
         tracker.batch(replace(done(state()), counts=counts))
-        clock[0] += 4
+        clock.seconds += 4
     tracker.show("sync")
     assert [(one.name, one.rows, one.rate) for one in shown[-1].changed] == [
         ("a.busy", 50, 4.0),
@@ -172,31 +180,30 @@ def test_the_pace_of_each_table_that_the_log_changes(clock: list[float]) -> None
     assert both.changed[0].to_json() == {"name": "a.busy", "rows": 100, "rate": 8.0}
 
 
-def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -> None:
+def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: Clock) -> None:
     shown: list[str] = []
 
     def take(progress: Progress) -> None:
         shown.append(progress.message)
 
-    tracker = Tracker("t", "s", take)
+    tracker = Tracker("t", "s", take, clock=clock)
     tracker.note("a.u joins")
     tracker.show("sync")
     tracker.show("starting", message="news")
-    clock[0] += 60
+    clock.seconds += 60
     tracker.show("sync")
     assert shown == ["a.u joins", "news", ""]
 
 
-def test_a_task_without_a_copy_has_nothing_to_go(clock: list[float]) -> None:
+def test_a_task_without_a_copy_has_nothing_to_go(clock: Clock) -> None:
     shown: list[Any] = []
-    Tracker("t", "s", shown.append).show("sync")
+    Tracker("t", "s", shown.append, clock=clock).show("sync")
     assert (shown[0].to_json()["tables"], shown[0].to_json()["eta_seconds"]) == ([], 0)
 
 
-def test_a_source_that_was_silent_for_long_is_not_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_was_silent_for_long_is_not_far_ahead() -> None:
     shown: list[Progress] = []
-    monkeypatch.setattr("pidts.task.run.tracker.time.time", lambda: 5000.0)
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, now=lambda: 5000.0)
     end = PlanState(LSN)
     plan = BatchPlan(end, end, (), 0, 0, 1000, (), frozenset())
     tracker.batch(BatchDone(plan, done(end).checkpoint, Counts(), 0.1))
@@ -210,17 +217,16 @@ def test_a_source_that_was_silent_for_long_is_not_far_ahead(monkeypatch: pytest.
     assert shown[-1].lag_seconds == 0.0, "a table that catches up has a lag of its own"
 
 
-def test_the_age_of_a_waiting_change_grows_also_while_the_run_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_of_a_waiting_change_grows_also_while_the_run_is_paused() -> None:
     shown: list[Progress] = []
-    now = [5000.0]
-    monkeypatch.setattr("pidts.task.run.tracker.time.time", lambda: now[0])
-    tracker = Tracker("t", "s", shown.append)
+    now = Clock(5000.0)
+    tracker = Tracker("t", "s", shown.append, now=now)
     tracker.show("sync", caught_up=True)
     assert (shown[-1].held_lag_seconds, shown[-1].held_tables) == (None, 0)
     tracker.waits(2, 4990.0)
     tracker.show("sync", caught_up=True)
     assert (shown[-1].lag_seconds, shown[-1].held_lag_seconds, shown[-1].held_tables) == (0.0, 10.0, 2)
-    now[0] = 5060.0
+    now.seconds = 5060.0
     tracker.paused(Transient("target-lost", "no answer"), 1.0)
     assert shown[-1].held_lag_seconds == 70.0
     tracker.waits(0, 0.0)
@@ -254,9 +260,9 @@ def test_a_log_that_does_not_come_in_is_no_source_without_changes() -> None:
     assert (reported[-1].stage, reported[-1].lag_seconds, reported[-1].message) == ("sync", 0.0, "")
 
 
-def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies(clock: list[float]) -> None:
+def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies(clock: Clock) -> None:
     shown: list[Progress] = []
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, clock=clock)
     tracker.resumed(state(big=CopyState(estimate=9)), "", "")
     tracker.show("copy", caught_up=True)
     assert shown[-1].lag_seconds is None
@@ -265,9 +271,9 @@ def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies
     assert shown[-1].lag_seconds == 0.0
 
 
-def test_a_cutover_in_progress_is_reported_until_it_is_undone(clock: list[float]) -> None:
+def test_a_cutover_in_progress_is_reported_until_it_is_undone(clock: Clock) -> None:
     shown: list[Progress] = []
-    tracker = Tracker("t", "s", shown.append)
+    tracker = Tracker("t", "s", shown.append, clock=clock)
     tracker.being_cut_over("is being cut over; PiDTS has made source one read-only for it")
     tracker.show("sync")
     assert shown[-1].message == "the task is being cut over; PiDTS has made source one read-only for it"

@@ -44,19 +44,30 @@ from pidts.task.operate.progress import Progress
 from pidts.task.run.alert_delivery import deliver
 from pidts.task.run.cutover_under_way import CutOver
 
-_BUNDLE_SECONDS = 60.0
-_CALM_SECONDS = 30.0
-"""A condition is over if no snapshot has shown it for this time. When a new attempt begins, the snapshots do not show
-it for a moment.
-"""
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 120.0
-_TRIES = 36
-"""The number of tries to deliver a document. Together they take about an hour."""
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _SHOWN = 20
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertTimes:
+    """The times, in seconds, and the number of tries with which conditions are reported."""
+
+    bundle: float = 60.0
+    """After a document, conditions are collected for this time."""
+    calm: float = 30.0
+    """A condition is over if no snapshot has shown it for this time. When a new attempt begins, the snapshots do not
+    show it for a moment.
+    """
+    first_pause: float = 1.0
+    longest_pause: float = 120.0
+    tries: int = 36
+    """The number of tries to deliver a document. Together they take about an hour."""
+
+
+_USUAL_TIMES = AlertTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +89,15 @@ class _Delivery:
 class Alerts:
     """The alerts of one process; any thread may report conditions."""
 
-    def __init__(self, folder: Path, task: str, task_file: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, task: str, task_file: Path | None = None, times: AlertTimes = _USUAL_TIMES
+    ) -> None:
         """`folder` is the folder of the file with the open alerts. Nothing is reported before `begin`.
 
         `task_file` is the task file's path, for the commands in the advice.
         """
         self._path, self._task, self._task_file = folder / f"alerts-{task}.json", task, task_file
+        self._times = times
         self._receiver: AlertReceiver | None = None
         self._changed = threading.Condition()
         self._open: dict[AlertKey, _OpenAlert] = {}
@@ -187,7 +201,7 @@ class Alerts:
     def _ends(self, key: AlertKey, known: _OpenAlert, now: float) -> bool:
         if known.absent_since is None and key.kind != "run-ended":
             self._open[key] = replace(known, absent_since=now)
-        elif known.absent_since is None or now - known.absent_since >= _CALM_SECONDS:
+        elif known.absent_since is None or now - known.absent_since >= self._times.calm:
             self._over(key, known)
             return True
         return False
@@ -260,8 +274,9 @@ class Alerts:
     def _fails(self, due: _Delivery, problem: str) -> bool:
         """Plans the next try. Returns False if the document is given up."""
         self._tries += 1
-        if self._tries < _TRIES:
-            self._not_before = time.monotonic() + min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)
+        if self._tries < self._times.tries:
+            pause = min(self._times.first_pause * 2 ** (self._tries - 1), self._times.longest_pause)
+            self._not_before = time.monotonic() + pause
             if self._tries == 1:
                 _log.warning("an alert was not delivered, and is tried again", to=str(self._receiver), problem=problem)
             return True
@@ -279,7 +294,7 @@ class Alerts:
         if not due.keys:
             self._documents.pop(0)
         else:
-            self._bundle_at = time.monotonic() + _BUNDLE_SECONDS
+            self._bundle_at = time.monotonic() + self._times.bundle
         for key in due.keys:
             known = self._open.get(key)
             if known is None:

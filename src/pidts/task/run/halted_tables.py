@@ -45,8 +45,6 @@ from pidts.task.operate.orders import is_waiting_for_shards
 _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.5
-_RECORD_SECONDS = 1.0
-"""The interval at which the record is read to find out whether an operator has removed a halt."""
 _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
 """Codes of errors that name one table and may concern other tables, too."""
 
@@ -66,8 +64,15 @@ _BESIDE_OTHERS = (
 class HaltedTables:
     """The tables of one source that halt, over the attempts of one run."""
 
-    def __init__(self, task: str, source: str) -> None:
+    def __init__(
+        self, task: str, source: str, *, record_seconds: float = 1.0, now: Callable[[], float] = time.time
+    ) -> None:
+        """`record_seconds`: the interval of reading the record, to find out whether an operator has removed a halt.
+
+        `now` returns the seconds since 1970.
+        """
         self._task, self._source = task, source
+        self._record_seconds, self._now = record_seconds, now
         self._halted: dict[TableName, Halt] = {}
         self._rules = Rules()
         self._stream: TaskStream | ChannelStream | None = None
@@ -125,7 +130,7 @@ class HaltedTables:
             return False
         at = min(map(stream.state.at, names))
         position = self._position(error.where.position, at)
-        since = self._previous.since(names[0], at) or time.time()
+        since = self._previous.since(names[0], at) or self._now()
         halt = Halt.of(error, names, at, source=self._source, position=position, since=since)
         if error.code == "target-shape" and any(map(self._rules.routes.may_merge, names)):
             todo = with_place(_BESIDE_OTHERS, self._source, "")
@@ -169,7 +174,7 @@ class HaltedTables:
         Rows are tried again if an operator has asked for it, or if they did not fit and the table was changed since. A
         run that has taken the task over also removes halts; in that case this run is over.
         """
-        if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
+        if not self._halted or time.monotonic() < self._asked + self._record_seconds:
             return False
         changed = {name for name, before in self._unfit.items() if name in self._halted and self._differs(name, before)}
         for name in changed:

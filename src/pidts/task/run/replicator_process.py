@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
@@ -55,13 +55,11 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _PROGRAM = "pidts.task.run.replicator_process"
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
 """An error that is not final. An earlier replicator that was killed may need a moment to end, and a frozen replicator
 holds the lock until it ends.
 """
-_LOCK_WAIT_SECONDS = 15.0
 _SERVED = "another task's replicator writes this relay"
 _MOST_FAULTS = 5
 _FIRST_STATUS_SECONDS = 300.0
@@ -107,6 +105,18 @@ def replicate(parts: Sequence[TaskConfig], stop: threading.Event, listening: Lis
         side_by_side({part.source.source_id: receiver(part) for part in parts}, stop)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicatorWaits:
+    """The pauses before a replicator that has ended is started again, and the wait for the relay's lock, in seconds."""
+
+    first_pause: float = 0.2
+    longest_pause: float = 10.0
+    lock: float = 15.0
+
+
+_USUAL_WAITS = ReplicatorWaits()
+
+
 @dataclass(slots=True)
 class ReplicatorProcess:
     """Keeps one replicator running, or one follower of a relay server."""
@@ -118,13 +128,14 @@ class ReplicatorProcess:
     """The target's checkpoint: an empty relay begins there, and continues its Lsns. If None, `start_at` decides."""
     forker: Forker | None = None
     """Forks the replicator, if there is a forker: the replicator then shares the loaded modules."""
+    waits: ReplicatorWaits = _USUAL_WAITS
     _child: subprocess.Popen[bytes] | ForkedProcess | None = None
     _output: IO[bytes] | None = None
     """The output of the child."""
     _started: float = 0.0
     _started_at: float = 0.0
     """The time of the start in seconds since 1970."""
-    _pause: float = _FIRST_PAUSE
+    _pause: float = field(init=False)
     _not_before: float | None = None
     _locked_out_since: float | None = None
     _is_locked_out: bool = False
@@ -137,6 +148,9 @@ class ReplicatorProcess:
 
     Our replicator is started again and again, so that it takes over when the other replicator ends.
     """
+
+    def __post_init__(self) -> None:
+        self._pause = self.waits.first_pause
 
     def start(self) -> None:
         """Starts the child process if it does not run; its log goes to a file in the relay's folder."""
@@ -180,9 +194,9 @@ class ReplicatorProcess:
         if self._not_before is None:
             reason = self._reason(now)
             healthy = now - self._started > _HEALTHY_SECONDS
-            self._pause = _FIRST_PAUSE if healthy else min(self._pause * 2, _LONGEST_PAUSE)
+            self._pause = self.waits.first_pause if healthy else min(self._pause * 2, self.waits.longest_pause)
             if reason == _SERVED:
-                self._pause = _LONGEST_PAUSE
+                self._pause = self.waits.longest_pause
             self._not_before = now + self._pause
             if not (self._served and reason == _SERVED):
                 _log.warning("replicator ended, starting it again", reason=reason, pause=self._pause)
@@ -211,7 +225,7 @@ class ReplicatorProcess:
                 self._locked_out_since = None
                 return _SERVED
             self._locked_out_since = self._locked_out_since or now
-            if now - self._locked_out_since < _LOCK_WAIT_SECONDS:
+            if now - self._locked_out_since < self.waits.lock:
                 return f"[{error['code']}] {error['what']}"
             self._child = self._locked_out_since = None
             todo = (

@@ -28,9 +28,19 @@ _CHANGED = 100
 class Tracker:
     """The progress of one source: the stream's thread writes it, the task's thread reads it."""
 
-    def __init__(self, task: str, source: str, on_progress: Callable[[Progress], None]) -> None:
+    def __init__(
+        self,
+        task: str,
+        source: str,
+        on_progress: Callable[[Progress], None],
+        *,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now` returns the seconds since 1970; `clock` never goes back."""
         self._task, self._source, self._on_progress = task, source, on_progress
-        self._began = time.monotonic()
+        self._now, self._clock = now, clock
+        self._began = self._clock()
         self._lock = threading.Lock()
         """Protects the progress: one thread adds batches, another thread reads the progress."""
         self._counts = Counts()
@@ -73,7 +83,7 @@ class Tracker:
         The copy of a table in `copied` is done if the state does not name the table.
         """
         with self._lock:
-            self._copy.begin(copied, state.copy, time.monotonic())
+            self._copy.begin(copied, state.copy, self._clock())
             self._reached(state, gtid, position)
 
     def _reached(self, state: PlanState, gtid: str, position: str) -> None:
@@ -87,9 +97,9 @@ class Tracker:
             self._batches += 1
             self._counts += replace(done.counts, by_table={})
             self._by_table.update(done.counts.by_table)
-            self._recent.append((time.monotonic(), done.counts))
+            self._recent.append((self._clock(), done.counts))
             self._event_time = done.plan.timestamp or self._event_time
-            self._copy.reached(done.plan.end.copy, time.monotonic())
+            self._copy.reached(done.plan.end.copy, self._clock())
             self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
 
     @property
@@ -124,7 +134,7 @@ class Tracker:
         elif self._lack is not None and not message:
             message = str(self._lack)
             stage = "paused" if caught_up else stage
-        if not message and time.monotonic() < self._note_until:
+        if not message and self._clock() < self._note_until:
             message = self._note
         message = message or self._cutover
         if not message and awaits_spark:
@@ -136,7 +146,7 @@ class Tracker:
 
     def note(self, text: str) -> None:
         """Shows a text to the user for a while."""
-        self._note, self._note_until = text, time.monotonic() + _NOTE_SECONDS
+        self._note, self._note_until = text, self._clock() + _NOTE_SECONDS
 
     def being_cut_over(self, text: str) -> None:
         """Notes the state of a cutover that is under way; empty if there is none."""
@@ -198,7 +208,7 @@ class Tracker:
         message: str,
         report: Callable[[float | None, float], StageReport] | None = None,
     ) -> Progress:
-        now = time.monotonic()
+        now = self._clock()
         while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
             self._recent.popleft()
         window = min(_RATE_SECONDS, now - self._began) or 1.0
@@ -211,7 +221,7 @@ class Tracker:
             gtid=self._gtid,
             position=self._position,
             lag_seconds=lag,
-            held_lag_seconds=max(0.0, time.time() - self._held_since) if self._held_since else None,
+            held_lag_seconds=max(0.0, self._now() - self._held_since) if self._held_since else None,
             held_tables=self._held_tables,
             halted=self._halts,
             locked={str(table): count for table, count in self._locked.items()},
@@ -248,9 +258,9 @@ class Tracker:
         if caught_up:
             if self._lack is None:
                 return self._delay
-            return max(0.0, time.time() - max(self._lack.since, self._event_time))
+            return max(0.0, self._now() - max(self._lack.since, self._event_time))
         behind = self._waits_since or self._event_time
-        return max(self._delay, time.time() - behind) if behind else None
+        return max(self._delay, self._now() - behind) if behind else None
 
     def _changed(self, window: float) -> tuple[TableChanges, ...]:
         """Returns the changes of each target table, sorted by rows per second."""
