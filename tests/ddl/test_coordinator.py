@@ -21,6 +21,7 @@ from pidts.ddl.shards import coordinator
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import waiting_halt
+from pidts.ddl.shards.members import Members
 from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
 from pidts.schema import AlterTable, Dialect, classify
 from pidts.shards.decide import Decision, RunDecision, Wait, decide
@@ -52,6 +53,24 @@ def arrive(groups: ShardGroups, arrival: Arrival, *, epoch: int = 7) -> Decision
 def still(groups: ShardGroups, arrival: Arrival) -> Wait | None:
     waits = groups.still(Waits(wait=Wait(), arrival=arrival))
     return waits.wait if waits is not None else None
+
+
+def test_a_start_searches_the_members_of_no_group_however_many_tables_the_task_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[TableName] = []
+    search = Members.of
+    monkeypatch.setattr(Members, "of", lambda self, target: (searched.append(target), search(self, target))[1])
+    groups = ShardGroups("pessimistic", ("a", "b"))
+    alone = {TableName("shop", f"t{number}"): replace(V0, name=TableName("all", f"t{number}")) for number in range(50)}
+    recorded = TableName("all", "recorded")
+    groups.recall(groups.next_read(), "a", {recorded: replace(V0, name=recorded)}, {})
+    groups.register("a", {**alone, NAME: V0, OTHER: V0})
+    groups.register("b", {TableName("shop", "other"): replace(V0, name=TableName("all", "t7"))})
+    assert not searched
+    targets = [TableName("all", f"t{number}") for number in range(50)]
+    own = {name: Member("a", TableName("shop", name.name)) for name in (*targets, T, recorded)}
+    assert [name for name, member in own.items() if groups.is_shared(name, member)] == [targets[7], T, recorded]
 
 
 def passes(arrival: Arrival, agreed: Table) -> RunDecision:

@@ -107,8 +107,11 @@ class ShardGroups:
                 # not valid any more.
                 for state in self._states.values():
                     state.agreed = state.agreed if state.running is not None else None
-            for table in target_table.values():
-                self._state(table.name)
+            # To count the members of each of 20,000 groups one by one would take longer than the rest of the start.
+            counts = self.known.counts()
+            for target in dict.fromkeys(table.name for table in target_table.values()):
+                state = self._states.setdefault(target, GroupState())
+                state.was_shared = state.was_shared or counts[target] > 1
             self._notify()
 
     @property
@@ -157,7 +160,7 @@ class ShardGroups:
         with self._changing():
             for target, table in agreed.items():
                 self.known.take_record(target, table, read, missed)
-                self._state(target).was_shared = True
+                self._states.setdefault(target, GroupState()).was_shared = True
             self.known.recall(source, dropped)
 
     def set_aside(self, source: str, *, aside: bool) -> None:

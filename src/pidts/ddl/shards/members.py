@@ -7,6 +7,7 @@ moment.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
@@ -180,6 +181,10 @@ class Members:
     def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
         """Returns the members of a group."""
         return ((member, table) for member, table in self.members.items() if table.name == target)
+
+    def counts(self) -> Counter[TableName]:
+        """Returns the number of members of each group."""
+        return Counter(table.name for table in self.members.values())
 
     def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
         """Whether a table of another source, or of another schema than `schema`, maps to `target_schema`."""
