@@ -60,7 +60,6 @@ def test_an_old_primary_with_transactions_that_were_not_received_does_not_take_o
         run_sql(old, "START SLAVE")
         wait(lambda: state_of(server).has_all_of(state_of(standby)), "the old primary follows the new one")
         received = state_of(standby).executed
-        monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
         before = address_of(server)
         assert "not compared" in barred(config.relay, "one", before)
 
@@ -70,13 +69,13 @@ def test_an_old_primary_with_transactions_that_were_not_received_does_not_take_o
         assert f"{before} has transactions that the source {address_of(standby)} lacks" in shown[0]
         for to in ("", before):
             with pytest.raises(Halted) as refused:
-                fail_over(config, to)
+                fail_over(config, to, received_of=lambda _: received)
             assert refused.value.code == "no-standby"
             assert f"it has transactions that the source {address_of(standby)} lacked" in refused.value.what
         new.kill()
         with pytest.raises(Halted, match="it has transactions"):
-            fail_over(config, "")
-        assert fail_over(config, before, force=True) == before
+            fail_over(config, "", received_of=lambda _: received)
+        assert fail_over(config, before, force=True, received_of=lambda _: received) == before
 
 
 def test_a_standby_without_surplus_may_take_over_again_once_it_was_compared(
@@ -86,11 +85,10 @@ def test_a_standby_without_surplus_may_take_over_again_once_it_was_compared(
     config = _loaded(tmp_path, at, "host: localhost")
     standby = config.source.standbys[0]
     received = state_of(standby).executed
-    monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
     first = address_of(config.source.server)
     config = replace(config, source=choose_server(config.source, config.relay, address_of(standby)))
     assert barred(config.relay, "one", first)
-    assert fail_over(config, "") == first
+    assert fail_over(config, "", received_of=lambda _: received) == first
     assert not barred(config.relay, "one", first)
     assert barred(config.relay, "one", address_of(standby))
 
@@ -102,19 +100,18 @@ def test_a_full_disk_delays_the_turn_to_a_standby(
     config = _loaded(tmp_path, f"port: 1, user: {mariadb.user}", f"host: 127.0.0.1, {at}")
     standby = config.source.standbys[0]
     received = state_of(standby).executed
-    monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
     monkeypatch.setattr("pidts.task.run.failover._BETWEEN_LOOKS", 0.0)
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     shown: list[str] = []
-    failover = Failover(shown.append)
+    failover = Failover(shown.append, lambda _: received)
     with monkeypatch.context() as disk:
         disk.setattr("pidts.relay.task_marks.os.fsync", full)
         assert [failover.look(config, is_failing=True) for _ in range(4)] == [None] * 4
         with pytest.raises(Transient) as refused:
-            fail_over(config, "")
+            fail_over(config, "", received_of=lambda _: received)
     assert refused.value.code == "relay-full"
     assert refused.value.where.file.startswith(str(config.relay / "one"))
     assert "no standby can take over: [relay-full] the relay's disk is full" in shown[0]

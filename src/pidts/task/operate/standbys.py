@@ -10,7 +10,7 @@ or a later transaction of the same server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
@@ -168,13 +168,17 @@ def _misfit_of_barred(bar: str) -> str:
 
 
 def find_standby(
-    config: TaskConfig, servers: Sequence[SourceConfig], *, force: bool = False
+    config: TaskConfig,
+    servers: Sequence[SourceConfig],
+    *,
+    force: bool = False,
+    received_of: Callable[[TaskConfig], GtidSet | None] = received_gtids,
 ) -> tuple[SourceConfig | None, list[str]]:
     """Returns the first server that can take over (None if no server can), and why each server before it cannot.
 
-    With `force`, a barred server is also allowed.
+    With `force`, a barred server is also allowed. `received_of` returns the received GTIDs, see `received_gtids`.
     """
-    received = received_gtids(config) if config.source.use_gtid else None
+    received = received_of(config) if config.source.use_gtid else None
     refusals: list[str] = []
     for server in servers:
         try:
@@ -192,7 +196,13 @@ def find_standby(
     return None, refusals
 
 
-def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
+def fail_over(
+    config: TaskConfig,
+    to: str,
+    *,
+    force: bool = False,
+    received_of: Callable[[TaskConfig], GtidSet | None] = received_gtids,
+) -> str:
     """Chooses another server of a source, `to` or the first that can take over; returns its address.
 
     A barred server is compared again with the source, if the source answers. `force` uses the server `to` in any case.
@@ -214,7 +224,7 @@ def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
         if barred(config.relay, config.source.source_id, address_of(server)):
             with suppress(PidtsError):
                 surplus(config, server, {})
-    found, refusals = find_standby(config, servers, force=force)
+    found, refusals = find_standby(config, servers, force=force, received_of=received_of)
     if found is None:
         raise Halted(
             "no-standby",

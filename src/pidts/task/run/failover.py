@@ -15,7 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.model import Lsn, PidtsError, Transient
+from pidts.model import GtidSet, Lsn, PidtsError, Transient
 from pidts.relay.folder import Folder
 from pidts.relay.repeats import repeated_until
 from pidts.relay.servers_read import servers_read
@@ -24,7 +24,7 @@ from pidts.source import SOURCE_BUSY
 from pidts.task.config.current_server import address_of, choose_server, chosen_address, with_current_server
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.standbys import find_standby, state_of, surplus
+from pidts.task.operate.standbys import find_standby, received_gtids, state_of, surplus
 from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import ReplicatorProcess
 
@@ -40,9 +40,11 @@ _COMPARE_SECONDS = 10.0
 class Failover:
     """Watches the servers of one source."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """`say` shows a text to the user of the run."""
-        self._show = say
+    def __init__(
+        self, say: Callable[[str], None], received_of: Callable[[TaskConfig], GtidSet | None] = received_gtids
+    ) -> None:
+        """`say` shows a text to the user of the run; `received_of` returns the GTIDs that the relay has received."""
+        self._show, self._received_of = say, received_of
         self._failures, self._next_look = 0, 0.0
         self._said: set[str] = set()
 
@@ -84,7 +86,7 @@ class Failover:
     def _moved(self, config: TaskConfig) -> SourceSpec | None:
         lost, source = address_of(config.source.server), None
         try:
-            found, refusals = find_standby(config, config.source.standbys)
+            found, refusals = find_standby(config, config.source.standbys, received_of=self._received_of)
             if found is not None:
                 source = choose_server(config.source, config.relay, address_of(found))
         except PidtsError as error:
