@@ -307,8 +307,7 @@ def _table_schema(asked: _RequiredGrants) -> Iterator[Finding]:
         for column in columns:
             what = (
                 f"{name}.{column.name} has a label with a question mark. It may really be one, or a character above "
-                "U+FFFF "
-                "that the server's catalogue cannot show"
+                "U+FFFF that the server's catalogue cannot show"
             )
             fix = (
                 "If the label really has a question mark, ignore this item (ignore-checking-items: [table_schema]); "

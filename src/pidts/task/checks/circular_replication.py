@@ -73,8 +73,7 @@ def circle_findings(
             what = (
                 f"task {writer.task} (source-id {writer.source}) carries changes from this task's target"
                 f"{f' (they come there by task {first})' if first else ''} to this source, and this task carries them "
-                "back: "
-                f"changes of {_listed(round_trip)} in a circle"
+                f"back: changes of {_listed(round_trip)} in a circle"
             )
             fix = (
                 "Carry each table in one direction only: exclude these tables from one of the two tasks, or, "

@@ -105,8 +105,7 @@ def demand_still_forwards(
             "them to the target: they would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Put pidts.forward back. Or hand them over to tasks that carry them directly: pidts zones hand-over "
-            "FILE ZONE. "
-            "If the zone has left, remove the records of the tasks that read it (docs/operate/zones.md)",
+            "FILE ZONE. If the zone has left, remove the records of the tasks that read it (docs/operate/zones.md)",
         )
 
 
