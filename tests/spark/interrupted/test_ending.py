@@ -93,12 +93,13 @@ def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream,
 @pytest.mark.parametrize("waits_for", ["a batch", "the start of Spark"])
 def test_a_process_that_is_asked_to_end_while_an_attempt_ends_does_not_wait(stream, leaves, waits_for):
     stream.leave_seconds = 0.5
-    starts = threading.Event()
+    begun, starts = threading.Event(), threading.Event()
     if waits_for == "a batch":
         stream._busy.acquire()
     else:
-        stream._spark._get = starts.wait
+        stream._spark._get = lambda: (begun.set(), starts.wait())
         stream._spark.begin()
+        assert begun.wait(FAR_TOO_LONG), "a thread that has not begun yet starts nothing, and is not waited for"
     began = time.monotonic()
     threading.Timer(0.5, leaves.set).start()
     stream.close()
