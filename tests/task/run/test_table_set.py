@@ -274,6 +274,11 @@ def test_a_table_that_leaves_is_forgotten_and_has_to_be_copied_when_it_comes_bac
     assert joined.joined == (task.name("u"),)
     assert "rows that the source does not have are removed from the target" in joined.notes[-1]
     assert task.state().copy[task.name("u")].mode is CopyMode.REPAIR
+    # The log up to now is left out, also rows that do not fit the recorded structure. A copy alone leaves out nothing.
+    since = task.state().copy[task.name("u")].since
+    assert since is not None
+    task.start(resync=("*.t",))
+    assert task.state().copy[task.name("t")].since is None
 
 
 def test_a_start_that_dies_between_making_a_table_and_remembering_it_is_made_good(
