@@ -6,10 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from pidts.ddl.planner_signals import kept_of, mark_kept
-from pidts.ddl.shards import write_barrier
 from pidts.ddl.shards.write_barrier import WriteBarrier
 from pidts.model import TableName
 
@@ -86,9 +83,8 @@ def test_a_part_that_waits_for_its_own_change_writes_nothing() -> None:
     change.join(5)
 
 
-def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_barrier, "_PATIENCE_SECONDS", 0.1)
-    holds, found = WriteBarrier(), dict[str, frozenset[TableName]]()
+def test_patience_ends() -> None:
+    holds, found = WriteBarrier(patience_seconds=0.1), dict[str, frozenset[TableName]]()
     attending(holds, "a", found)
     change = Change(holds, {"a": frozenset({T})})
     assert change.begun.wait(5)

@@ -21,7 +21,6 @@ from pidts.sandbox import Server
 from pidts.sandbox.server import free_port
 from pidts.source import connect, log_end
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.zones import own_changes as module
 from pidts.task.zones.own_changes import own_changes
 
 
@@ -69,18 +68,16 @@ def test_a_slow_first_look_at_the_log_is_no_silence_of_the_server(
         receive(*arguments)
 
     monkeypatch.setattr(Receiver, "receive", slowly)
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 1.0)
-    assert own_changes(config, *log, threading.Event()) == Counter({TableName(database, "t"): 2})
+    assert own_changes(config, *log, threading.Event(), 1.0) == Counter({TableName(database, "t"): 2})
     assert waited
 
 
 def test_a_server_that_does_not_answer_is_given_up_soon(
     config: TaskConfig, log: tuple[Position, Position], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 1.0)
     server = replace(config.source.server, port=free_port())
     unknown_transactions = replace(config, source=replace(config.source, server=server))
     began = time.monotonic()
     with pytest.raises(Transient, match="zone-log-not-read"):
-        own_changes(unknown_transactions, *log, threading.Event())
+        own_changes(unknown_transactions, *log, threading.Event(), 1.0)
     assert time.monotonic() - began < 30

@@ -26,13 +26,13 @@ _log = structlog.get_logger(__name__)
 Keep = Callable[[frozenset[TableName]], None]
 """Signals to a part's planner which tables are held."""
 
-_PATIENCE_SECONDS = 30.0
-
 
 class WriteBarrier:
     """The write barrier of one process, which all threads of all parts use."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_seconds: float = 30.0) -> None:
+        """`patience_seconds`: a change waits this long at most until the other parts do not write."""
+        self._patience_seconds = patience_seconds
         self._keeps: dict[str, Keep] = {}
         self._kept: dict[object, Mapping[str, frozenset[TableName]]] = {}
         """The held tables, keyed by the change for which they are held."""
@@ -93,7 +93,7 @@ class WriteBarrier:
                 self._notify(tables)
 
     def _wait(self, tables: Mapping[str, frozenset[TableName]]) -> None:
-        deadline, left = time.monotonic() + _PATIENCE_SECONDS, dict(tables)
+        deadline, left = time.monotonic() + self._patience_seconds, dict(tables)
         while True:
             left = {source: names for source, names in left.items() if not self._has_stopped(source, names)}
             seconds = deadline - time.monotonic()

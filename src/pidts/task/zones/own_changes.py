@@ -27,7 +27,13 @@ waits only `_PATIENCE_SECONDS`.
 """
 
 
-def own_changes(config: TaskConfig, start: Position, end: Position, stop: threading.Event) -> Counter[TableName]:
+def own_changes(
+    config: TaskConfig,
+    start: Position,
+    end: Position,
+    stop: threading.Event,
+    patience_seconds: float = _PATIENCE_SECONDS,
+) -> Counter[TableName]:
     """Returns, for each table, the number of rows and statements that changed it, in the log of the task's source.
 
     The log is received into a separate folder, which is removed afterwards. Raises the server's error if the server has
@@ -37,14 +43,14 @@ def own_changes(config: TaskConfig, start: Position, end: Position, stop: thread
     if (start.log_index, start.offset) >= (end.log_index, end.offset):
         return found
     with tempfile.TemporaryDirectory(prefix="pidts-own-changes-") as folder:
-        for entry in _received(config, start, end, Path(folder), stop):
+        for entry in _received(config, start, end, Path(folder), stop, patience_seconds):
             for table in _changed(config, entry):
                 found[table] += max(1, entry.transaction.row_events)
     return found
 
 
 def _received(
-    config: TaskConfig, start: Position, end: Position, folder: Path, stop: threading.Event
+    config: TaskConfig, start: Position, end: Position, folder: Path, stop: threading.Event, patience_seconds: float
 ) -> list[LogEntry]:
     server, failures, ended = config.source.server, list[PidtsError](), threading.Event()
     replicator = Replicator(ReplicatorConfig(server, folder, start, look_every=1e9))
@@ -68,12 +74,12 @@ def _received(
                     seen, moved = received, time.monotonic()
                 has_begun = received is not None and received > Lsn.at(start, received.change_no)
                 has_begun |= replicator.state().error is not None
-                if time.monotonic() - moved > (_PATIENCE_SECONDS if has_begun else _START_SECONDS):
+                if time.monotonic() - moved > (patience_seconds if has_begun else _START_SECONDS):
                     break
                 relay.wait(received, 0.2)
     finally:
         ended.set()
-        thread.join(_PATIENCE_SECONDS)
+        thread.join(patience_seconds)
     if failures:
         raise failures[0]
     where = Where(source=server.source_id, position=str(start))
