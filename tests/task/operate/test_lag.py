@@ -67,7 +67,8 @@ class Run:
         assert self._failure is None, self._failure
         assert not self._thread.is_alive()
 
-    def wait(self, claim: Callable[[Progress], bool], what: str, seconds: float = 60.0) -> Progress:
+    def wait(self, claim: Callable[[Progress], bool], what: str, seconds: float = 240.0) -> Progress:
+        """Waits for a progress of which the claim is true. The first rows may wait until decoding code is compiled."""
         deadline, begun = time.monotonic() + seconds, len(self.shown)
         while True:
             assert self._failure is None, self._failure
