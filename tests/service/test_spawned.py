@@ -84,9 +84,8 @@ def end(task: TaskFolder, process: Started) -> None:
     wait_for(lambda: owner_of(task.lock) is None, lambda: owner_of(task.lock))
 
 
-def test_a_spawner_that_is_lost_has_a_successor(task: TaskFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pidts.service.spawned._BETWEEN_SECONDS", 0.0)
-    spawner = Spawner()
+def test_a_spawner_that_is_lost_has_a_successor(task: TaskFolder) -> None:
+    spawner = Spawner(seconds_between=0.0)
     try:
         process = started(spawner, task)
         first = program_of(spawner)
@@ -118,9 +117,8 @@ def test_a_spawner_that_is_lost_soon_is_not_replaced_at_once(task: TaskFolder) -
 
 def test_no_caller_waits_for_a_spawner_that_hangs(task: TaskFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pidts.forked._ANSWER_SECONDS", 3.0)
-    monkeypatch.setattr("pidts.service.spawned._BETWEEN_SECONDS", 0.0)
     longest = 0.0
-    spawner = Spawner()
+    spawner = Spawner(seconds_between=0.0)
     try:
         process = started(spawner, task)
         hanging = program_of(spawner)

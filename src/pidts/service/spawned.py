@@ -36,8 +36,6 @@ SPAWNER: Final = "pidts.cli.service.spawner"
 _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
 """The seconds for which the start of a task waits for the spawner's answer. A fork takes only some milliseconds."""
-_BETWEEN_SECONDS: Final = 60.0
-"""The shortest time between the starts of two spawners, since the cause that has ended one may also end the next."""
 _LONGEST_LOAD: Final = 1800.0
 """The longest time in which a spawner loads the program.
 
@@ -74,7 +72,12 @@ class Spawner:
     Only the supervisor's thread uses this object.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_between: float = 60.0) -> None:
+        """`seconds_between`: the shortest time between the starts of two spawners.
+
+        The cause that has ended one may also end the next.
+        """
+        self._seconds_between = seconds_between
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")
         self._asked: dict[tuple[Path, tuple[str, ...]], Future[ForkedProcess | None]] = {}
         """For each start that was requested, the spawner's answer, which was not read yet."""
@@ -92,7 +95,7 @@ class Spawner:
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)
         if asked is None:
-            if self._process is None and time.monotonic() - self._began >= _BETWEEN_SECONDS:
+            if self._process is None and time.monotonic() - self._began >= self._seconds_between:
                 self._begin()
             if self._process is None:
                 return NewProgram()(folder, tables)
