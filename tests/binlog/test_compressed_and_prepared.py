@@ -6,7 +6,7 @@ import struct
 import tracemalloc
 import weakref
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import zstandard
@@ -17,9 +17,9 @@ from tests.binlog.logs.twins import kernel as chosen
 from tests.binlog.test_kernel import FORMS, NAME, PLAIN, log_of, packed, unusual_logs
 from tests.examples import examples
 
-from pidts.binlog import PreparedGroup, decode_groups, iter_raw
+from pidts.binlog import decode_groups, iter_raw
 from pidts.binlog.kernel import payloads, routed
-from pidts.model import ChangeBatch, EarlyFilter, Halted, Lsn, Table, TableName
+from pidts.model import ChangeBatch, CommittedGroups, EarlyFilter, Halted, Lsn, PreparedExtent, Table, TableName
 
 
 def event(kind: int, body: bytes) -> bytes:
@@ -116,6 +116,22 @@ def test_decompressed_transactions_whose_rows_are_read_completely_do_not_stay_in
     assert max(most) == 1
 
 
+class PreparedGroup(NamedTuple):
+    """The events that prepared an XA transaction, and the event that commits it."""
+
+    raw: bytes
+    offset: int
+    commit: Lsn
+    time: int
+
+
+def together(groups: list[PreparedGroup]) -> tuple[bytes, CommittedGroups]:
+    """Returns the groups as a slice has them."""
+    places = [PreparedExtent(1, 4, len(one.raw), Lsn(0, 1, one.offset)) for one in groups]
+    first, *more = (CommittedGroups.of(place, one.commit, one.time) for place, one in zip(places, groups, strict=True))
+    return b"".join(one.raw for one in groups), first.followed_by(more)
+
+
 def test_one_damaged_frame_does_not_keep_those_before_it_from_being_decompressed_together():
     content = bytes(200)
     good = zstandard.compress(content)
@@ -151,11 +167,11 @@ def test_rows_of_an_xa_transaction_have_places_of_their_own_in_the_order_of_the_
     groups = [PreparedGroup(group, 4 + 10_000 * number, Lsn(0, 2, 500 + number), number) for number in range(3)]
     other_table = Table(TableName("s", "u"), table.columns)
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
-    (found,) = decode_groups(groups, **how)
+    (found,) = decode_groups(*together(groups), **how)
     lsns = found.rows["lsn"].to_pylist()
     assert len(lsns) == len(set(lsns)) == 3 * 2005
     assert lsns == sorted(lsns)
-    both = decode_groups(groups, **{**how, "structures": {NAME: table, other_table.name: other_table}})
+    both = decode_groups(*together(groups), **{**how, "structures": {NAME: table, other_table.name: other_table}})
     assert both[0].rows["lsn"].to_pylist() == lsns, "the places do not depend on which tables are decoded"
     everything = sorted(lsn for batch in both for lsn in batch.rows["lsn"].to_pylist())
     assert len(everything) == len(set(everything)) == 3 * 2705
@@ -168,7 +184,7 @@ def test_rows_of_an_xa_transaction_that_is_not_compressed_keep_their_places(kern
     pieces = [bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw)][:-1]
     group = b"".join([*pieces, pieces[1], pieces[1]])
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
-    (found,) = decode_groups([PreparedGroup(group, 4, Lsn(0, 2, 500), 1)], **how)
+    (found,) = decode_groups(*together([PreparedGroup(group, 4, Lsn(0, 2, 500), 1)]), **how)
     places = [Lsn.from_bytes(lsn).row for lsn in found.rows["lsn"].to_pylist()]
     assert places == [len(pieces[0]) + number * len(pieces[1]) for number in range(3)]
 
@@ -221,7 +237,7 @@ def statement(text: bytes) -> bytes:
 def of_groups(name: str, groups: list[PreparedGroup], **how: Any) -> Outcome:
     with chosen(name):
         try:
-            return decode_groups(groups, **how)
+            return decode_groups(*together(groups), **how)
         except Halted as error:
             return error
 
@@ -284,6 +300,6 @@ def test_the_times_of_rows_are_those_of_their_commits(kernel):
 
     filters = EarlyFilter(frozenset(), frozenset(), frozenset(), lambda batch: None, dropped_at)
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
-    found = decode_groups(groups, **how, early_filter_of=lambda _: filters)
+    found = decode_groups(*together(groups), **how, early_filter_of=lambda _: filters)
     assert seen == [60_000_000 * number for number in range(9)]
     assert sum(map(len, found)) == 4

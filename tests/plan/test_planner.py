@@ -5,7 +5,18 @@ from dataclasses import replace
 import pytest
 
 from pidts.batch.pointers import Pointer
-from pidts.model import Extent, Halted, LogEntry, Lsn, PreparedExtent, TableName, Transaction, Xa, XaStep
+from pidts.model import (
+    CommittedGroups,
+    Extent,
+    Halted,
+    LogEntry,
+    Lsn,
+    PreparedExtent,
+    TableName,
+    Transaction,
+    Xa,
+    XaStep,
+)
 from pidts.plan import (
     ChunkRequest,
     CopyMode,
@@ -322,15 +333,17 @@ def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_co
         PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
     )
     at = entries[3].transaction.xa.at
-    assert [(piece.extent.offset, piece.begin, piece.commit) for piece in batch.log] == [
+    group = CommittedGroups.of(place, at, 1700)
+    assert [(piece.extent.offset, piece.begin, piece.groups) for piece in batch.log] == [
         (entries[0].extent.offset, START, None),
-        (place.offset, place.begin, at),
+        (place.offset, place.begin, group),
         (entries[4].extent.offset, entries[4].transaction.begin, None),
     ]
     assert batch.log[0].extent.size == 300
     assert [piece.number for piece in batch.log] == [0, 1, 2]
     passed_on = [Pointer.from_json(Pointer(log=piece).to_json()).log for piece in batch.log]
-    assert [(piece.commit, piece.commit_time) for piece in passed_on] == [(None, 0), (at, 1700), (None, 0)]
+    assert [piece.groups for piece in passed_on] == [None, group, None]
+    assert (group.commit, group.commit_time) == (at, 1700)
     assert batch.row_events == 4
 
 
@@ -344,14 +357,14 @@ def test_prepared_transactions_that_commit_one_after_the_other_are_one_slice():
     batch = plan_between(
         PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
     )
-    groups = [[(group.extent.offset, group.begin, group.commit) for group in piece.prepared] for piece in batch.log]
 
-    def expected(*pairs: tuple[int, PreparedExtent]) -> list[tuple[int, Lsn, Lsn]]:
-        return [(place.offset, place.begin, entries[number].transaction.xa.at) for number, place in pairs]
+    def expected(*pairs: tuple[int, PreparedExtent]) -> CommittedGroups:
+        first, *more = (CommittedGroups.of(place, entries[number].transaction.xa.at, 1700) for number, place in pairs)
+        return first.followed_by(more)
 
-    assert groups == [
+    assert [piece.groups for piece in batch.log] == [
         expected((4, places[1]), (5, places[0])),
-        [],
+        None,
         expected((7, places[2]), (8, places[3])),
         expected((9, elsewhere)),
     ]
@@ -374,7 +387,7 @@ def test_a_slice_has_only_so_many_prepared_transactions_as_fit_into_memory():
     batch = plan_between(
         PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
     )
-    assert [len(piece.prepared) for piece in batch.log] == [2, 1]
+    assert [len(piece.groups) for piece in batch.log] == [2, 1]
 
 
 def test_a_prepared_transaction_counts_with_its_own_size():

@@ -1,4 +1,4 @@
-"""Ordinary transactions that share one entry are nevertheless read one by one, wherever reading begins and ends."""
+"""Transactions that share one entry are nevertheless read one by one, wherever reading begins and ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pidts.model import Extent, LogEntry, Lsn, MySqlGtidSet, TableName, Transaction, parse_gtid_set
+from pidts.binlog.xa import Prepared
+from pidts.model import (
+    Extent,
+    LogEntry,
+    Lsn,
+    MySqlGtidSet,
+    PreparedExtent,
+    TableName,
+    Transaction,
+    Xa,
+    XaStep,
+    parse_gtid_set,
+)
 from pidts.relay.segments import records
 from pidts.relay.segments.index import decode_entry, encode_entry, entry_key, frame, payloads
 from pidts.relay.segments.runs import Joined, joined_payloads
@@ -45,6 +57,43 @@ def made(chance: random.Random, count: int, flavor: str, oddly: float = 0.1) -> 
         found.append(LogEntry(transaction, Extent(9, extent, size)))
         last, extent = transaction.lsn, extent + size
     return found
+
+
+def made_xa(chance: random.Random, count: int, flavor: str, oddly: float = 0.05) -> list[LogEntry]:
+    """Returns mostly steps of XA transactions, which are committed or rolled back in any order.
+
+    Some transactions are ordinary ones, have other tables, a statement, or no rows; some groups were prepared in
+    another segment or log file, or before the relay began.
+    """
+    found, open_groups = [], [Prepared(Xa(step=XaStep.PREPARE, xid="other", at=Lsn(0, 2, 9)), place(8, 2, 700, 90))]
+    for number, entry in enumerate(made(chance, count, flavor, oddly)):
+        what = entry.transaction
+        step = chance.choice(
+            [*XaStep, XaStep.PREPARE, XaStep.COMMIT, XaStep.COMMIT] if open_groups else [XaStep.PREPARE]
+        )
+        at = replace(what.begin, offset=what.begin.offset + 61)
+        held = open_groups.pop(chance.randrange(len(open_groups))) if step is not XaStep.PREPARE else None
+        xa = Xa(step=step, xid=held.xa.xid if held else f"X'{number:x}',X'',1", at=at)
+        odd = chance.random() < oddly and chance.choice(["plain", "unknown", "empty"])
+        if what.ddl is not None or odd == "plain":
+            open_groups += [held] if held else []
+            found.append(entry)
+            continue
+        if held is None:
+            xa = replace(xa, row_events=what.row_events, tables=what.tables)
+            segment, log_index = chance.choice([(9, 3)] * 30 + [(8, 3), (9, 2)])
+            open_groups.append(Prepared(xa, place(segment, log_index, entry.extent.offset, entry.extent.size)))
+        is_commit = step is XaStep.COMMIT and odd != "unknown"
+        if is_commit and held is not None and odd != "empty":
+            what = replace(what, row_events=held.xa.row_events or 1, tables=held.xa.tables or TABLES[0], xa=xa)
+        else:
+            what = replace(what, row_events=0, tables=(), xa=xa)
+        found.append(replace(entry, transaction=what, prepared=held.place if is_commit and held else None))
+    return found
+
+
+def place(segment: int, log_index: int, offset: int, size: int) -> PreparedExtent:
+    return PreparedExtent(segment, offset, size, Lsn(0, log_index, offset + 1000))
 
 
 def read(data: bytes, stops=(NOWHERE, NOWHERE), most: tuple[int, int] | None = None) -> list[LogEntry]:
@@ -88,10 +137,67 @@ def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
     assert left == []
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_no_joined_run_crosses_a_stop(seed):
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "none"])
+@pytest.mark.parametrize("seed", range(60))
+def test_a_run_of_xa_steps_has_the_groups_of_its_commits(flavor, seed):
     chance = random.Random(seed)
-    entries = made(chance, 60, "mysql")
+    entries = made_xa(chance, chance.randint(1, 80), flavor, chance.choice([0, 0.05, 0.3]))
+    data = b"".join(frame(encode_entry(entry)) for entry in entries)
+    left, joined = list(entries), 0
+    for entry in read(data):
+        mine, left = left[: entry.count], left[entry.count :]
+        if entry.count == 1 or mine[0].transaction.xa is None:
+            assert entry.count > 1 or entry == mine[0]
+            assert entry.joined_groups is None
+            continue
+        joined += 1
+        what, first, last = entry.transaction, mine[0].transaction, mine[-1].transaction
+        assert (what.prev_lsn, what.begin, what.lsn) == (first.prev_lsn, first.begin, last.lsn)
+        assert (what.xa, what.ddl, entry.prepared, entry.lacks_rows) == (None, None, None, False)
+        assert entry.extent == Extent(9, mine[0].extent.offset, sum(each.extent.size for each in mine))
+        assert listed([entry], flavor) == listed(mine, flavor)
+        assert what.row_events == sum(each.transaction.row_events for each in mine)
+        assert not any(each.lacks_rows for each in mine)
+        first_group, *more = (each.groups for each in mine if each.prepared is not None)
+        assert mine[0].prepared is not None
+        assert entry.groups == first_group.followed_by(more)
+        assert all(first_group.is_alike(other) for other in more)
+        assert entry.read_bytes == sum(each.prepared.size for each in mine if each.prepared is not None)
+        assert {each.transaction.tables for each in mine if each.prepared is not None} == {what.tables}
+        assert entry.begun_at == first.timestamp or what.timestamp
+    assert left == []
+    assert joined or len(entries) < 20
+
+
+def test_many_xa_transactions_are_few_entries_of_limited_size():
+    chance = random.Random(3)
+    plain = made(chance, 6000, "mariadb", oddly=0)
+    entries, held = [], None
+    for number, entry in enumerate(plain):
+        step = XaStep.COMMIT if held else XaStep.PREPARE
+        xa = Xa(step=step, xid=f"X'{number // 2:x}',X'',1", at=replace(entry.transaction.begin))
+        if held is None:
+            held = place(9, 3, entry.extent.offset, 700)
+            entries.append(replace(entry, transaction=replace(entry.transaction, row_events=0, tables=(), xa=xa)))
+        else:
+            entries.append(replace(entry, transaction=replace(entry.transaction, xa=xa), prepared=held))
+            held = None
+    found = read(b"".join(frame(encode_entry(entry)) for entry in entries))
+    assert len(found) < 20
+    assert sum(entry.count for entry in found) == len(entries)
+    assert max(entry.read_bytes for entry in found) <= 1 << 20
+    # One large transaction stays by itself: a batch may cut it into parts.
+    entries[3] = replace(entries[3], prepared=replace(entries[3].prepared, size=2 << 20))
+    found = read(b"".join(frame(encode_entry(entry)) for entry in entries[:8]))
+    assert [entry.count for entry in found] == [1, 2, 1, 1, 3]
+    assert max(entry.read_bytes for entry in found if entry.count > 1) < 1 << 20
+
+
+@pytest.mark.parametrize("of", [made, made_xa])
+@pytest.mark.parametrize("seed", range(40))
+def test_no_joined_run_crosses_a_stop(seed, of):
+    chance = random.Random(seed)
+    entries = of(chance, 60, "mysql")
     data = b"".join(frame(encode_entry(entry)) for entry in entries)
     keys = [entry_key(payload) for _, payload in payloads(data)]
     stops = (chance.choice(keys), chance.choice(keys))

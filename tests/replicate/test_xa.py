@@ -9,6 +9,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,13 @@ def tables(database: str) -> tuple[Table, ...]:
 
 
 class Task:
-    """Carries a relay to a target in memory, as a task does; every `run` is a new process."""
+    """Carries a relay to a target in memory, as a task does; every `run` is a new process.
 
-    def __init__(self, relay: Path, database: str, start: Position, workers: int = 2) -> None:
-        self.relay, self.workers, self.tables = relay, workers, tables(database)
+    `joined`: whether neighbouring transactions are read as one entry.
+    """
+
+    def __init__(self, relay: Path, database: str, start: Position, workers: int = 2, *, joined: bool = True) -> None:
+        self.relay, self.workers, self.tables, self.joined = relay, workers, tables(database), joined
         self.target = ValuesTarget(f"xa {next(numbers)}")
         self.allow = AllowList(do_dbs=(database,))
         self.first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn.at(start))
@@ -94,12 +98,13 @@ class Task:
             closing(RelayReader(self.relay, "s")) as relay,
             closing(Committer(self.target, "t", "s", claimed[0].epoch, sleep=lambda _: None)) as committer,
         ):
+            log = partial(relay.entries, joined=self.joined, most=limits.joined)
             while True:
                 self.lsn = state.lsn
-                end = next_state(state, relay.entries, {}, limits, classifier)
+                end = next_state(state, log, {}, limits, classifier)
                 if end is None:
                     return
-                plan = plan_between(state, end, relay.entries, classifier)
+                plan = plan_between(state, end, log, classifier)
                 moved = workers.moved(end)
                 blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
                 for pointer in pointers(plan):
@@ -307,9 +312,11 @@ def test_each_is_visible_from_its_commit_on(mysql_like: Server, run_sql: RunSql,
     assert task.content()["i"][0] == (1, "after")
     at_once = Task(tmp_path, database, start)
     at_once.run()
+    one_by_one = Task(tmp_path, database, start, joined=False)
+    one_by_one.run()
     crashing = Task(tmp_path, database, start)
     crashing.run_crashing()
-    assert at_once.content() == crashing.content() == content_of(server, run_sql, database)
+    assert at_once.content() == one_by_one.content() == crashing.content() == content_of(server, run_sql, database)
 
 
 @pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql97])

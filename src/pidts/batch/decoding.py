@@ -29,14 +29,25 @@ from pidts.batch.returned import only_removed
 from pidts.binlog import (
     KeptDecoder,
     LogFacts,
-    PreparedGroup,
     decode_groups,
     decode_slice,
     decode_stream,
     whole_events,
 )
-from pidts.binlog.decode import Structures
-from pidts.model import ChangeBatch, ConfigError, EarlyFilter, Halted, Lsn, Op, Table, Where, byte_size
+from pidts.binlog.decode import Structures, group_columns
+from pidts.model import (
+    ChangeBatch,
+    CommittedGroups,
+    ConfigError,
+    EarlyFilter,
+    Extent,
+    Halted,
+    Lsn,
+    Op,
+    Table,
+    Where,
+    byte_size,
+)
 from pidts.model.zone_notes import NOTES, only_notes
 from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
@@ -49,6 +60,8 @@ READ_BYTES = 4 << 20
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
+_GAPS = 64 << 10
+"""The bytes between prepared groups, besides as many bytes as the groups have, that are read in order to read once."""
 _BLOB_BYTES = 8 << 20
 """The most bytes of one blob, since the JVM needs several times a blob's size while Spark shuffles the blob."""
 
@@ -67,14 +80,11 @@ class SliceReader:
 
     def rows(self, context: JobContext, piece: LogSlice, facts: LogFacts) -> list[ChangeBatch]:
         """Returns the rows of a slice that is small enough to be decoded in memory."""
-        if piece.commit is not None:
-            groups = [
-                PreparedGroup(self.relay.read(group.extent), group.begin.offset, group.commit, group.commit_time)
-                for group in piece.prepared
-            ]
+        if piece.groups is not None:
+            raw = read_groups(self.relay, piece.groups)
             facts = {**facts, "commit": None}
             decode = self._decoder(context).decode_groups if _takes_all(piece) else decode_groups
-            return decode(groups, **facts)
+            return decode(raw, piece.groups, **facts)
         raw = read_at_once(self.relay, piece)
         return (self._decoder(context).decode_slice if _takes_all(piece) else decode_slice)(raw, **facts)
 
@@ -149,6 +159,20 @@ def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:
     return b"".join(map(relay.read, piece.parts)) if piece.gaps else relay.read(piece.extent)
 
 
+def read_groups(relay: RelayReader, groups: CommittedGroups) -> bytes:
+    """Returns the bytes of prepared groups, one after the other."""
+    offsets, sizes, *_ = group_columns(groups)
+    ends = offsets + sizes
+    first, last, segment = int(offsets.min()), int(ends.max()), groups.segment
+    if last - first > 2 * int(sizes.sum()) + _GAPS:
+        places = zip(offsets.tolist(), sizes.tolist(), strict=True)
+        return b"".join(relay.read(Extent(segment, offset, size)) for offset, size in places)
+    # The groups are near each other, with other events between them.
+    raw = memoryview(relay.read(Extent(segment, first, last - first)))
+    places = zip((offsets - first).tolist(), (ends - first).tolist(), strict=True)
+    return b"".join([raw[begin:end] for begin, end in places])
+
+
 def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFacts:
     """Returns the facts that the decoder needs about a slice in addition to its bytes."""
     return {
@@ -157,8 +181,8 @@ def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFa
         "change_no": piece.begin.change_no,
         "structures": _structures(context, piece),
         "offset": piece.begin.offset,
-        "commit": piece.commit,
-        "commit_time": piece.commit_time,
+        "commit": None if piece.groups is None else piece.groups.commit,
+        "commit_time": 0 if piece.groups is None else piece.groups.commit_time,
         "early_filter_of": partial(_early_filter, context),
     }
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pidts.model import Extent, Lsn, TableName
-from pidts.plan import BatchPlan, ChunkRequest, LogSlice, PreparedSlice
+from pidts.model import CommittedGroups, Extent, Lsn, TableName
+from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,8 @@ class Pointer:
         if self.log:
             extent = self.log.extent
             data["log"] = [extent.segment, extent.offset, extent.size, str(self.log.begin), self.log.number]
-            if self.log.commit:
-                data["commit"] = [str(self.log.commit), self.log.commit_time]
-            if self.log.more:
-                data["more"] = [_prepared_to_json(group) for group in self.log.more]
+            if self.log.groups is not None:
+                data["groups"] = _groups_to_json(self.log.groups)
             if self.log.only is not None:
                 data["only"] = _names_to_json(self.log.only)
             if self.log.without:
@@ -50,34 +49,31 @@ class Pointer:
         log = None
         if "log" in data:
             segment, offset, size, begin, number = data["log"]
-            at, commit_time = data.get("commit", (None, 0))
-            commit = None if at is None else Lsn.parse(at)
             only = _names_from_json(data["only"]) if "only" in data else None
             without = _names_from_json(data.get("without", []))
             log = LogSlice(
                 Extent(segment, offset, size),
                 Lsn.parse(begin),
                 number,
-                commit,
+                _groups_from_json(data["groups"]) if "groups" in data else None,
                 only,
                 without,
-                commit_time,
                 is_returned=data.get("returned", False),
                 has_notes=data.get("notes", False),
                 gaps=tuple((first, after) for first, after in data.get("gaps", [])),
-                more=tuple(_prepared_from_json(segment, group) for group in data.get("more", [])),
             )
         write = ChunkRequest.from_json(data["write"]) if "write" in data else None
         return cls(log, write)
 
 
-def _prepared_to_json(group: PreparedSlice) -> list[object]:
-    return [group.extent.offset, group.extent.size, str(group.begin), str(group.commit), group.commit_time]
+def _groups_to_json(groups: CommittedGroups) -> list[object]:
+    numbers = memoryview(groups.numbers).cast("q").tolist()
+    return [groups.segment, str(groups.begin), str(groups.commit), numbers]
 
 
-def _prepared_from_json(segment: int, data: list[Any]) -> PreparedSlice:
-    offset, size, begin, commit, commit_time = data
-    return PreparedSlice(Extent(segment, offset, size), Lsn.parse(begin), Lsn.parse(commit), commit_time)
+def _groups_from_json(data: list[Any]) -> CommittedGroups:
+    segment, begin, commit, numbers = data
+    return CommittedGroups(segment, Lsn.parse(begin), Lsn.parse(commit), array("q", numbers).tobytes())
 
 
 def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
 
 from pidts.binlog import refusals
 from pidts.binlog.blocks.event_times import CommitTimes, EventTimes
@@ -26,6 +29,7 @@ from pidts.model.early_filter import EarlyFilter, EarlyFilterOf, TimesOf
 from pidts.model.errors import DecodeError, PidtsError
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table, TableName
+from pidts.model.transaction import CommittedGroups
 
 if TYPE_CHECKING:
     from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
@@ -78,23 +82,17 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     return _decoded(new_decoder(facts, log_stays=True), raw, facts)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedGroup:
-    """The events that prepared an XA transaction, and the event that commits it."""
-
-    raw: bytes
-    offset: int
-    """The byte of the log file at which the first event begins."""
-    commit: Lsn
-    commit_time: int
-
-
-def decode_groups(groups: Sequence[PreparedGroup], **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
+def decode_groups(raw: bytes, groups: CommittedGroups, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
     """Returns the row changes of XA transactions in the order of the groups, as `decode_slice` does for each of them.
 
-    All groups are in one log file, and all commits are in one log file, each commit after the commit before it.
+    `raw` has the events of all groups, one group after the other.
     """
-    return _decoded_groups(new_decoder(facts, log_stays=True), groups, facts)
+    return _decoded_groups(new_decoder(facts, log_stays=True), raw, groups, facts)
+
+
+def group_columns(groups: CommittedGroups) -> npt.NDArray[np.int64]:
+    """Returns the numbers of the groups, one row for each kind of number."""
+    return np.frombuffer(groups.numbers, np.int64).reshape(len(groups), -1).T
 
 
 class KeptDecoder:
@@ -113,9 +111,9 @@ class KeptDecoder:
         """Returns the row changes of whole transactions. After an error, the next slice gets a new decoder."""
         return self._keeping(lambda decoder: _decoded(decoder, raw, facts), facts)
 
-    def decode_groups(self, groups: Sequence[PreparedGroup], **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
+    def decode_groups(self, raw: bytes, groups: CommittedGroups, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
         """Returns the row changes of XA transactions, as the function `decode_groups` does."""
-        return self._keeping(lambda decoder: _decoded_groups(decoder, groups, facts), facts)
+        return self._keeping(lambda decoder: _decoded_groups(decoder, raw, groups, facts), facts)
 
     def _keeping(self, decode: Callable[[RowDecoder], list[ChangeBatch]], facts: LogFacts) -> list[ChangeBatch]:
         kept, self._kept = self._kept, None
@@ -128,11 +126,15 @@ class KeptDecoder:
         return found
 
 
-def _decoded_groups(decoder: RowDecoder, groups: Sequence[PreparedGroup], facts: LogFacts) -> list[ChangeBatch]:
-    decoder.follow_groups(walker_of(facts), groups)
-    if not decoder.asks_for_times:
-        return decoder.take()
-    return decoder.take(CommitTimes([(group.commit, group.commit_time) for group in groups]).of)
+def _decoded_groups(decoder: RowDecoder, raw: bytes, groups: CommittedGroups, facts: LogFacts) -> list[ChangeBatch]:
+    decoder.follow_groups(walker_of(facts), raw, groups)
+    return decoder.take(commit_times(groups).of if decoder.asks_for_times else None)
+
+
+def commit_times(groups: CommittedGroups) -> CommitTimes:
+    """Returns the times of the groups' changes, which are the times of their commits."""
+    _, _, _, commits, times = group_columns(groups)
+    return CommitTimes(commits, times)
 
 
 def _decoded(decoder: RowDecoder, raw: bytes | memoryview, facts: LogFacts) -> list[ChangeBatch]:
@@ -199,11 +201,14 @@ class RowDecoder:
         for _ in self.steps(walker, raw):
             pass
 
-    def follow_groups(self, walker: LogWalker, groups: Sequence[PreparedGroup]) -> None:
+    def follow_groups(self, walker: LogWalker, raw: bytes, groups: CommittedGroups) -> None:
         """Reads groups of events that have prepared XA transactions; the rows get the Lsns of the commits."""
-        for group in groups:
-            self._commit, self._places = group.commit, GroupPlaces()
-            self.follow(LogWalker(walker.file, group.offset, walker.format), group.raw)
+        place, view = 0, memoryview(raw)
+        _, sizes, offsets, commits, _ = group_columns(groups).tolist()
+        for size, offset, commit in zip(sizes, offsets, commits, strict=True):
+            self._commit, self._places = replace(groups.commit, offset=commit), GroupPlaces()
+            self.follow(LogWalker(walker.file, offset, walker.format), view[place : place + size])
+            place += size
         self._commit = None
 
     def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:

@@ -143,7 +143,7 @@ class StreamPlan:
             if not self._check_structure(state, entry, alone=not found):
                 break
             if self._view.wanted.takes(transaction):
-                size += (entry.prepared or entry.extent).size
+                size += entry.read_bytes
                 row_events += transaction.row_events
                 is_full = (limits.size is not None and size > limits.size) or (
                     limits.rows is not None and row_events > limits.rows

@@ -10,8 +10,7 @@ import pyarrow as pa
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import AT_ONCE, READ_BYTES, SliceReader, decode_raw, log_facts, read_at_once
 from pidts.binlog import whole_events
-from pidts.binlog.blocks.event_times import CommitTimes
-from pidts.binlog.decode import times_of
+from pidts.binlog.decode import commit_times, times_of
 from pidts.gate.committer import in_pieces
 from pidts.gate.records import Numbering, of_rows, transaction_ends
 from pidts.model import LogEntry, Lsn
@@ -62,7 +61,7 @@ def next_transactions(
         if relevance.kind is RelevanceKind.DDL:
             return TransactionRange(end, tuple(mine), entry, count, oldest)
         if relevance.kind is RelevanceKind.ROWS and transaction.row_events:
-            own = (entry.prepared or entry.extent).size
+            own = entry.read_bytes
             if mine and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
                 return TransactionRange(end, tuple(mine), None, count, oldest, has_more=True)
             mine.append(entry)
@@ -129,8 +128,8 @@ class Records:
                 yield records
 
     def _times_of(self, piece: LogSlice) -> TimesOf:
-        if piece.prepared:
-            return CommitTimes([(group.commit, group.commit_time) for group in piece.prepared]).of
+        if piece.groups is not None:
+            return commit_times(piece.groups).of
         times = times_of(log_facts(self.context, self.relay, piece))
         if piece.extent.size <= AT_ONCE:
             times.add(read_at_once(self.relay, piece))

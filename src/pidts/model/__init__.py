@@ -58,7 +58,16 @@ from pidts.model.row_lock import HeldChanges, RowLock, SourceTransaction
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, Moved, Shadow, Tombstone
-from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, Xa, XaStep, xa_not_received
+from pidts.model.transaction import (
+    CommittedGroups,
+    Extent,
+    LogEntry,
+    PreparedExtent,
+    Transaction,
+    Xa,
+    XaStep,
+    xa_not_received,
+)
 from pidts.model.types import ColumnType, Kind
 
 __all__ = [
@@ -70,6 +79,7 @@ __all__ = [
     "Checkpoint",
     "Column",
     "ColumnType",
+    "CommittedGroups",
     "ConfigError",
     "Constraint",
     "ConstraintKind",

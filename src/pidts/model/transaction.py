@@ -8,7 +8,9 @@ commit is their place in the order of transactions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from pidts.model.advice import START_ANEW
@@ -90,6 +92,68 @@ class PreparedExtent(Extent):
 
 
 @dataclass(frozen=True, slots=True)
+class CommittedGroups:
+    """Groups of events that prepared XA transactions, in the order of their commits.
+
+    All groups are in one segment and one log file, and all commits are in one log file. This class has many of them in
+    little memory.
+    """
+
+    segment: int
+    begin: Lsn
+    """The place of the first group's first event."""
+    commit: Lsn
+    """The event that commits the first group. The rows of each group get the Lsn of the event that commits them."""
+    numbers: bytes = field(repr=False)
+    """Five 64-bit numbers for each group, in this machine's byte order: the group's first byte and its size in the
+    segment, the byte of the log file at which it begins, the byte of the log file at which the event that commits it
+    begins, and the time of this event, in seconds since 1970.
+    """
+
+    @classmethod
+    def of(cls, place: PreparedExtent, commit: Lsn, time: int) -> CommittedGroups:
+        """Returns one group, with the event that commits it and the time of this event."""
+        numbers = _GROUP.pack(place.offset, place.size, place.begin.offset, commit.offset, time)
+        return cls(place.segment, place.begin, commit, numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers) // _GROUP.size
+
+    @property
+    def size(self) -> int:
+        """Returns the number of bytes of all groups."""
+        return sum(memoryview(self.numbers).cast("q")[1::_GROUP_NUMBERS])
+
+    @property
+    def extent(self) -> Extent:
+        """Returns the place of the first group."""
+        offset, size, *_ = _GROUP.unpack_from(self.numbers)
+        return Extent(self.segment, offset, size)
+
+    @property
+    def commit_time(self) -> int:
+        """Returns the time of the event that commits the first group, in seconds since 1970."""
+        return int(_GROUP.unpack_from(self.numbers)[4])
+
+    def followed_by(self, others: Iterable[CommittedGroups]) -> CommittedGroups:
+        """Returns these groups and later ones, which are all alike."""
+        return replace(self, numbers=b"".join((self.numbers, *(other.numbers for other in others))))
+
+    def is_alike(self, other: CommittedGroups) -> bool:
+        """Whether `other` has groups of the same segment and log file, committed in the same log file."""
+        return self._files == other._files
+
+    @property
+    def _files(self) -> tuple[int, ...]:
+        begin, commit = self.begin, self.commit
+        return self.segment, begin.change_no, begin.log_index, commit.change_no, commit.log_index
+
+
+_GROUP_NUMBERS = 5
+_GROUP = struct.Struct(f"={_GROUP_NUMBERS}q")
+
+
+@dataclass(frozen=True, slots=True)
 class LogEntry:
     """One entry of the relay's index: a transaction, or several transactions that are joined."""
 
@@ -108,6 +172,24 @@ class LogEntry:
     """
     first_timestamp: int = 0
     """The time of the first of several transactions. The entry's own time is the time of the last transaction."""
+    joined_groups: CommittedGroups | None = None
+    """If several transactions commit XA transactions: the places of their rows. No other entry has these rows, and the
+    transactions have no other rows. Further steps of XA transactions between them have no rows.
+    """
+
+    @property
+    def groups(self) -> CommittedGroups | None:
+        """Returns the places of the rows of committed XA transactions; None for every other entry."""
+        if self.joined_groups is not None or self.prepared is None or self.transaction.xa is None:
+            return self.joined_groups
+        return CommittedGroups.of(self.prepared, self.transaction.xa.at, self.transaction.timestamp)
+
+    @property
+    def read_bytes(self) -> int:
+        """Returns the number of bytes that are read for the entry's rows."""
+        if self.joined_groups is not None:
+            return self.joined_groups.size
+        return (self.prepared or self.extent).size
 
     @property
     def begun_at(self) -> int:

@@ -1,6 +1,6 @@
 """Decides what the next batch contains; pure functions over the relay's index and the task's state."""
 
-from pidts.plan.batch import BatchPlan, LogSlice, PreparedSlice, plan_between
+from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk, key_values
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
@@ -20,7 +20,6 @@ __all__ = [
     "LogSlice",
     "Phase",
     "PlanState",
-    "PreparedSlice",
     "Relevance",
     "RelevanceKind",
     "StagedChunk",

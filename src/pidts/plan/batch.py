@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pidts.model import Extent, LogEntry, Lsn, TableName
+from pidts.model import CommittedGroups, Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
 from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf
 from pidts.plan.state import PlanState
@@ -16,17 +16,6 @@ _SLICE_GAP = 64 << 10
 """
 _FAR = 1 << 31
 """The distance in the source's log from which the 32 bits of an event's position are ambiguous."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedSlice:
-    """The group of events that prepared an XA transaction, and the event that commits it."""
-
-    extent: Extent
-    begin: Lsn
-    """The place of the first event in the source's log."""
-    commit: Lsn
-    commit_time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +32,8 @@ class LogSlice:
     """The place of the slice's first event in the source's log."""
     number: int
     """The index in the batch: a slice with a higher number has later changes."""
-    commit: Lsn | None = None
-    """The event that committed a prepared group; the group's rows get the Lsn of this event. `extent` is the group."""
+    groups: CommittedGroups | None = None
+    """The groups, if the slice has groups that prepared XA transactions. `extent` is the first of them."""
     only: frozenset[TableName] | None = None
     """The tables whose rows are taken from the slice, because they are at another place in the log than the task's
     other tables. None: all tables.
@@ -53,8 +42,6 @@ class LogSlice:
     """Tables whose rows are not taken from the slice: they are held, have their own slices, or `plan_between` leaves
     them out.
     """
-    commit_time: int = 0
-    """The time of the event that committed a prepared group, in seconds since 1970."""
     is_returned: bool = False
     """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
     has_notes: bool = False
@@ -65,21 +52,11 @@ class LogSlice:
 
     Each is a pair: its first byte, and the byte after its last byte.
     """
-    more: tuple[PreparedSlice, ...] = ()
-    """Further prepared groups. All groups are in one segment and one log file, and their commits are in one log file.
-    """
 
     @property
     def size(self) -> int:
-        """Returns the bytes of the extent and of further prepared groups."""
-        return self.extent.size + sum(group.extent.size for group in self.more)
-
-    @property
-    def prepared(self) -> tuple[PreparedSlice, ...]:
-        """Returns all prepared groups; empty if the slice has ordinary transactions."""
-        if self.commit is None:
-            return ()
-        return (PreparedSlice(self.extent, self.begin, self.commit, self.commit_time), *self.more)
+        """Returns the bytes of the extent, or of all prepared groups."""
+        return self.extent.size if self.groups is None else self.groups.size
 
     @property
     def parts(self) -> tuple[Extent, ...]:
@@ -237,7 +214,7 @@ class _Slices:
 
     def __init__(self) -> None:
         self._slices: list[LogSlice] = []
-        self._more: list[PreparedSlice] = []
+        self._more: list[CommittedGroups] = []
         """Further prepared groups of the last slice, which it gets when it is complete."""
         self._more_bytes = 0
 
@@ -254,20 +231,11 @@ class _Slices:
 
         If rows between the two were `cut`, the bytes between them become a gap.
         """
-        if entry.prepared is not None and entry.transaction.xa is not None:
-            place, transaction = entry.prepared, entry.transaction
-            self._add_prepared(
-                replace(
-                    piece,
-                    extent=Extent(place.segment, place.offset, place.size),
-                    begin=place.begin,
-                    commit=entry.transaction.xa.at,
-                    commit_time=transaction.timestamp,
-                )
-            )
+        if (groups := entry.groups) is not None:
+            self._add_groups(replace(piece, extent=groups.extent, begin=groups.begin, groups=groups), groups)
             return
         last = self._slices[-1] if self._slices else piece
-        if self._slices and last.commit is None and _alike(last, piece) and not (cut and _is_far(last, piece)):
+        if self._slices and last.groups is None and _alike(last, piece) and not (cut and _is_far(last, piece)):
             extent, before = piece.extent, last.extent
             near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
             if near and extent.end - before.offset <= _SLICE_BYTES:
@@ -277,14 +245,17 @@ class _Slices:
                 return
         self._append(piece)
 
-    def _add_prepared(self, piece: LogSlice) -> None:
-        """Adds a slice that is a prepared group, or adds the group to the last slice."""
-        if self._slices and _may_be_with(self._slices[-1], piece):
-            size = self._more_bytes + piece.extent.size
-            if self._slices[-1].extent.size + size <= _SLICE_BYTES:
-                self._more += piece.prepared
-                self._more_bytes = size
-                return
+    def _add_groups(self, piece: LogSlice, groups: CommittedGroups) -> None:
+        """Adds a slice that has prepared groups, or adds the groups to the last slice.
+
+        Groups may be in one slice, and are then decoded together, only if they are in the same files.
+        """
+        last, size = self._slices[-1] if self._slices else None, self._more_bytes + groups.size
+        before = last.groups if last is not None and _alike(last, piece) else None
+        if before is not None and before.is_alike(groups) and before.size + size <= _SLICE_BYTES:
+            self._more.append(groups)
+            self._more_bytes = size
+            return
         self._append(piece)
 
     def _append(self, piece: LogSlice) -> None:
@@ -293,17 +264,10 @@ class _Slices:
 
     def _complete(self) -> None:
         if self._more:
-            self._slices[-1] = replace(self._slices[-1], more=tuple(self._more))
+            last = self._slices[-1]
+            if last.groups is not None:
+                self._slices[-1] = replace(last, groups=last.groups.followed_by(self._more))
         self._more, self._more_bytes = [], 0
-
-
-def _may_be_with(one: LogSlice, other: LogSlice) -> bool:
-    """Whether a prepared group may be in the same slice as another one, so that both are decoded together."""
-    if one.commit is None or other.commit is None or one.extent.segment != other.extent.segment:
-        return False
-    files = ((lsn.change_no, lsn.log_index) for lsn in (one.begin, other.begin))
-    commits = ((lsn.change_no, lsn.log_index) for lsn in (one.commit, other.commit))
-    return next(files) == next(files) and next(commits) == next(commits) and _alike(one, other)
 
 
 def _is_far(one: LogSlice, other: LogSlice) -> bool:

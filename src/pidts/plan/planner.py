@@ -131,7 +131,7 @@ def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
     """Whether so little log is left that a window which begins here can be settled."""
     left = 0
     for entry in log(lsn, None):
-        left += (entry.prepared or entry.extent).size
+        left += entry.read_bytes
         if left > limits.copy_bytes // 4 or entry.transaction.ddl is not None or entry.lacks_rows:
             return False
     return True

@@ -90,7 +90,7 @@ class Size:
     def take(self, entry: LogEntry, *, rows: bool) -> None:
         """Counts one more entry of the log."""
         self.count += entry.count
-        size = (entry.prepared or entry.extent).size
+        size = entry.read_bytes
         self.passed += size
         if rows:
             self.rows += entry.transaction.row_events

@@ -109,7 +109,7 @@ class Planner:
             is_full = count + entry.count > self._limits.transactions
             if is_full or entry.lacks_rows or self._classifier(entry).kind is not RelevanceKind.NOTHING:
                 return False
-            to, count, size = entry.transaction.lsn, count + entry.count, size + _size(entry)
+            to, count, size = entry.transaction.lsn, count + entry.count, size + entry.read_bytes
         if entries.broken is not None or self._moves_without_work(state, to, count, size):
             return False
         self._idle = _Idle(state, to, count, size, idle.cut)
@@ -189,9 +189,5 @@ class _Walked:
                 self.first.append(entry)
             self.to = entry.transaction.lsn
             self.count += entry.count
-            self.size += _size(entry)
+            self.size += entry.read_bytes
             yield entry
-
-
-def _size(entry: LogEntry) -> int:
-    return (entry.prepared or entry.extent).size

@@ -6,10 +6,10 @@ from an Lsn, and all headers are read in order. Neighbouring events mostly have 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pidts.binlog.compiled_or_plain import compiled
@@ -28,10 +28,12 @@ _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), 
 class CommitTimes:
     """The times of changes that were committed by events in one log file, in log order."""
 
-    def __init__(self, commits: Sequence[tuple[Lsn, int]]) -> None:
-        """`commits` has the Lsn of each event that commits changes, and the time in its header."""
-        self._places = np.array([lsn.offset for lsn, _ in commits], np.int64)
-        self._times = np.array([time for _, time in commits], np.int64)
+    def __init__(self, places: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> None:
+        """`places` has the byte of the log file at which each event begins that commits changes.
+
+        `times` has the times in the headers of these events.
+        """
+        self._places, self._times = places, times
 
     def of(self, lsns: pa.Array) -> pa.Array:
         """Returns the times of changes, in microseconds since 1970."""

@@ -8,6 +8,7 @@ state.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from pidts.model.early_filter import EarlyFilter, TimesOf
 from pidts.model.errors import PidtsError
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table
+from pidts.model.transaction import CommittedGroups
 
 _FIRST_ENTRIES = 64
 _FIRST_TABLES = 16
@@ -63,8 +65,10 @@ class RoutedDecoder(decode.RowDecoder):
         """The groups that were decoded; they stay in memory until their rows are taken."""
         self._state[r.COMMIT] = _NO_COMMIT
         self._unpacked = Unpacked.none()
-        self._groups: Sequence[decode.PreparedGroup] = ()
+        self._groups: CommittedGroups | None = None
         """The groups that are decoded, if these are groups that have prepared XA transactions."""
+        self._commits: Sequence[int] = ()
+        """For each of these groups the byte of the log file at which the event begins that commits it."""
         self._state[r.INFLATE], self._state[r.WORK] = inflate.address, address(self._work)
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, filter_columns.skim_rows.address
@@ -77,7 +81,7 @@ class RoutedDecoder(decode.RowDecoder):
         place = 0
         self._take_unpacked(Unpacked.none())
         while place < len(view):
-            if walker.format is not None and (self._commit is None or self._groups):
+            if walker.format is not None and (self._commit is None or self._groups is not None):
                 place = self._walk(walker, view, place)
                 if place >= len(view):
                     return
@@ -89,18 +93,16 @@ class RoutedDecoder(decode.RowDecoder):
                 raise refusals.located(error, f"{walker.file}:{event.offset}") from error
             place += len(piece)
 
-    def follow_groups(self, walker: LogWalker, groups: Sequence[decode.PreparedGroup]) -> None:
+    def follow_groups(self, walker: LogWalker, raw: bytes, groups: CommittedGroups) -> None:
         """Reads groups of events that have prepared XA transactions as if they were one block."""
-        raw = b"".join(group.raw for group in groups)
-        begins = np.cumsum([0, *(len(group.raw) for group in groups[:-1])])
-        places = [(group.offset, group.commit.offset) for group in groups]
-        entries = np.column_stack([begins, np.array(places, np.int64)])
+        _, sizes, offsets, commits, _ = decode.group_columns(groups)
+        entries = np.column_stack([np.cumsum(sizes) - sizes, offsets, commits])
         state = self._state
-        self._groups, self._block = groups, raw
+        self._groups, self._commits, self._block = groups, commits, raw
         state[r.GROUPS], state[r.GROUP_COUNT], state[r.GROUP_NEXT] = address(entries), len(groups), 0
-        self._commit, self._places = groups[0].commit, GroupPlaces()
+        self._commit, self._places = groups.commit, GroupPlaces()
         self.follow(walker, raw)
-        self._groups, self._commit = (), None
+        self._groups, self._commits, self._commit = None, (), None
         state[r.GROUP_COUNT], state[r.COMMIT] = 0, _NO_COMMIT
 
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
@@ -246,7 +248,7 @@ class RoutedDecoder(decode.RowDecoder):
         state[r.AT], state[r.RESUME], state[r.CLEARED], state[r.UNMAPPED], state[r.TOUCHED_COUNT] = place, 0, 0, 0, 0
         state[r.CAREFUL] = bool(self._savepoints or self._open_full)
         state[r.LIMIT] = _NEVER if self._may_go_back else self._batch_bytes
-        if self._groups:
+        if self._groups is not None:
             state[r.GROUP] = -1 if self._places.first is None else self._places.first
             state[r.PLACES_END] = self._places.end
         place_of_rows = self._commit or Lsn(self._change_no, log_index, 0)
@@ -263,9 +265,10 @@ class RoutedDecoder(decode.RowDecoder):
     def _take_state(self) -> None:
         """Gives the compiled code's state to the decoder."""
         state = self._state
-        if self._groups:
+        if self._groups is not None:
             group = int(state[r.GROUP])
-            self._commit = self._groups[max(int(state[r.GROUP_NEXT]) - 1, 0)].commit
+            last = max(int(state[r.GROUP_NEXT]) - 1, 0)
+            self._commit = replace(self._groups.commit, offset=int(self._commits[last]))
             self._places = GroupPlaces(None if group < 0 else group, int(state[r.PLACES_END]))
         if state[r.CLEARED]:
             self._touched, self._savepoints = {}, {}

@@ -36,8 +36,9 @@ _HAS_DDL, _HAS_XA, _HAS_PREPARED = 1, 2, 4
 _FLAGS_AT = _FIXED.size - 1
 _NOWHERE = Lsn(0, 0, 0)
 
-# `bulk.py`, which writes ordinary entries in compiled code, uses these two.
+# The compiled code that writes entries (`bulk.py`) and joins them (`runs.py`) uses these.
 ENTRY_RECORD, ENTRY_FIXED_SIZE = _ENTRY, _FIXED.size
+HAS_XA, HAS_PREPARED, XA_FIXED_SIZE, PREPARED_SIZE = _HAS_XA, _HAS_PREPARED, _XA.size, _PREPARED.size
 
 
 class OtherVersionError(ValueError):

@@ -1,13 +1,19 @@
-"""Joins neighbouring ordinary transactions to one entry, in compiled code.
+"""Joins neighbouring ordinary transactions, or neighbouring steps of XA transactions, to one entry, in compiled code.
 
 The planner examines every entry several times, which takes longer in Python than writing a row to the target. So if
 many small transactions follow each other, their records are joined to one entry.
 
 A record is joined to the previous record only under these conditions: it names that record as its predecessor, and
 begins at its end, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan
-(no statement, no step of an XA transaction); its GTID is the next one. The checksums of a joined record are verified,
-too. Any other record begins a new entry, so the reader's check that entries follow each other still finds every
-irregularity.
+(no statement); its GTID is the next one. The checksums of a joined record are verified, too. Any other record begins a
+new entry, so the reader's check that entries follow each other still finds every irregularity.
+
+An ordinary transaction and a step of an XA transaction are never in one entry, since their rows are in different
+places: the rows of a COMMIT are in the group of events that prepared the transaction, wherever this group is. Its
+record names the group. An entry of XA steps begins with a COMMIT; otherwise its first transaction could be much older
+than its first change. The following records may be further COMMITs, of groups in the same segment and log file; and
+PREPAREs and ROLLBACKs, which have nothing to apply. A COMMIT of a transaction whose rows are unknown is not joined,
+since the task halts there.
 """
 
 from __future__ import annotations
@@ -22,8 +28,19 @@ from pidts.binlog.blocks.gtid_text import before_number
 from pidts.binlog.blocks.ordinary import same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
-from pidts.model import Extent, LogEntry, Lsn, Transaction
-from pidts.relay.segments.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey, decode_entry, payloads
+from pidts.model import CommittedGroups, Extent, LogEntry, Lsn, Transaction, XaStep
+from pidts.relay.segments.index import (
+    ENTRY_FIXED_SIZE,
+    ENTRY_RECORD,
+    FRAME_SIZE,
+    HAS_PREPARED,
+    HAS_XA,
+    PREPARED_SIZE,
+    XA_FIXED_SIZE,
+    LsnKey,
+    decode_entry,
+    payloads,
+)
 
 _MOST = 1000
 _BYTES = 1 << 20
@@ -31,13 +48,22 @@ _BYTES = 1 << 20
 joined entry must not look like one large transaction, which a batch may cut into parts.
 """
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
+_XA_AT, _XA_AT_OFFSET = 1, 9
+"""The places of a step's event, and of its byte in the log file, after the beginning of the step in a record."""
+_GROUP_SEGMENT, _GROUP_OFFSET, _GROUP_SIZE, _GROUP_FILE, _GROUP_BEGIN = 0, 4, 12, 20, 28
+"""The places of a prepared group's numbers, after the beginning of these numbers in a record."""
+_COMMITTED = HAS_XA | HAS_PREPARED
+_COMMIT = int(XaStep.COMMIT)
+_OTHER, _PLAIN, _XA_COMMIT, _XA_MARK = range(4)
+"""What a record is: one that is not joined, an ordinary transaction, an XA COMMIT with rows, another step."""
 
 Stops = tuple[LsnKey, LsnKey]
 Most = tuple[int, int]
 """The most transactions of one joined entry, and the most row events."""
 _ANY: Most = 1 << 62, 1 << 62
 
-(_COUNT, _BEHIND, _END, _TIME, _ALL_ROWS, _ALL_BYTES, _FIRST_NUMBER, _LAST_NUMBER, _FIELDS) = range(9)
+(_COUNT, _BEHIND, _END, _TIME, _ALL_ROWS, _ALL_BYTES, _FIRST_NUMBER, _LAST_NUMBER, _GROUPS, _FIELDS) = range(10)
+_GROUP_NUMBERS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +84,8 @@ class Joined:
     """The numbers of the first and the last GTID."""
     ends: bytes
     """The end of each transaction, as in `LogEntry`."""
+    groups: bytes
+    """The prepared groups, as in `CommittedGroups`; empty for ordinary transactions."""
 
     def entry(self, segment: int, previous: Lsn) -> LogEntry:
         """Returns one entry for all these transactions, with their GTIDs as a set."""
@@ -77,8 +105,17 @@ class Joined:
             row_events=self.row_events,
             tables=what.tables,
         )
-        extent = Extent(segment, entry.extent.offset, self.size)
-        return LogEntry(transaction, extent, count=self.count, ends=self.ends, first_timestamp=what.timestamp)
+        extent, groups = Extent(segment, entry.extent.offset, self.size), None
+        if self.groups and entry.prepared is not None and what.xa is not None:
+            groups = CommittedGroups(entry.prepared.segment, entry.prepared.begin, what.xa.at, self.groups)
+        return LogEntry(
+            transaction,
+            extent,
+            count=self.count,
+            ends=self.ends,
+            first_timestamp=what.timestamp,
+            joined_groups=groups,
+        )
 
 
 def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iterator[tuple[int, bytes | Joined]]:
@@ -102,8 +139,9 @@ def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iter
 
 def _joined(data: bytes, at: int, stops: Stops, most: Most) -> Joined | None:
     found, ends = np.empty(_FIELDS, np.int64), np.empty(_MOST, np.int64)
+    groups = np.empty((_MOST, _GROUP_NUMBERS), np.int64)
     begin = address(data)
-    count = _run(begin + at, begin + len(data), stops[0], stops[1], *most, found, ends)
+    count = _run(begin + at, begin + len(data), stops, *most, found, ends, groups)
     if count < 2:
         return None
     numbers = found.tolist()
@@ -123,20 +161,71 @@ def _joined(data: bytes, at: int, stops: Stops, most: Most) -> Joined | None:
         numbers[_ALL_BYTES],
         gtids,
         ends[:count].tobytes(),
+        groups[: numbers[_GROUPS]].tobytes(),
     )
 
 
 @inline
 def _payload(at: int, end: int) -> Any:
-    """Returns the payload size of an intact record of an ordinary transaction; otherwise 0."""
+    """Returns the payload size of an intact record of a transaction; otherwise 0."""
     if end - at < FRAME_SIZE or crc32_at(at, 8, 0) != load32(at + 8):
         return 0
     size, payload = load32(at), at + FRAME_SIZE
     if size < ENTRY_FIXED_SIZE + 6 or end - payload < size or crc32_at(payload, size, 0) != load32(at + 4):
         return 0
-    if load8(payload) != ENTRY_RECORD or load8(payload + _FLAGS) != 0 or load32(payload + _ROWS) == 0:
-        return 0
-    return size
+    return size if load8(payload) == ENTRY_RECORD else 0
+
+
+@inline
+def _step_at(payload: int) -> Any:
+    """Returns where the XA step begins in a record without a statement; the record's end if it has no step."""
+    tables = payload + ENTRY_FIXED_SIZE + 2 + load16(payload + ENTRY_FIXED_SIZE)
+    return tables + 4 + load32(tables)
+
+
+@jit
+def _kind(payload: int, size: int) -> int:
+    """Returns what an intact record is."""
+    flags, rows = load8(payload + _FLAGS), load32(payload + _ROWS)
+    if flags not in (0, HAS_XA, _COMMITTED) or load16(payload + ENTRY_FIXED_SIZE) > size - ENTRY_FIXED_SIZE - 6:
+        return _OTHER
+    step = _step_at(payload)
+    rest = payload + size - step
+    if flags == 0:
+        return _PLAIN if rows and rest == 0 else _OTHER
+    if rest < XA_FIXED_SIZE:
+        return _OTHER
+    if flags == HAS_XA:
+        return _XA_MARK if rows == 0 and load8(step) != _COMMIT else _OTHER
+    is_whole = rest >= XA_FIXED_SIZE + PREPARED_SIZE and load8(step) == _COMMIT and rows != 0
+    return _XA_COMMIT if is_whole else _OTHER
+
+
+@inline
+def _is_like(payload: int, size: int, first: int, first_size: int) -> Any:
+    """Whether two COMMITs and their groups are in the same files."""
+    one, other = _step_at(payload) + _XA_AT, _step_at(first) + _XA_AT
+    group, first_group = payload + size - PREPARED_SIZE, first + first_size - PREPARED_SIZE
+    return (
+        load64(one) == load64(other)
+        and load32(group + _GROUP_SEGMENT) == load32(first_group + _GROUP_SEGMENT)
+        and load64(group + _GROUP_FILE) == load64(first_group + _GROUP_FILE)
+    )
+
+
+@inline
+def _put_group(payload: int, size: int, groups: Any, place: int) -> None:
+    group = payload + size - PREPARED_SIZE
+    groups[place, 0], groups[place, 1] = load64(group + _GROUP_OFFSET), load64(group + _GROUP_SIZE)
+    groups[place, 2] = load64(group + _GROUP_BEGIN)
+    groups[place, 3] = load64(_step_at(payload) + _XA_AT_OFFSET)
+    groups[place, 4] = load32(payload + _TIMESTAMP)
+
+
+@inline
+def _tables_size(payload: int, gtid_size: int) -> Any:
+    """Returns the size of the tables' names and of the number before them."""
+    return 4 + load32(payload + ENTRY_FIXED_SIZE + 2 + gtid_size)
 
 
 @inline
@@ -159,60 +248,92 @@ def _crosses(stop: Any, change_no: int, log_index: int, last: int, now: int) -> 
     return stop[0] == change_no and stop[1] == log_index and last <= stop[2] < now
 
 
+@inline
+def _follows(payload: int, first: int, last: int, stop: Any, other_stop: Any) -> Any:
+    """Whether a record follows the record that ends at byte `last` of the log file, with no stop between the two."""
+    change_no, log_index, now = load32(first + _KEY), load32(first + _KEY + 4), load64(payload + _KEY + 8)
+    return (
+        _is_at(payload, _PREV, change_no, log_index, last)
+        and _is_at(payload, _BEGIN, change_no, log_index, last)
+        and _is_at(payload, _KEY, change_no, log_index, now)
+        and now > last
+        and not _crosses(stop, change_no, log_index, last, now)
+        and not _crosses(other_stop, change_no, log_index, last, now)
+    )
+
+
+@inline
+def _has_gtid(payload: int, gtid: int, prefix: int, number: int) -> Any:
+    """Whether a record has the GTID with this number and the first `prefix` bytes of another GTID.
+
+    A negative number means that the record has to have no GTID.
+    """
+    size, other = load16(payload + ENTRY_FIXED_SIZE), payload + ENTRY_FIXED_SIZE + 2
+    if number < 0:
+        return size == 0
+    is_alike = before_number(other, size) == prefix and same(other, gtid, prefix)
+    return is_alike and _number(other + prefix, other + size) == number
+
+
+@inline
+def _has_tables(payload: int, tables: int, size: int) -> Any:
+    """Whether a record names the same tables as another, whose names take `size` bytes with the number before them."""
+    gtid_size = load16(payload + ENTRY_FIXED_SIZE)
+    return _tables_size(payload, gtid_size) == size and same(payload + ENTRY_FIXED_SIZE + 2 + gtid_size, tables, size)
+
+
 @jit
-def _run(at: int, end: int, stop: Any, other_stop: Any, most: int, most_rows: int, found: Any, ends: Any) -> int:
+def _run(at: int, end: int, stops: Any, most: int, most_rows: int, found: Any, ends: Any, groups: Any) -> int:
     size = _payload(at, end)
     if size == 0:
         return 0
-    first = at + FRAME_SIZE
-    change_no, log_index, last = load32(first + _KEY), load32(first + _KEY + 4), load64(first + _KEY + 8)
-    gtid_size = load16(first + ENTRY_FIXED_SIZE)
-    gtid = first + ENTRY_FIXED_SIZE + 2
+    first, first_size, kind = at + FRAME_SIZE, size, _kind(at + FRAME_SIZE, size)
+    if kind not in (_PLAIN, _XA_COMMIT):
+        return 0
+    gtid_size, gtid = load16(first + ENTRY_FIXED_SIZE), first + ENTRY_FIXED_SIZE + 2
     prefix = before_number(gtid, gtid_size)
     number = _number(gtid + prefix, gtid + gtid_size)
-    tables, tables_size = gtid + gtid_size, size - ENTRY_FIXED_SIZE - 2 - gtid_size
-    begin, extent_end = load64(first + _OFFSET), load64(first + _OFFSET) + load64(first + _SIZE)
+    tables, tables_size = gtid + gtid_size, _tables_size(first, gtid_size)
+    last, begin = load64(first + _KEY + 8), load64(first + _OFFSET)
+    extent_end = begin + load64(first + _SIZE)
     found[_FIRST_NUMBER] = number
     ends[0] = last
     timestamp, rows, count = load32(first + _TIMESTAMP), load32(first + _ROWS), 1
+    group_count = group_bytes = 0
+    if kind == _XA_COMMIT:
+        _put_group(first, size, groups, 0)
+        group_count, group_bytes = 1, groups[0, 1]
+        if group_bytes > _BYTES:
+            return 0
     at = first + size
     while count < min(most, _MOST):
         size = _payload(at, end)
-        if size == 0:
-            break
         payload = at + FRAME_SIZE
-        if rows + load32(payload + _ROWS) > most_rows:
+        this = _kind(payload, size) if size else _OTHER
+        if this != kind and (kind == _PLAIN or this != _XA_MARK):
             break
-        if not (
-            _is_at(payload, _PREV, change_no, log_index, last) and _is_at(payload, _BEGIN, change_no, log_index, last)
-        ):
-            break
-        now = load64(payload + _KEY + 8)
-        if not _is_at(payload, _KEY, change_no, log_index, now) or now <= last:
-            break
-        if _crosses(stop, change_no, log_index, last, now) or _crosses(other_stop, change_no, log_index, last, now):
+        if rows + load32(payload + _ROWS) > most_rows or not _follows(payload, first, last, stops[0], stops[1]):
             break
         if load64(payload + _OFFSET) != extent_end or extent_end + load64(payload + _SIZE) - begin > _BYTES:
             break
-        other_size = load16(payload + ENTRY_FIXED_SIZE)
-        other = payload + ENTRY_FIXED_SIZE + 2
-        if size - ENTRY_FIXED_SIZE - 2 - other_size != tables_size or not same(other + other_size, tables, tables_size):
+        if not _has_gtid(payload, gtid, prefix, number + 1 if gtid_size else -1):
             break
-        if before_number(other, other_size) != prefix or not same(other, gtid, prefix):
+        if this != _XA_MARK and not _has_tables(payload, tables, tables_size):
             break
-        if gtid_size:
-            if _number(other + prefix, other + other_size) != number + 1:
+        if this == _XA_COMMIT:
+            group_bytes += load64(payload + size - PREPARED_SIZE + _GROUP_SIZE)
+            if group_bytes > _BYTES or not _is_like(payload, size, first, first_size):
                 break
-            number += 1
-        elif other_size:
-            break
+            _put_group(payload, size, groups, group_count)
+            group_count += 1
+        number += 1
         timestamp = load32(payload + _TIMESTAMP) or timestamp
         rows += load32(payload + _ROWS)
         extent_end += load64(payload + _SIZE)
-        last = now
-        ends[count] = now
+        last = ends[count] = load64(payload + _KEY + 8)
         count += 1
         at = payload + size
     found[_COUNT], found[_BEHIND], found[_END], found[_TIME] = count, at, last, timestamp
     found[_ALL_ROWS], found[_ALL_BYTES], found[_LAST_NUMBER] = rows, extent_end - begin, number
+    found[_GROUPS] = group_count
     return count
