@@ -101,9 +101,9 @@ class Writer:
         """Writes a change. Deletes are written first, so that a unique value may move from one row to another."""
         plan = self._plans.of(change.table)
         if change.times is not None:
-            self._remove_copies(plan, change.deletes, change.times)
-        else:
-            self._run(plan, each(partial(_removal, plan), change.deletes))
+            self._write_copies(plan, change, change.times)
+            return
+        self._run(plan, each(partial(_removal, plan), change.deletes))
         if self._events.write(plan, change):
             return
         new, rows = change.parted()
@@ -136,6 +136,14 @@ class Writer:
         for texts in each(partial(_rivals, plan), rows):
             self._run(plan, texts)
         self._upsert(plan, rows, plan.update)
+
+    def _write_copies(self, plan: Plan, change: NetChange, times: pa.Int64Array) -> None:
+        """Writes a change of a table without a key."""
+        events = self._events.copies(plan, change)
+        done = events.remove(change.deletes, times) if events is not None else 0
+        self._remove_copies(plan, change.deletes.slice(done), times.slice(done))
+        if events is None or not events.add(change.upserts):
+            self._upsert(plan, change.upserts, b"")
 
     def _remove_copies(self, plan: Plan, rows: pa.Table, times: pa.Int64Array) -> None:
         name, first = str(plan.table.name), 0

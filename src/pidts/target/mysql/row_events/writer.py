@@ -20,6 +20,13 @@ Row events bypass some work of the server. So they are used only if the result i
 - Values that SQL would refuse, or store in another way, are written as SQL: NULL in a NOT NULL column, zero dates,
   texts that are too long, texts that are no ASCII in latin1.
 
+In a table without a key (`TableCopies`), an event that removes a row has all of its columns. The server finds a row by
+an index, or reads the table, and compares the bytes of all columns. Each event removes one copy, and a missing copy is
+an error. If the target's table has a unique key, the server would compare only this key: then SQL removes the rows. If
+no index is selective, the server reads much of the table for each row, and SQL is faster, since it looks for many rows
+at once. No statistics show this for certain. So the first events have few rows, and as soon as they take long, SQL
+removes the rest of the rows.
+
 Crash points: the events are statements of the committer's transaction, between the statement that locks the checkpoint
 and COMMIT, like the SQL that they replace. None of them ends the transaction; the server's answer says whether a
 transaction is open, and this is verified after the last event.
@@ -30,6 +37,7 @@ transaction is open, and this is verified after the last event.
    is an error, and the attempt ends. Nothing is written after that, since each statement's error ends the attempt.
    Each event is a text of its own: after a BINLOG, MariaDB does not say that more answers follow.
 3. After the events, before COMMIT: as with SQL.
+4. In a table without a key, between the rows that events have removed and those that SQL removes: as in 1.
 """
 
 from __future__ import annotations
@@ -37,10 +45,12 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
@@ -69,6 +79,12 @@ _PRIVILEGES_SECONDS = 10.0
 """The time for which the privileges that were read count. Without TRIGGER, a new trigger would not be seen."""
 _PAUSE = 100
 """The number of a table's changes that are written as SQL after a refusal."""
+_FIRST_COPIES, _GROWTH = 1, 8
+"""The number of rows that the first event of a change removes from a table without a key, and the factor by which the
+number grows with each event.
+"""
+_SLOW_SECONDS, _SLOW_START = 0.0003, 0.02
+"""If a row takes longer than the first number of seconds, and a statement longer than the second, SQL is faster."""
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
 )
@@ -99,6 +115,10 @@ class EventWriter:
         self._layouts: dict[TableName, tuple[Plan, str, RowLayout | None]] = {}
         self._pauses: Counter[TableName] = Counter()
         """For each table whose events were refused, how many more changes are written as SQL."""
+        self._slow: Counter[TableName] = Counter()
+        """For each table without a key in which the server finds rows slowly, from how many more changes SQL removes
+        the rows.
+        """
 
     def forget(self) -> None:
         """Forgets all layouts; called after DDL."""
@@ -119,6 +139,45 @@ class EventWriter:
             return False
         layout = self._layout(plan)
         return layout is not None and self._written(layout, change.upserts, is_new)
+
+    def copies(self, plan: Plan, change: NetChange) -> TableCopies | None:
+        """Returns the writer of a change of a table without a key; None if the change has to be written as SQL."""
+        name, gone = change.table.name, 0 if change.times is None else pc.sum(change.times).as_py() or 0
+        if self._is_off or max(gone, change.upserts.num_rows) < LEAST or not self._may_replay(name):
+            return None
+        if self._pauses[name] > 0:
+            self._pauses[name] -= 1
+            return None
+        layout = self._layout(plan)
+        return None if layout is None else TableCopies(self, layout)
+
+    def remove(self, layout: RowLayout, rows: pa.Table, times: pa.Int64Array) -> int:
+        """Removes copies of the first of these rows, and returns the number of these rows."""
+        done, name = 0, layout.table
+        if self._slow[name] > 0:
+            self._slow[name] -= 1
+            return 0
+
+        def removed() -> Iterator[bytes]:
+            nonlocal done
+            size = _FIRST_COPIES
+            while done < rows.num_rows:
+                part = _repeated(rows.slice(done, size), times.slice(done, size))
+                began = time.monotonic()
+                yield from _encoded(layout, EventType.DELETE_ROWS_V1, part, self._size)
+                took = time.monotonic() - began
+                done = min(done + size, rows.num_rows)
+                if took > _SLOW_START + part.num_rows * _SLOW_SECONDS:
+                    self._slow[name] = _PAUSE
+                    return
+                size = min(size * _GROWTH, _PART_ROWS)
+
+        return done if self._executed(name, removed()) else 0
+
+    def add(self, layout: RowLayout, rows: pa.Table) -> bool:
+        """Inserts rows; returns False if they have to be written as SQL."""
+        made = (_encoded(layout, EventType.WRITE_ROWS_V1, part, self._size) for part in _parts(rows))
+        return self._executed(layout.table, ahead(chain.from_iterable(made)))
 
     def _may_replay(self, name: TableName) -> bool:
         """Whether the session may execute row events (`BINLOG`) and sees the table's triggers."""
@@ -143,7 +202,8 @@ class EventWriter:
         Returns None if the table's rows have to be written as SQL.
         """
         name = plan.table.name
-        self._exchange.later(_nothing_written(plan), str(name))
+        for sql in _nothing_written(plan):
+            self._exchange.later(sql, str(name))
         self._exchange.flush()
         text = self._fingerprint(name) or ""
         known = self._layouts.get(name)
@@ -162,19 +222,27 @@ class EventWriter:
         return str(mode) != "STRICT" or int(triggers) > 0
 
     def _written(self, layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray) -> bool:
-        name = str(layout.table)
-        size = min(_SIZE, self._server.max_packet - 1024)
+        return self._executed(layout.table, ahead(_made(layout, rows, is_new, self._size)))
+
+    @property
+    def _size(self) -> int:
+        """Returns the most bytes of one statement."""
+        return min(_SIZE, self._server.max_packet - 1024)
+
+    def _executed(self, table: TableName, made: Iterable[bytes]) -> bool:
+        """Executes statements with row events. Returns False if one is refused; then none of them has an effect."""
+        name = str(table)
         self._exchange.now(b"SAVEPOINT pidts_events", name)
         try:
-            for sql in ahead(_made(layout, rows, is_new, size)):
+            for sql in made:
                 self._exchange.now(sql, name)
         except _Unencoded:
             cause = "a value has no encoding"
         except StatementRefused as error:
             cause = error.what
-            self._pauses[layout.table] = _PAUSE
+            self._pauses[table] = _PAUSE
         else:
-            self._demand_open(layout.table)
+            self._demand_open(table)
             return True
         _log.debug("the target's rows are written as SQL", table=name, cause=cause)
         self._exchange.now(b"ROLLBACK TO SAVEPOINT pidts_events", name)
@@ -190,17 +258,37 @@ class EventWriter:
             )
 
 
-def _nothing_written(plan: Plan) -> bytes:
-    """Returns a statement that writes no row, but is refused if the account may not insert and update rows.
+@dataclass(frozen=True, slots=True)
+class TableCopies:
+    """Writes one change of a table without a key as row events."""
 
-    BINLOG itself does not check this. The statement keeps the table's definition locked until the transaction ends.
+    events: EventWriter
+    layout: RowLayout
+
+    def remove(self, rows: pa.Table, times: pa.Int64Array) -> int:
+        """Removes copies of the first of these rows; `times` has the number of copies for each.
+
+        Returns the number of these rows. SQL has to remove the copies of all other rows.
+        """
+        return self.events.remove(self.layout, rows, times) if rows.num_rows else 0
+
+    def add(self, rows: pa.Table) -> bool:
+        """Inserts rows; returns False if they have to be written as SQL."""
+        return not rows.num_rows or self.events.add(self.layout, rows)
+
+
+def _nothing_written(plan: Plan) -> list[bytes]:
+    """Returns statements that write no row, but are refused if the account may not write the table.
+
+    BINLOG itself does not check this. The statements keep the table's definition locked until the transaction ends.
     """
     table = qualified(plan.table.name)
     names = [identifier(column.name) for column in plan.written]
     columns, sets = ", ".join(names), ", ".join(f"{name} = VALUES({name})" for name in names)
-    return (
-        f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} LIMIT 0 ON DUPLICATE KEY UPDATE {sets}".encode()
-    )
+    insert = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} LIMIT 0"
+    if not plan.table.identity:
+        return [insert.encode(), f"DELETE FROM {table} WHERE FALSE".encode()]
+    return [f"{insert} ON DUPLICATE KEY UPDATE {sets}".encode()]
 
 
 class _Unencoded(Exception):
@@ -214,11 +302,22 @@ def _made(layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray, size: int)
         ((EventType.UPDATE_ROWS_V1, part) for part in _parts(there)),
         ((EventType.WRITE_ROWS_V1, part) for part in _parts(new)),
     ):
-        images = layout.rows(part, updates=kind is EventType.UPDATE_ROWS_V1)
-        made = None if images is None else row_statements(layout, kind, images, size)
-        if made is None:
-            raise _Unencoded
-        yield from made
+        yield from _encoded(layout, kind, part, size)
+
+
+def _encoded(layout: RowLayout, kind: EventType, rows: pa.Table, size: int) -> Iterator[bytes]:
+    """Yields the statements with these rows in events of one type."""
+    images = layout.rows(rows, updates=kind is EventType.UPDATE_ROWS_V1)
+    made = None if images is None else row_statements(layout, kind, images, size)
+    if made is None:
+        raise _Unencoded
+    yield from made
+
+
+def _repeated(rows: pa.Table, times: pa.Int64Array) -> pa.Table:
+    """Returns each row as often as `times` says."""
+    places: npt.NDArray[np.int64] = np.repeat(np.arange(rows.num_rows), times.to_numpy())
+    return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
 
 
 def _parts(rows: pa.Table) -> list[pa.Table]:
@@ -235,9 +334,8 @@ def layout(plan: Plan, text: str) -> RowLayout | None:
         return None
     if len(found.table.columns) != len(table.columns) or any(column.generated for column in found.table.columns):
         return None
-    primary = next((key for key in found.table.keys if key.primary), None)
     places = {column.name: place for place, column in enumerate(found.table.columns)}
-    if primary is None or primary.columns != table.identity or places.keys() != {c.name for c in table.columns}:
+    if not _finds_by(found, table.identity) or places.keys() != {c.name for c in table.columns}:
         return None
     ours = [table.column(column.name) for column in found.table.columns]
     if not all(map(_is_same, ours, found.table.columns)):
@@ -251,8 +349,16 @@ def layout(plan: Plan, text: str) -> RowLayout | None:
         tuple(places),
         whole,
         tuple(column.nullable for column in found.table.columns),
-        tuple(sorted(places[name] for name in table.identity)),
+        tuple(sorted(places[name] for name in table.identity or places)),
     )
+
+
+def _finds_by(found: MyTable, identity: tuple[str, ...]) -> bool:
+    """Whether the server finds a row by these columns, or, if there are none, by all columns."""
+    if not identity:
+        return not found.unique and not any(key.unique for key in found.table.keys)
+    primary = next((key for key in found.table.keys if key.primary), None)
+    return primary is not None and primary.columns == identity
 
 
 def _is_same(column: Column, found: Column) -> bool:
