@@ -56,12 +56,20 @@ def one_by_one(raw: bytes | memoryview, walker: LogWalker, scanner: TransactionS
         found.transactions.append(transaction)
 
 
-def by_blocks(blocks: list[list[bytes]], start: Lsn, file: str, *, pieces: int = 0, limit: int = 1 << 40) -> Found:
+def by_blocks(
+    blocks: list[list[bytes]],
+    start: Lsn,
+    file: str,
+    *,
+    pieces: int = 0,
+    limit: int = 1 << 40,
+    takes_steps: bool = False,
+) -> Found:
     """Scans a log in blocks. Row events that are longer than `pieces` come in pieces of this size, where that is
     allowed.
     """
     walker, scanner, found = LogWalker(file), TransactionScanner(start.change_no, start), Found()
-    scan = BlockScan(walker, scanner)
+    scan = BlockScan(walker, scanner, takes_steps=takes_steps)
     try:
         for events in blocks:
             if pieces and len(events) == 1 and len(events[0]) > pieces and scan.begin_long(memoryview(events[0])):
@@ -110,10 +118,17 @@ def cut(events: list[bytes], chance: random.Random) -> list[list[bytes]]:
     return blocks
 
 
-def same(events: list[bytes], start: Lsn, file: str, chance: random.Random) -> Found:
+def same(
+    events: list[bytes], start: Lsn, file: str, chance: random.Random, *, takes_steps: bool | None = None
+) -> Found:
     plain = plainly(events, start, file)
     blocks = by_blocks(
-        cut(events, chance), start, file, pieces=chance.choice([0, 3, 64]), limit=chance.choice([1, 300, 1 << 40])
+        cut(events, chance),
+        start,
+        file,
+        pieces=chance.choice([0, 3, 64]),
+        limit=chance.choice([1, 300, 1 << 40]),
+        takes_steps=chance.random() < 0.5 if takes_steps is None else takes_steps,
     )
     assert blocks.error == plain.error
     assert blocks.transactions == plain.transactions
@@ -166,8 +181,11 @@ def test_ordinary_transactions_are_read_by_the_block_scan_alone():
     assert found.skipped == len(maker.events) - 1
 
 
+@pytest.mark.parametrize(("takes_steps", "skipped"), [(False, 6), (True, 8)])
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
-def test_of_xa_transactions_only_the_end_of_each_group_is_read_by_itself(flavor):
+def test_the_end_of_each_group_of_an_xa_transaction_is_read_by_itself_or_on_request_with_all_others(
+    flavor, takes_steps, skipped
+):
     maker = LogMaker(random.Random(1), flavor=flavor)
     for _ in range(50):
         maker.gtid(xa=64)
@@ -178,8 +196,40 @@ def test_of_xa_transactions_only_the_end_of_each_group_is_read_by_itself(flavor)
         maker.put(EventType.XA_PREPARE, struct.pack("<BIII", 0, 1, 3, 0) + b"one")
         maker.gtid(xa=128)
         maker.plain_query("XA COMMIT X'6f6e65',X'',1")
-    found = same(maker.events, maker.start, maker.file, random.Random(3))
-    assert found.skipped == 50 * 6
+    found = same(maker.events, maker.start, maker.file, random.Random(3), takes_steps=takes_steps)
+    assert found.skipped == 50 * skipped
+
+
+XIDS = ["X'6f6e65',X'6A',1", "X'',X'',0", "X'00fFAb',X'0A',4294967296", "X'61',X'',18446744073709551615"]
+ODD = ["X'6f6e6',X'',1", "X'6f', X'',1", "X'61',X''", "X'6g',X'',1", "X'61',X'',1 ", "X'61',X'',-1", "x'61',x'',1"]
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("xid", [*XIDS, *ODD])
+@pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK", "RECOVER"])
+def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(flavor, xid, verb):
+    maker = LogMaker(random.Random(1), flavor=flavor)
+    for number in range(3):
+        maker.gtid(xa=128)
+        maker.plain_query(f"XA {verb} {xid}" + " ONE PHASE" * (number == 1))
+    found = same(maker.events, maker.start, maker.file, random.Random(3), takes_steps=True)
+    assert found.error or found.transactions
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("body", [(0, 7, b"one", b"br"), (0, 2**32 - 1, b"", b""), (0, 0, bytes(64), b"\xff" * 64)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_prepared_transaction_has_its_rows_in_its_step(flavor, body, first):
+    maker = LogMaker(random.Random(1), flavor=flavor)
+    _, number, gtrid, bqual = body
+    for size in (0, 1, 300):
+        maker.gtid(xa=64)
+        maker.table_map("a")
+        maker.rows()
+        whole = struct.pack("<BIII", first, number, len(gtrid), len(bqual)) + gtrid + bqual
+        maker.put(EventType.XA_PREPARE, whole[:-1] if size == 300 and len(whole) > 13 else whole)
+    found = same(maker.events, maker.start, maker.file, random.Random(3), takes_steps=True)
+    assert found.error or (found.transactions[-1].xa is None) == bool(first)
 
 
 def test_compressed_transactions_are_read_by_the_block_scan_alone(monkeypatch):

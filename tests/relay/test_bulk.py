@@ -20,6 +20,7 @@ from pidts.binlog import EventType, LogWalker, TransactionScanner
 from pidts.binlog.blocks.scan import BlockScan
 from pidts.model import Extent, LogEntry, Lsn, PidtsError
 from pidts.relay.gtids import ExecutedGtids
+from pidts.relay.recovery import Undecided, settled
 from pidts.relay.segments.bulk import EntryEncoder
 from pidts.relay.segments.index import encode_entry, frame
 
@@ -28,7 +29,8 @@ def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEnco
     """Encodes all parts of ordinary transactions of a log in both ways. Returns the number of these transactions."""
     walker, scanner = LogWalker(log.file), TransactionScanner(start.change_no, start)
     plain_walker, plain = LogWalker(log.file), TransactionScanner(start.change_no, start)
-    scan, block, at, count = BlockScan(walker, scanner), memoryview(b"".join(log.events)), 0, 0
+    scan, block, at, count = BlockScan(walker, scanner, takes_steps=True), memoryview(b"".join(log.events)), 0, 0
+    undecided, plain_undecided = Undecided(), Undecided()
     known = "" if log.flavor == "mariadb" else "00000000-0000-0000-0000-000000000001:1-3"
     one_by_one, at_once = ExecutedGtids(known), ExecutedGtids(known)
     sizes = [len(raw) for raw in log.events]
@@ -37,21 +39,34 @@ def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEnco
             either.mark()
         run = scan.run(block, at, 1 << 40)
         behind = run.end if run else at + sizes[0]
-        expected, offset = [], begin
+        expected, offset, steps = [], begin, 0
         while at < behind:
             raw = block[at : at + sizes[0]]
             at += sizes.pop(0)
             transaction = plain.feed(plain_walker.feed(raw))
             if not run:
                 scanner.feed(walker.feed(raw))
+                if transaction is not None:
+                    for each in (undecided, plain_undecided):
+                        settled(each, LogEntry(transaction, Extent(9, offset, base + at - offset)))
             elif transaction is not None:
                 extent = Extent(9, offset, base + at - offset)
-                expected.append(frame(encode_entry(LogEntry(transaction, extent))))
+                entry = settled(plain_undecided, LogEntry(transaction, extent))
+                steps += entry.transaction.xa is not None
+                expected.append(frame(encode_entry(entry)))
                 one_by_one.add(transaction.gtid)
                 offset = extent.end
         if expected and run:
-            entries = encoder.encode(run, begin, base)
+            before = undecided.copy()
+            entries = encoder.encode(run, begin, base, 9, undecided)
             assert bytes(entries.frames) == b"".join(expected)
+            assert list(undecided) == list(plain_undecided)
+            assert entries.has_steps == (steps > 0)
+            for xid in entries.decided:
+                before.drop(xid)
+            for group in entries.undecided:
+                before.add(group)
+            assert list(before) == list(undecided)
             assert (entries.lsn, entries.log_end) == (scanner.previous, offset)
             for gtid_range in entries.gtids:
                 at_once.add_range(*gtid_range)
@@ -78,6 +93,29 @@ def test_one_encoder_serves_one_connection_after_the_other(flavor):
         for number in range(50):
             maker.ordinary([f"t{seed}{number}", "always"])
         assert compare(maker, 4, 4, maker.start, encoder) == 50
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(st.integers(0, 2**32))
+def test_any_steps_of_xa_transactions(seed):
+    chance = random.Random(seed)
+    maker = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
+    names = [b"one", b"a", b"", b"\xff" * 64][: chance.randint(1, 4)]
+    for _ in range(chance.randint(1, 60)):
+        name, step = (
+            chance.choice(names),
+            chance.choice(["prepare", "prepare", "COMMIT", "COMMIT", "ROLLBACK", "plain"]),
+        )
+        if step == "plain":
+            maker.ordinary([chance.choice("ab")])
+        elif step == "prepare":
+            maker.prepare(name, chance.choices("abc", k=chance.randint(0, 3)))
+        else:
+            maker.decide(name, step)
+        if chance.random() < 0.03:
+            maker.plain_query("CREATE TABLE x (a int)")
+    with contextlib.suppress(PidtsError):
+        compare(maker, chance.randrange(4, 1 << 40), 1 << 41, maker.start, EntryEncoder())
 
 
 def made(maker: LogMaker, tables: list[str], rows: int) -> dict[str, Any]:
@@ -161,7 +199,7 @@ def test_a_record_says_what_was_put_into_the_log(flavor, seed):
     scanner.feed(walker.feed(maker.events[0]))
     scanner.mark()  # The format event is an entry of its own.
     run = BlockScan(walker, scanner).run(memoryview(b"".join(maker.events[1:])), 0, 1 << 40)
-    found = list(records(bytes(EntryEncoder().encode(run, 1000, 1000).frames)))
+    found = list(records(bytes(EntryEncoder().encode(run, 1000, 1000, 9, Undecided()).frames)))
     previous, offset = (0, 7, head), 1000
     for one in expected:
         one |= {"previous": previous, "offset": offset}

@@ -161,12 +161,49 @@ def test_gtids_found_in_blocks_are_kept_when_the_relay_is_opened_again(folders):
     assert state.segment == 9
 
 
-@pytest.mark.parametrize("fits", [0, 1, 11, 100, 113, 500, 900])
-def test_a_disk_that_fills_up_among_entries(folders, monkeypatch, fits):
+def with_steps(log: LogMaker, chance: random.Random, count: int) -> None:
+    """Adds steps of XA transactions, some of which stay undecided for long, and a few ordinary transactions."""
+    undecided: list[bytes] = []
+    for number in range(count):
+        if chance.random() < 0.1:
+            log.ordinary()
+        elif undecided and chance.random() < 0.5:
+            gtrid = undecided.pop(chance.randrange(len(undecided)))
+            log.decide(gtrid, chance.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
+        else:
+            undecided.append(b"%d" % (number % 7))
+            log.prepare(undecided[-1], chance.choices("ab", k=chance.randint(1, 2)))
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(25), deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_same_files_with_steps_of_xa_transactions(folders, seed):
+    chance = random.Random(seed)
+    log = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
+    with_steps(log, chance, 60)
+    blocks, segment_bytes = cut(log.events, chance), chance.choice([300, 2000, 1 << 20])
+    plain, fast = folders()
+
+    def event_by_event(receiver: Receiver) -> None:
+        for events in blocks:
+            receiver.take(events)
+
+    assert fill(plain, log, segment_bytes, event_by_event) == ""
+    assert fill(fast, log, segment_bytes, lambda receiver: feed_blocks(receiver, blocks, 1001)) == ""
+    assert files(fast) == files(plain)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("fits", [0, 1, 11, 100, 113, 500, 900, 1700])
+def test_a_disk_that_fills_up_among_entries(folders, monkeypatch, fits, steps):
     """Complete entries of the index count; the rest is received again."""
     log = LogMaker(random.Random(2), flavor="mysql")
     for _ in range(20):
         log.ordinary()
+    if steps:
+        log = LogMaker(random.Random(2), flavor="mysql")
+        with_steps(log, random.Random(5), 40)
     plain, relay = folders()
     fill(plain, log, 1 << 20, lambda receiver: receiver.take(log.events))
     writer, receiver = receiver_into(relay, log, 1 << 20)

@@ -68,12 +68,16 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def log_of(chance: random.Random, transactions: int, *, flavor: str, checksums: bool = True) -> LogMaker:
-    """Returns a log of mostly ordinary transactions, with statements and other events between them."""
+    """Returns a log of mostly ordinary transactions, with XA transactions, statements and other events between them."""
     log = LogMaker(chance, flavor=flavor, checksums=checksums)
     for _ in range(transactions):
-        match chance.choice(["ordinary"] * 8 + ["statement", "other"]):
+        match chance.choice(["ordinary"] * 8 + ["prepare", "commit", "statement", "other"]):
             case "ordinary":
                 log.ordinary(row_size=chance.choice([0, 0, 0, 4000]))
+            case "prepare" if flavor != "old":
+                log.prepare(chance.choice([b"1", b"2"]), ["a"])
+            case "commit" if flavor != "old":
+                log.decide(chance.choice([b"1", b"2"]))
             case "statement":
                 log.plain_query("ALTER TABLE a ADD COLUMN c INT")
             case _:

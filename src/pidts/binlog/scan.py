@@ -170,7 +170,7 @@ class TransactionScanner:
             xa=found.xa,
         )
         if found.xa is not None:
-            transaction = _held_back(transaction, found.xa)
+            transaction = held_back(transaction, found.xa)
         self.previous = self._reached = lsn
         self._gap = None
         return transaction
@@ -256,7 +256,7 @@ class TransactionScanner:
         return self._names[body]
 
 
-def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
+def held_back(transaction: Transaction, xa: Xa) -> Transaction:
     """Returns a transaction with its XA step.
 
     In a PREPARE, rows and statements move into the step, since they take effect at COMMIT.

@@ -87,6 +87,18 @@ class PreparedGroups(Generic[Place]):
         """Returns a copy, so that two readers can continue from here independently."""
         return type(self)(self)
 
+    def __contains__(self, xid: str) -> bool:
+        return xid in self._by_xid
+
+    def drop(self, xid: str) -> None:
+        """Removes the group that was prepared under this name, if there is one."""
+        self._by_xid.pop(xid, None)
+
+    def add(self, group: Prepared[Place]) -> None:
+        """Adds a group that was prepared after all others."""
+        self.drop(group.xa.xid)
+        self._by_xid[group.xa.xid] = group
+
     def settle(self, transaction: Transaction, place: Place) -> tuple[Transaction, Place | None]:
         """Returns the next transaction of the log with its content, and the place of the events that prepared it.
 
@@ -100,7 +112,7 @@ class PreparedGroups(Generic[Place]):
         # the same name a second time.
         prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:
-            self._by_xid[xa.xid] = Prepared(xa, place)
+            self.add(Prepared(xa, place))
         if xa.step is not XaStep.COMMIT or prepared is None:
             return transaction, None
         rows = prepared.xa

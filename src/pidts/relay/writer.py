@@ -81,6 +81,7 @@ from pidts.relay.segments.index import (
     entry_end,
     entry_gtid,
     entry_key,
+    entry_xa,
     frame,
     payloads,
 )
@@ -234,7 +235,7 @@ class RelayWriter:
                 self._flush()
 
     def append_run(self, block: memoryview, at: int, run: OrdinaryEvents) -> None:
-        """Appends ordinary events of a block from byte `at` on, and commits the transactions that end in them.
+        """Appends events of a block from byte `at` on, and commits the transactions that end in them.
 
         Only the last of these transactions may fill the segment.
         """
@@ -245,7 +246,10 @@ class RelayWriter:
             from pidts.relay.segments.bulk import EntryEncoder  # this import loads the compiler
 
             self._encoder = EntryEncoder()
-        entries = self._encoder.encode(run, self._committed, self._received - run.end)
+        if self._state is None:
+            raise AssertionError("events without a segment")
+        begin, base = self._committed, self._received - run.end
+        entries = self._encoder.encode(run, begin, base, self._state.segment, self._undecided)
         self._pending.append(entries)
         self._committed = entries.log_end
 
@@ -270,7 +274,7 @@ class RelayWriter:
         with self._guard():
             self._flush()
             os.fdatasync(self._log)
-            is_ordinary = all(isinstance(record, Entries) for record in self._pending)
+            is_ordinary = all(isinstance(one, Entries) and not one.has_steps for one in self._pending)
             frames = [_frames(record) for record in self._pending]
             try:
                 write_all(self._index, b"".join(frames))
@@ -346,6 +350,10 @@ class RelayWriter:
                 lsn, self._log_size = record.lsn, record.log_end
                 for gtid_range in record.gtids:
                     self._gtids.add_range(*gtid_range)
+                for xid in record.decided:
+                    self._undecided_in_index.drop(xid)
+                for group in record.undecided:
+                    self._undecided_in_index.add(group)
             else:
                 lsn, self._log_size = record.transaction.lsn, record.extent.end
                 self._gtids.add(record.transaction.gtid)
@@ -360,6 +368,8 @@ class RelayWriter:
             self._index_size = begin + behind
             lsn, self._log_size = Lsn(*(entry_key(payload) or ())), entry_end(payload)
             self._gtids.add(entry_gtid(payload))
+            if self._state is not None and (entry := entry_xa(payload, self._state.segment)) is not None:
+                settled(self._undecided_in_index, entry)
         return lsn
 
     @property

@@ -154,7 +154,7 @@ class Receiver:
         if self._blocks is None or self._blocks.scanner is not self._scanner:
             from pidts.binlog.blocks.scan import BlockScan  # this import loads the compiler
 
-            self._blocks = BlockScan(self._walker, self._scanner)
+            self._blocks = BlockScan(self._walker, self._scanner, takes_steps=True)
         return self._blocks
 
     def _take_piece(self, piece: memoryview, *, last: bool) -> None:

@@ -119,6 +119,22 @@ class LogMaker:
         else:
             self.plain_query("COMMIT")
 
+    def prepare(self, gtrid: bytes, tables: list[str]) -> None:
+        """Puts a group that prepares an XA transaction with one row event for each table."""
+        xid = f"X'{gtrid.hex()}',X'',1"
+        self.gtid(xa=64)
+        self.plain_query(f"XA START {xid}")
+        for name in tables:
+            self.table_map(name)
+            self.rows()
+        self.plain_query(f"XA END {xid}")
+        self.put(EventType.XA_PREPARE, struct.pack("<BIII", 0, 1, len(gtrid), 0) + gtrid)
+
+    def decide(self, gtrid: bytes, verb: str = "COMMIT") -> None:
+        """Puts a group that commits or rolls back an XA transaction."""
+        self.gtid(xa=128)
+        self.plain_query(f"XA {verb} X'{gtrid.hex().upper()}',X'',1")
+
     def xa(self) -> None:
         """Puts a group that prepares an XA transaction, or one that ends such a transaction; sometimes in odd forms."""
         chance = self.chance

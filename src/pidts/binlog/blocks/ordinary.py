@@ -4,6 +4,9 @@ Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps
 end. `LogWalker` and `TransactionScanner` are the specification. The scan stops before any other event, and before a
 malformed event, without changing anything. The specification then handles this event.
 
+On request, the scan also reads the groups of events that are a step of an XA transaction: groups that end in
+XA_PREPARE, and groups with only `XA COMMIT` or `XA ROLLBACK`.
+
 The state is one array of numbers, so that a transaction may begin in one block and end in another. Memory is only read
 between the addresses of the block, and only written within the bounds in the state.
 """
@@ -20,7 +23,8 @@ from pidts.binlog.blocks.gtid_text import NO_GTID, gtid_text
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
 from pidts.binlog.gtid_events import GTID_EVENTS
-from pidts.binlog.jit import copy, inline, jit, load8, load16, load32, load64, store32, store64
+from pidts.binlog.jit import copy, inline, jit, load8, load16, load32, load64, store8, store32, store64
+from pidts.binlog.kernel.writing import hex_digit, put_number
 from pidts.binlog.rows_event import ROW_EVENTS
 from pidts.binlog.statements import FIXED_VARIABLES
 from pidts.binlog.values import charsets
@@ -42,16 +46,26 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 # and the next one. Then the place of an unknown table's event inside a compressed transaction (-1: it is outside), and
 # the number of table maps inside the last one.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INNER_AT, INNER_MAPS) = range(32, 37)
-STATE_SIZE = 37
+# Whether steps of XA transactions are read, and the number of those in the results.
+(STEPS, STEP_COUNT) = range(37, 39)
+STATE_SIZE = 39
 
 # The indexes of the numbers in a transaction's line.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
-LINE = 10
+# For a step of an XA transaction: the step (`XaStep`; 0: none), the byte at which its event begins, and the size of its
+# name's text, which follows the text of the GTID.
+(L_STEP, L_AT, L_XID_SIZE) = range(10, 13)
+LINE = 13
 
 LAST_OFFSET = 10**12
 _WRAP = 2**32
 
-OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS = range(8)
+OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS, PREPARES = range(9)
+_ENDED, _UNUSUAL = -1, -2
+"""What a statement is, if it is no step of an XA transaction: the end of the transaction, or an unusual statement."""
+_XID_ROOM = 512
+"""More bytes than the longest name of an XA transaction."""
+_LONGEST_PART = 64
 
 
 def roles_of(row_events: Collection[int]) -> Any:
@@ -89,7 +103,7 @@ def plain_charsets() -> Any:
 
 
 _ROLES = roles_of(ROW_EVENTS)
-_ROLES[EventType.TRANSACTION_PAYLOAD] = PACKS
+_ROLES[EventType.TRANSACTION_PAYLOAD], _ROLES[EventType.XA_PREPARE] = PACKS, PREPARES
 _SIZES = _fixed_variables()
 _BEGI, _COMM, _IT = (int.from_bytes(word, "little") for word in (b"BEGI", b"COMM", b"IT"))
 _ROLLBACK = int.from_bytes(b"ROLLBACK", "little")
@@ -98,7 +112,8 @@ _XA = int.from_bytes(b"XA", "little")
 _HEX = int.from_bytes(b"X'", "little")
 _SPACE, _COMMA = 32, 44
 C_NONE, C_BEGIN, C_END = range(3)
-XA_NONE, XA_START, XA_END, XA_OTHER = range(4)
+XA_NONE, XA_PREPARE, XA_COMMIT, XA_ROLLBACK, XA_START, XA_END = range(6)
+"""What an XA statement is. XA_PREPARE is never one; these three numbers are those of `XaStep`."""
 
 
 @jit
@@ -198,7 +213,7 @@ def _is_xid(at: int, end: int) -> bool:
 
 @jit
 def xa_of(body: int, end: int, plain: int) -> int:
-    """Returns which XA statement this is: XA START, XA END, another one (COMMIT, ROLLBACK), or none."""
+    """Returns which XA statement this is, if it is one."""
     if end - body < 14:
         return XA_NONE
     variables = body + 13
@@ -207,19 +222,70 @@ def xa_of(body: int, end: int, plain: int) -> int:
     if end - text < 12 or load8(text - 1) != 0 or load16(text) != _XA or load8(text + 2) != _SPACE:
         return XA_NONE
     word = load32(text + 3)
-    size, found = 0, XA_OTHER
+    size, found = 0, XA_NONE
     if word == _END:
         size, found = 3, XA_END
     elif word == _STAR and load8(text + 7) == 84:
         size, found = 5, XA_START
     elif word == _COMM and load16(text + 7) == _IT:
-        size = 6
+        size, found = 6, XA_COMMIT
     elif word == _ROLL and load32(text + 7) == _BACK:
-        size = 8
+        size, found = 8, XA_ROLLBACK
     if size == 0 or load8(text + 3 + size) != _SPACE or not _is_xid(text + 4 + size, end):
         return XA_NONE
     collation = _variables(variables, behind)
     return found if collation >= 0 and load8(plain + collation) else XA_NONE
+
+
+@jit
+def _prepare_of(body: int, end: int) -> int:
+    """Returns whether an XA_PREPARE event prepares (1) or commits in one phase (0); -1 if it is malformed."""
+    if end - body < 13:
+        return -1
+    first, second = load32(body + 5), load32(body + 9)
+    if first > _LONGEST_PART or second > _LONGEST_PART or end - body < 13 + first + second:
+        return -1
+    return 0 if load8(body) else 1
+
+
+@inline
+def _put_part(at: int, part: int, size: int) -> int:
+    """Writes the text of one of a name's two parts, and a comma."""
+    store8(at, 88)
+    store8(at + 1, 39)
+    at += 2
+    for place_ in range(size):
+        byte = load8(part + place_)
+        store8(at, hex_digit(byte >> 4))
+        store8(at + 1, hex_digit(byte & 15))
+        at += 2
+    store8(at, 39)
+    store8(at + 1, _COMMA)
+    return at + 2
+
+
+@jit
+def _put_prepared_xid(at: int, body: int) -> int:
+    """Writes the name in an XA_PREPARE event as text, as `XaPrepare` does, and returns its size."""
+    first, second = load32(body + 5), load32(body + 9)
+    behind = _put_part(_put_part(at, body + 13, first), body + 13 + first, second)
+    return put_number(behind, load32(body + 1)) - at
+
+
+@jit
+def _put_xid(at: int, body: int, end: int, verb_size: int) -> int:
+    """Writes the name in an XA statement as text, as `XaStatement` does, and returns its size."""
+    text = body + 13 + load16(body + 11) + load8(body + 8) + 1 + 3 + verb_size + 1
+    digits = end
+    while load8(digits - 1) != _COMMA:
+        digits -= 1
+    number = 0
+    for place_ in range(digits, end):
+        number = number * 10 + load8(place_) - 48
+    for place_ in range(digits - text):
+        letter = load8(text + place_)
+        store8(at + place_, letter + 32 if 65 <= letter <= 70 else letter)
+    return put_number(at + (digits - text), number & (_WRAP - 1)) - at
 
 
 @inline
@@ -295,7 +361,7 @@ def _open(state: Any, offset: int, explicit: int) -> None:
 def _has_room(state: Any, more_tables: int) -> bool:
     return bool(
         state[LINE_COUNT] < state[LINE_ROOM]
-        and state[TEXT_ROOM] - state[TEXT_SIZE] >= state[GTID_SIZE]
+        and state[TEXT_ROOM] - state[TEXT_SIZE] >= state[GTID_SIZE] + _XID_ROOM
         and state[LIST_ROOM] - state[LIST_SIZE] >= state[TABLE_COUNT] + more_tables
     )
 
@@ -393,8 +459,11 @@ def _packed(state: Any, at: int, end: int) -> int:
 
 
 @inline
-def _close(state: Any, end: int, block_end: int) -> None:
-    """Writes the line of the open transaction, which ends here."""
+def _close(state: Any, at: int, end: int, block_end: int, step: int, xid_size: int) -> None:
+    """Writes the line of the open transaction, whose last event begins at byte `at` of the log file.
+
+    If it is a step of an XA transaction, the name's text is already behind the place of the GTID's text.
+    """
     line = state[LINES] + state[LINE_COUNT] * (LINE * 8)
     store64(line + 8 * L_BEGIN, state[BEGIN])
     store64(line + 8 * L_END, end)
@@ -406,10 +475,14 @@ def _close(state: Any, end: int, block_end: int) -> None:
     store64(line + 8 * L_NUMBER, state[GTID_NUMBER])
     store64(line + 8 * L_TABLES, state[LIST_SIZE])
     store64(line + 8 * L_TABLE_COUNT, state[TABLE_COUNT])
+    store64(line + 8 * L_STEP, step)
+    store64(line + 8 * L_AT, at)
+    store64(line + 8 * L_XID_SIZE, xid_size)
     copy(state[TEXTS] + state[TEXT_SIZE], state[GTID], state[GTID_SIZE])
     copy(state[LISTS] + 4 * state[LIST_SIZE], state[TABLES], 4 * state[TABLE_COUNT])
     state[LINE_COUNT] += 1
-    state[TEXT_SIZE] += state[GTID_SIZE]
+    state[STEP_COUNT] += step != XA_NONE
+    state[TEXT_SIZE] += state[GTID_SIZE] + xid_size
     state[LIST_SIZE] += state[TABLE_COUNT]
     state[PREVIOUS] = end
     state[OPEN] = 0
@@ -425,6 +498,40 @@ def place(expected: int, log_pos: int, size: int) -> int:
         return expected
     ahead = (log_pos - size - expected) & (_WRAP - 1)
     return expected + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
+
+
+@inline
+def _statement(state: Any, offset: int, body: int, end: int) -> int:
+    """Handles a statement.
+
+    Returns `_ENDED` if it ends the transaction, XA_COMMIT or XA_ROLLBACK if it is this step of an XA transaction,
+    `_UNUSUAL` for a statement that is not ordinary, and XA_NONE for other statements.
+    """
+    control = control_of(body, end, state[CHARSETS])
+    xa = xa_of(body, end, state[CHARSETS]) if control == C_NONE else XA_NONE
+    if (control == C_NONE and xa == XA_NONE) or ((control == C_END or xa != XA_NONE) and not state[OPEN]):
+        return _UNUSUAL
+    if xa in (XA_COMMIT, XA_ROLLBACK):
+        return _UNUSUAL if not state[STEPS] or state[TABLE_COUNT] or state[ROW_COUNT] else xa
+    if control == C_END:
+        return _ENDED
+    if xa != XA_END:
+        if not state[OPEN]:
+            state[GTID_SIZE] = state[GTID_NUMBER] = 0
+            _open(state, offset, 1)
+        state[EXPLICIT] = 1
+    return XA_NONE
+
+
+@inline
+def _put_name(state: Any, step: int, body: int, end: int) -> int:
+    """Writes the name of an XA transaction behind the place of the GTID's text, and returns its size."""
+    text = state[TEXTS] + state[TEXT_SIZE] + state[GTID_SIZE]
+    if step == XA_NONE:
+        return 0
+    if step == XA_PREPARE:
+        return _put_prepared_xid(text, body)
+    return _put_xid(text, body, end, 6 if step == XA_COMMIT else 8)
 
 
 @jit
@@ -447,7 +554,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
         if tail and crc32_at(event, size - CHECKSUM_SIZE, 0) != load32(event + size - CHECKSUM_SIZE):
             return HAND_OVER
         body, behind = event + HEADER_SIZE, event + size - tail
-        ends = False
+        ends, step = False, XA_NONE
         if role == STARTS:
             if state[OPEN]:
                 return HAND_OVER
@@ -457,16 +564,10 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
             state[GTID_SIZE], state[GTID_NUMBER] = length, number
             _open(state, offset, 1 if load8(event + 4) == EventType.MARIADB_GTID else 0)
         elif role == STATEMENT:
-            control = control_of(body, behind, state[CHARSETS])
-            ends = control == C_END
-            xa = xa_of(body, behind, state[CHARSETS]) if control == C_NONE else XA_NONE
-            if (control == C_NONE and xa not in (XA_START, XA_END)) or ((ends or xa != XA_NONE) and not state[OPEN]):
+            step = _statement(state, offset, body, behind)
+            if step == _UNUSUAL:
                 return HAND_OVER
-            if not ends and xa != XA_END:
-                if not state[OPEN]:
-                    state[GTID_SIZE] = state[GTID_NUMBER] = 0
-                    _open(state, offset, 1)
-                state[EXPLICIT] = 1
+            ends = step != XA_NONE
         elif not state[OPEN]:
             return HAND_OVER
         elif role == ROWS:
@@ -484,6 +585,11 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
             if found != DONE:
                 return found
             ends = True
+        elif role == PREPARES:
+            step = _prepare_of(body, behind)
+            if step < 0 or not state[STEPS]:
+                return HAND_OVER
+            ends = True
         elif role == ENDS:
             ends = True
         if ends:
@@ -498,7 +604,8 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
         state[OFFSET] = offset + size
         state[EVENTS] += 1
         if ends:
-            _close(state, offset + size, at)
+            step = XA_NONE if step == _ENDED else step
+            _close(state, offset, offset + size, at, step, _put_name(state, step, body, behind))
             if at >= state[LIMIT]:
                 state[STOPPED] = at
                 return SEGMENT_FULL

@@ -9,7 +9,7 @@ begin within a transaction whose beginning was skipped, if no event was fed to t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,13 @@ from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, is_artificia
 from pidts.binlog.jit import address
 from pidts.binlog.kernel.payloads import MOST, Unpacked
 from pidts.binlog.rows_event import ROW_EVENTS
-from pidts.binlog.scan import Opened, TransactionScanner
+from pidts.binlog.scan import Opened, TransactionScanner, held_back
 from pidts.binlog.table_map import table_name
 from pidts.binlog.walk import LogWalker
 from pidts.model.errors import DecodeError
 from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
-from pidts.model.transaction import Transaction
+from pidts.model.transaction import Transaction, Xa, XaStep
 
 _LINES = 8192
 _TEXT = 1 << 19
@@ -58,10 +58,12 @@ class OrdinaryEvents:
     lines: Any
     """A row per transaction, with columns named `L_...` in `pidts.binlog.blocks.ordinary`."""
     texts: Any
-    """The text of the GTIDs, to which lines point."""
+    """The text of the GTIDs, to which lines point. The name of an XA transaction follows the GTID of its step."""
     lists: Any
     """The tables of transactions, as indexes of `names`. Lines point to these numbers."""
     names: Sequence[TableName]
+    steps: int = 0
+    """How many of the transactions are steps of XA transactions."""
 
     @property
     def ends(self) -> Any:
@@ -108,11 +110,15 @@ class OrdinaryEvents:
         """Yields the transactions one by one, as the scanner would return them."""
         previous, change_no, log_index = self.previous, self.change_no, self.log_index
         tables: dict[bytes, tuple[TableName, ...]] = {}
-        for line, gtid in zip(self.lines.tolist(), self.gtids, strict=True):
+        for place, (line, gtid) in enumerate(zip(self.lines.tolist(), self.gtids, strict=True)):
+            lsn = Lsn(change_no, log_index, line[o.L_END])
+            if line[o.L_STEP]:
+                yield self.step(place, previous)
+                previous = lsn
+                continue
             numbers = self.lists[line[o.L_TABLES] : line[o.L_TABLES] + line[o.L_TABLE_COUNT]]
             if (key := numbers.tobytes()) not in tables:
                 tables[key] = tuple(self.names[number] for number in numbers)
-            lsn = Lsn(change_no, log_index, line[o.L_END])
             follows = (change_no, log_index, line[o.L_BEGIN]) == (
                 previous.change_no,
                 previous.log_index,
@@ -128,6 +134,30 @@ class OrdinaryEvents:
                 tables=tables[key],
             )
             previous = lsn
+
+    def step(self, place: int, previous: Lsn) -> Transaction:
+        """Returns a transaction that is a step of an XA transaction; `previous` is the Lsn of the one before it."""
+        line = self.lines[place].tolist()
+        lsn = Lsn(self.change_no, self.log_index, line[o.L_END])
+        begin, gtid = replace(lsn, offset=line[o.L_BEGIN]), line[o.L_GTID]
+        numbers = self.lists[line[o.L_TABLES] : line[o.L_TABLES] + line[o.L_TABLE_COUNT]]
+        found = Transaction(
+            lsn=lsn,
+            prev_lsn=previous,
+            begin=previous if begin == previous else begin,
+            gtid=self.texts[gtid : gtid + line[o.L_GTID_SIZE]].tobytes().decode("ascii"),
+            timestamp=line[o.L_TIMESTAMP],
+            row_events=line[o.L_ROWS],
+            tables=tuple(self.names[number] for number in numbers),
+        )
+        xa = Xa(step=XaStep(line[o.L_STEP]), xid=self.xid(place), at=replace(lsn, offset=line[o.L_AT]))
+        return held_back(found, xa)
+
+    def xid(self, place: int) -> str:
+        """Returns the name of the XA transaction of which a transaction is a step."""
+        line = self.lines[place]
+        at = int(line[o.L_GTID] + line[o.L_GTID_SIZE])
+        return str(self.texts[at : at + int(line[o.L_XID_SIZE])].tobytes().decode("ascii"))
 
 
 class _LongEvent:
@@ -157,7 +187,8 @@ class _LongEvent:
 class BlockScan:
     """Skips ordinary events for one walker and one scanner."""
 
-    def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
+    def __init__(self, walker: LogWalker, scanner: TransactionScanner, *, takes_steps: bool = False) -> None:
+        """`takes_steps`: steps of XA transactions are read like ordinary transactions."""
         self._walker, self.scanner = walker, scanner
         self._names: list[TableName] = []
         self._keys: list[bytes] = []
@@ -172,6 +203,7 @@ class BlockScan:
         self._give(o.TEXTS, self._texts, o.TEXT_ROOM)
         self._give(o.GTID, self._gtid)
         self._give(o.CHARSETS, self._plain)
+        self._state[o.STEPS] = takes_steps
         self._met, self._tables, self._lists = (np.zeros(0, kind) for kind in (np.int64, np.uint32, np.uint32))
         self._make_room(_TABLES)
 
@@ -205,6 +237,7 @@ class BlockScan:
             texts=self._texts,
             lists=self._lists,
             names=self._names,
+            steps=int(state[o.STEP_COUNT]),
         )
 
     def begin_long(self, head: memoryview) -> bool:
@@ -253,7 +286,7 @@ class BlockScan:
         state[o.OFFSET], state[o.TIMESTAMP] = walker.offset, scanner.timestamp
         state[o.PREVIOUS] = previous.offset if same_file else -1
         state[o.CHECKSUMS], state[o.LIMIT] = log_format.checksum, limit
-        for place in (o.EVENTS, o.LINE_COUNT, o.TEXT_SIZE, o.LIST_SIZE):
+        for place in (o.EVENTS, o.LINE_COUNT, o.TEXT_SIZE, o.LIST_SIZE, o.STEP_COUNT):
             state[place] = 0
         return True
 
