@@ -31,14 +31,14 @@ def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Tab
     copies = pa.concat_arrays(
         [pa.repeat(pa.scalar(-1, pa.int64()), len(gone)), pa.repeat(pa.scalar(1, pa.int64()), len(new))]
     )
-    sums = _summed(images, copies)
+    sums = summed(images, copies)
     row, total = sums.column("place").combine_chunks(), sums.column("copies").combine_chunks()
 
     less = pc.less(total, 0)
     lost = [values.take(row.filter(less)) for values in images]
     times = pc.negate(total.filter(less))
     if any(pa.types.is_floating(kind) for kind in schema.types):
-        joined = _summed([plain_zero(values) for values in lost], times)
+        joined = summed([plain_zero(values) for values in lost], times)
         first = joined.column("place").combine_chunks()
         lost, times = [values.take(first) for values in lost], joined.column("copies").combine_chunks()
 
@@ -51,7 +51,7 @@ def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Tab
     )
 
 
-def _summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
+def summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
     """Returns, for each distinct row, the index of its last occurrence and the sum of its copies.
 
     The rows are in the order of these indexes.

@@ -1,37 +1,53 @@
 """Removes rows of a table without a key: as many copies of each row as the source has removed.
 
 A row is found by the exact values of all its columns, often without an index. These steps keep the server from reading
-the whole table once for each row:
+the whole table once for each row, and from comparing each row with many others:
 
-1. For many rows at once, one statement counts how many copies of each the target has.
-2. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
+1. The rows with the same numbers in one column (*near* rows) are read and locked. If all near rows of a number are to
+   be removed, they are removed by this number, many numbers in one statement. If the column has another number in each
+   row, this is true of all rows.
+2. For many other rows at once, one statement counts how many copies of each the target has.
+3. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
    committed.
-3. One statement removes all rows of which every copy is to be removed.
-4. For each other row, one statement removes some of its copies (LIMIT).
+4. One statement removes all rows of which every copy is to be removed.
+5. For each other row, one statement removes some of its copies (LIMIT).
 
-The number of removed rows is checked, in case another application removes a row between these steps.
+The number of removed rows is checked, in case another application inserts or removes a row between these steps. Step 1
+is left out if the table has no such column, if many rows have the same number, and if the target's columns have other
+types. Values whose bytes differ are different in step 1, even if the server treats them as equal (`-0.0`, other
+spellings of JSON). Their rows are left to the other steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pidts.model import Column, Halted, Table, Where
+from pidts.model import Column, ColumnType, Halted, Key, Table, TableName, Where
 from pidts.model.advice import RESYNC
+from pidts.reduce.multiset import summed
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import StatementResult
 from pidts.target.mysql.encode import StatementLimits, literals, statements, wrapped
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.shape import MyTable
+from pidts.target.text import combined
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+ReadNear: TypeAlias = Callable[[Table, pa.Table, int], pa.Table]
+"""Reads and locks rows of a table by its key: the table, keys, and the most rows that are read."""
 
 _ROWS = 100
+_NUMBERS = 1000
+"""The most numbers in one statement that removes near rows."""
+_CROWD, _FEW_NEAR = 4, 1000
+"""Near rows are read only if the target has at most `_FEW_NEAR` of them, and `_CROWD` for each row to remove."""
 _SHOWN = 5
 _WIDTH = 40
 
@@ -46,13 +62,59 @@ class CopyRemover:
         written: Sequence[Column],
         limits: StatementLimits,
         execute: Callable[[bytes], StatementResult],
+        read: ReadNear,
+        crowded: set[TableName],
     ) -> None:
+        """`crowded` are tables in which many rows have the same number; further ones are added."""
         self._table, self._found, self._written = table, found, written
-        self._limits, self._execute = limits, execute
+        self._limits, self._execute, self._read, self._crowded = limits, execute, read, crowded
         self._from = f"FROM {qualified(table.name)} WHERE ".encode()
 
     def remove(self, rows: pa.Table, times: pa.Int64Array) -> None:
         """Removes copies of rows; `times` has the number of copies for each."""
+        near = self._near_column(rows)
+        may_read = (
+            rows.num_rows > 1 and self._table.name not in self._crowded and all(map(self._is_alike, self._written))
+        )
+        if near is not None and may_read:
+            whole = self._whole(near, rows, times)
+            self._remove_near(near, rows.filter(whole), times.filter(whole))
+            rows, times = rows.filter(pc.invert(whole)), times.filter(pc.invert(whole))
+        self._remove_counted(rows, times)
+
+    def _whole(self, near: Column, rows: pa.Table, times: pa.Int64Array) -> pa.BooleanArray:
+        """Returns which rows have a number of which all near rows are to be removed; locks these near rows."""
+        wanted = pc.sum(times).as_py()
+        key = Key("near", (near.name,), unique=True, primary=True)
+        table, most = replace(self._table, columns=tuple(self._written), keys=(key,)), _FEW_NEAR + _CROWD * wanted
+        there = self._read(table, pa.table({near.name: pc.unique(rows[near.name])}), most + 1)
+        if there.num_rows > most:
+            self._crowded.add(self._table.name)
+            return pa.repeat(pa.scalar(value=False), rows.num_rows)
+        names = table.arrow.names
+        columns = [pa.concat_arrays([combined(rows[name]), combined(there[name])]) for name in names]
+        copies = pa.concat_arrays([times, pa.repeat(pa.scalar(-1, pa.int64()), there.num_rows)])
+        sums = summed(columns, copies)
+        odd = sums["place"].filter(pc.not_equal(sums["copies"], 0)).combine_chunks()
+        numbers = columns[names.index(near.name)].take(odd)
+        return pc.invert(pc.is_in(combined(rows[near.name]), value_set=numbers))
+
+    def _remove_near(self, near: Column, rows: pa.Table, times: pa.Int64Array) -> None:
+        """Removes all rows with the numbers of these rows."""
+        if not rows.num_rows:
+            return
+        numbers = pc.unique(rows[near.name])
+        values = wrapped(literals(near, numbers.take(pc.sort_indices(numbers))), b"", b",")
+        head = b"DELETE " + self._from + identifier(near.name).encode() + b" IN ("
+        limits = replace(self._limits, rows=_NUMBERS)
+        removed = sum(self._execute(sql).count for sql, _, _ in statements(head, values, b")", limits, cut=1))
+        if removed != (wanted := pc.sum(times).as_py()):
+            raise self._missing(rows, 0, removed, wanted)
+
+    def _remove_counted(self, rows: pa.Table, times: pa.Int64Array) -> None:
+        """Removes copies of rows by the conditions that only these rows satisfy."""
+        if not rows.num_rows:
+            return
         conditions = wrapped(rows_exactly(self._written, self._found, rows), b"(", b")")
         for first, last in self._groups(conditions):
             self._remove_group(
@@ -87,18 +149,31 @@ class CopyRemover:
             some = b"DELETE " + self._from + texts[place] + f" LIMIT {times[place]}".encode()
             self._demand(rows, int(place), some, int(times[place]))
 
+    def _is_alike(self, column: Column) -> bool:
+        """Whether the target's column has the same type, so that its values are read in the source's form."""
+        found = self._found.column(column.name)
+        return found is not None and _form(found.type) == _form(column.type)
+
+    def _near_column(self, rows: pa.Table) -> Column | None:
+        """Returns a column of whole numbers without NULL in `rows`, preferably one with which an index begins."""
+        begins = {key.columns[0].lower() for key in self._found.table.keys if key.columns}
+        for column in sorted(self._written, key=lambda column: column.name.lower() not in begins):
+            found = self._found.column(column.name)
+            whole = column.type.is_integer and found is not None and found.type.is_integer
+            if whole and not rows[column.name].null_count:
+                return column
+        return None
+
     def _near(self, rows: pa.Table) -> bytes:
         """Returns a condition that excludes most rows of the table by a list of numbers.
 
         Most rows of the table are not in `rows`. A list of numbers shows that faster than `… OR …` does.
         """
-        for column in self._written:
-            found = self._found.column(column.name)
-            whole = column.type.is_integer and found is not None and found.type.is_integer
-            if whole and not rows[column.name].null_count:
-                numbers = b",".join(literals(column, rows[column.name]).to_pylist())
-                return identifier(column.name).encode() + b" IN (" + numbers + b") AND "
-        return b""
+        column = self._near_column(rows)
+        if column is None:
+            return b""
+        numbers = b",".join(literals(column, rows[column.name]).to_pylist())
+        return identifier(column.name).encode() + b" IN (" + numbers + b") AND "
 
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
         """Returns the number of copies that the target has of each row."""
@@ -130,6 +205,10 @@ class CopyRemover:
             f"{name}={'NULL' if text is None else text[:_WIDTH].decode(errors='replace')}" for name, text in values
         ]
         return ", ".join(texts) + (", ..." if len(self._written) > _SHOWN else "")
+
+
+def _form(kind: ColumnType) -> tuple[object, ...]:
+    return kind.kind, kind.unsigned, kind.precision, kind.scale, kind.fsp, kind.labels
 
 
 def _any_of(texts: Sequence[bytes]) -> bytes:

@@ -58,7 +58,7 @@ class MySqlSession(MySqlConnection):
             self.schema.fingerprint,
             is_off=bool(zone) or locks_gaps,
         )
-        self._writer = Writer(self.server, self._plans, self.exchange, self.warnings, self._events)
+        self._writer = Writer(self.server, self._plans, self.exchange, self.warnings, self._events, self._read_near)
         self._other_types: set[TableName] = set()
         """Tables whose values do not have the text form of the source's columns."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
@@ -165,6 +165,11 @@ class MySqlSession(MySqlConnection):
         found = any(key.primary and _lower(key.columns) == _lower(table.identity) for key in keys)
         self._primary[table.name] = table, found
         return found
+
+    def _read_near(self, table: Table, keys: pa.Table, most: int) -> pa.Table:
+        """Returns and locks at most this many rows with these keys."""
+        reader = Reader(self._query, self._many, table)
+        return reader.read(keys=keys, after=None, limit=most, lock=True, only=None)
 
     def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:
         return self.exchange.now(sql, table).rows

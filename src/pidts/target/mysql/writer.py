@@ -32,7 +32,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Halted, Kind, Table, Where, byte_size
+from pidts.model import Halted, Kind, Table, TableName, Where, byte_size
 from pidts.model.advice import RESYNC
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
@@ -43,7 +43,7 @@ from pidts.target.mysql.errors import TWO_ROWS, StatementRefused
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.exchange import Exchange, ResultCheck
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
-from pidts.target.mysql.keyless import CopyRemover
+from pidts.target.mysql.keyless import CopyRemover, ReadNear
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
@@ -92,7 +92,9 @@ class Writer:
         exchange: Exchange,
         warnings: Warnings,
         events: EventWriter,
+        read: ReadNear,
     ) -> None:
+        self._read, self._crowded = read, set[TableName]()
         self._server, self._plans, self._exchange, self._warnings = server, plans, exchange, warnings
         self._events = events
         self._limits = StatementLimits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
@@ -148,7 +150,13 @@ class Writer:
     def _remove_copies(self, plan: Plan, rows: pa.Table, times: pa.Int64Array) -> None:
         name, first = str(plan.table.name), 0
         remover = CopyRemover(
-            plan.table, plan.found, plan.written, self._limits, lambda sql: self._exchange.now(sql, name)
+            plan.table,
+            plan.found,
+            plan.written,
+            self._limits,
+            lambda sql: self._exchange.now(sql, name),
+            self._read,
+            self._crowded,
         )
         for part in parts(rows):
             remover.remove(part, times.slice(first, part.num_rows))

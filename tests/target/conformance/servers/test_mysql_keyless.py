@@ -4,7 +4,9 @@ values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -160,3 +162,58 @@ def _left(number: int) -> int:
 def _plain(session: TargetSession, structure: Table) -> list[tuple[Any, ...]]:
     found = session.read_rows(structure).select(["n", "t"])
     return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+
+
+def numbered(session: TargetSession, name: TableName, *values: tuple[int, str]) -> Table:
+    """Creates a table with these rows, which has no index."""
+    structure = create(session, keyless(name, {"n": INT, "t": text()}))
+    write(session, structure, upserts=values)
+    return structure
+
+
+def test_rows_with_different_numbers_are_removed_in_a_few_statements(session: Any, name: TableName) -> None:
+    structure = numbered(session, name, *((number, "x") for number in range(2000)))
+    before = session.trips
+    write(session, structure, [((number, "x"), 1) for number in range(1000)])
+    assert session.trips - before < 8
+    assert content(session, structure) == sorted(((number, "x") for number in range(1000, 2000)), key=repr)
+
+
+def test_near_rows_that_the_source_keeps_stay(session: TargetSession, name: TableName) -> None:
+    there = [(number % 300, "y" if number < 20 else "x") for number in range(900)]
+    structure = numbered(session, name, *there)
+    gone = [((number, "x"), 1 if number == 50 else 2) for number in range(300)]
+    write(session, structure, gone)
+    left = Counter(there) - Counter(dict(gone))
+    assert Counter(content(session, structure)) == left
+    with pytest.raises(Halted, match="1 of 2 copies"):
+        write(session, structure, [((40, "x"), 2), ((50, "x"), 1), ((60, "x"), 1)])
+    assert Counter(content(session, structure)) == left
+
+
+def test_many_rows_with_the_same_number_are_not_read(session: Any, name: TableName) -> None:
+    structure = numbered(session, name, *((number % 2, f"text {number}") for number in range(2500)))
+    read, seen = session._writer._read, []
+    session._writer._read = lambda *args: seen.append(read(*args)) or seen[-1]
+    for first in (0, 100):
+        write(session, structure, [((number % 2, f"text {number}"), 1) for number in range(first, first + 100)])
+        assert [rows.num_rows for rows in seen] == [1401], "it is tried once, with a limit"
+    assert session.count(name) == 2300
+
+
+def test_a_row_that_another_application_inserts_meanwhile_is_not_removed(
+    target: Any, session: Any, name: TableName
+) -> None:
+    structure = numbered(session, name, *((number, "x") for number in range(50)))
+    read = session._writer._read
+
+    def reading(*args: Any) -> pa.Table:
+        found = read(*args)
+        with closing(target.connect()) as other:
+            write(other, structure, upserts=[(7, "x")])
+        return found
+
+    session._writer._read = reading
+    with pytest.raises(Halted, match="row-missing"):
+        write(session, structure, [((number, "x"), 1) for number in range(50)])
+    assert session.count(name) == 51
