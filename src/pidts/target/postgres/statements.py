@@ -267,7 +267,8 @@ def _by_index(forms: Sequence[Form], indexed: Collection[str]) -> Iterator[str]:
     for number, each in enumerate(forms):
         if each.column.name in indexed and each.target.base in _HASHED:
             name = f"t.{identifier(each.column.name)}"
-            yield f"({name} = w.c{number} OR ({name} IS NULL AND w.c{number} IS NULL))"
+            is_null = "" if each.target.not_null else f" OR ({name} IS NULL AND w.c{number} IS NULL)"
+            yield f"({name} = w.c{number}{is_null})"
 
 
 def _stored(each: Form, name: str) -> str:

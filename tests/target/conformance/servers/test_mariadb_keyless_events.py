@@ -39,6 +39,12 @@ def session(target: MySqlTarget) -> Iterator[Any]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time does not decide about events: the machine may be busy."""
+    monkeypatch.setattr(events, "_SLOW_START", 1e9)
+
+
 @pytest.fixture
 def rival(target: MySqlTarget) -> Iterator[Callable[..., Any]]:
     """Runs a statement on a connection of another application."""

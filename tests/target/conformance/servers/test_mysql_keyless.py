@@ -164,10 +164,11 @@ def _plain(session: TargetSession, structure: Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
 
 
-def numbered(session: TargetSession, name: TableName, *values: tuple[int, str]) -> Table:
-    """Creates a table with these rows, which has no index."""
+def numbered(session: Any, name: TableName, *values: tuple[int, str]) -> Table:
+    """Creates a table with these rows, which has no index. From now on, the session writes no row events."""
     structure = create(session, keyless(name, {"n": INT, "t": text()}))
     write(session, structure, upserts=values)
+    session._events._is_off = True
     return structure
 
 

@@ -83,7 +83,7 @@ _FIRST_COPIES, _GROWTH = 1, 8
 """The number of rows that the first event of a change removes from a table without a key, and the factor by which the
 number grows with each event.
 """
-_SLOW_SECONDS, _SLOW_START = 0.0003, 0.02
+_SLOW_SECONDS, _SLOW_START = 0.0003, 0.05
 """If a row takes longer than the first number of seconds, and a statement longer than the second, SQL is faster."""
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
