@@ -39,12 +39,6 @@ def session(target: MySqlTarget) -> Iterator[Any]:
         yield made
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time does not decide about events: the machine may be busy."""
-    monkeypatch.setattr(events, "_SLOW_START", 1e9)
-
-
 @pytest.fixture
 def rival(target: MySqlTarget) -> Iterator[Callable[..., Any]]:
     """Runs a statement on a connection of another application."""
@@ -170,17 +164,20 @@ def test_a_row_that_only_sql_finds_is_removed(session: Any, name: TableName) -> 
     assert session.count(name) == 0
 
 
-def test_sql_removes_the_rest_if_the_server_finds_rows_slowly(
-    session: Any, structure: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events, "_SLOW_SECONDS", 0)
-    monkeypatch.setattr(events, "_SLOW_START", 0)
+def test_sql_removes_the_rest_if_the_server_reads_many_rows_to_find_one(session: Any, structure: Table) -> None:
+    session.execute(f"ALTER TABLE {structure.name} DROP KEY by_a")
     assert write(session, some_gone(structure)) > 1
+    assert session._events._slow
     assert content(session, structure) == expected(gone, *NEW)
     assert write(session, copies(structure, upserts=NEW)) == 1, "new rows need no search"
     before = write(session, copies(structure, [((number, "y"), 2) for number in range(300)], NEW))
     assert before == 1
     assert content(session, structure) == expected(gone, *NEW)
+
+
+def test_an_index_that_finds_few_rows_is_used_to_the_end(session: Any, structure: Table) -> None:
+    assert write(session, some_gone(structure)) > 1
+    assert not session._events._slow
 
 
 def test_a_table_without_an_index_loses_the_same_rows(session: Any, name: TableName) -> None:
@@ -267,8 +264,8 @@ def test_a_connection_that_is_killed_leaves_nothing_and_the_batch_is_written_onc
 
         monkeypatch.setattr(self._exchange, "now", sending)
         if at == "sql":
-            monkeypatch.setattr(events, "_SLOW_SECONDS", -1)
-            monkeypatch.setattr(events, "_SLOW_START", 0)
+            monkeypatch.setattr(events, "_READS", 0)
+            monkeypatch.setattr(events, "_FIRST_READS", -1)
         done = execute(self, *args)
         if attempts == 1 and at == "sql":
             assert 0 < done < COUNT

@@ -24,8 +24,8 @@ In a table without a key (`TableCopies`), an event that removes a row has all of
 an index, or reads the table, and compares the bytes of all columns. Each event removes one copy, and a missing copy is
 an error. If the target's table has a unique key, the server would compare only this key: then SQL removes the rows. If
 no index is selective, the server reads much of the table for each row, and SQL is faster, since it looks for many rows
-at once. No statistics show this for certain. So the first events have few rows, and as soon as they take long, SQL
-removes the rest of the rows.
+at once. No statistics show this for certain. So the first events have few rows, and the server then says how many rows
+it has read for them. If these are too many, SQL removes the rest of the rows.
 
 Crash points: the events are statements of the committer's transaction, between the statement that locks the checkpoint
 and COMMIT, like the SQL that they replace. None of them ends the transaction; the server's answer says whether a
@@ -43,7 +43,6 @@ transaction is open, and this is verified after the last event.
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -83,8 +82,11 @@ _FIRST_COPIES, _GROWTH = 1, 8
 """The number of rows that the first event of a change removes from a table without a key, and the factor by which the
 number grows with each event.
 """
-_SLOW_SECONDS, _SLOW_START = 0.0003, 0.05
-"""If a row takes longer than the first number of seconds, and a statement longer than the second, SQL is faster."""
+_READS, _FIRST_READS = 64, 1000
+"""If the server reads more rows than the first number for each removed row, and the second in addition, SQL is faster.
+"""
+_READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
+"""Shows how many rows the session has read by an index, and how many without one."""
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
 )
@@ -116,8 +118,8 @@ class EventWriter:
         self._pauses: Counter[TableName] = Counter()
         """For each table whose events were refused, how many more changes are written as SQL."""
         self._slow: Counter[TableName] = Counter()
-        """For each table without a key in which the server finds rows slowly, from how many more changes SQL removes
-        the rows.
+        """For each table without a key in which the server reads many rows to find one, from how many more changes SQL
+        removes the rows.
         """
 
     def forget(self) -> None:
@@ -160,16 +162,15 @@ class EventWriter:
 
         def removed() -> Iterator[bytes]:
             nonlocal done
-            size = _FIRST_COPIES
+            size, before = _FIRST_COPIES, self._read_so_far()
             while done < rows.num_rows:
                 part = _repeated(rows.slice(done, size), times.slice(done, size))
-                began = time.monotonic()
                 yield from _encoded(layout, EventType.DELETE_ROWS_V1, part, self._size)
-                took = time.monotonic() - began
-                done = min(done + size, rows.num_rows)
-                if took > _SLOW_START + part.num_rows * _SLOW_SECONDS:
+                done, read = min(done + size, rows.num_rows), self._read_so_far()
+                if read - before > _FIRST_READS + part.num_rows * _READS:
                     self._slow[name] = _PAUSE
                     return
+                before = read
                 size = min(size * _GROWTH, _PART_ROWS)
 
         return done if self._executed(name, removed()) else 0
@@ -178,6 +179,10 @@ class EventWriter:
         """Inserts rows; returns False if they have to be written as SQL."""
         made = (_encoded(layout, EventType.WRITE_ROWS_V1, part, self._size) for part in _parts(rows))
         return self._executed(layout.table, ahead(chain.from_iterable(made)))
+
+    def _read_so_far(self) -> int:
+        """Returns how many rows the session has read in order to find others."""
+        return sum(int(count) for _, count in self._exchange.now(_READ_SO_FAR).rows)
 
     def _may_replay(self, name: TableName) -> bool:
         """Whether the session may execute row events (`BINLOG`) and sees the table's triggers."""
