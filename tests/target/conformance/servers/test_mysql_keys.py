@@ -271,7 +271,9 @@ def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, 
     kind_of_key = text() if "varchar" in key else ColumnType(Kind.BIGINT, unsigned="unsigned" in key)
     structure = table(name, {"id": kind_of_key, "u": INT, "v": INT}, unique=["u"])
     server = replace(session.server, tidb=True)
-    writer = Writer(server, Plans(server, session.schema.shape), session.exchange, list, session._events)
+    writer = Writer(
+        server, Plans(server, session.schema.shape), session.exchange, list, session._events, session._read_near
+    )
     first, second = ("a", "b") if "varchar" in key else (2**40 + 1, 2) if "big" in key else (1, 2)
     for version in (1, 2):
         writer.write(change(structure, upserts=[(first, 1, version)]))
