@@ -43,6 +43,7 @@ transaction is open, and this is verified after the last event.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
