@@ -22,6 +22,8 @@ def test_files_of_one_second_are_all_read(monkeypatch, mariadb: Server, moment, 
 
     created = {"bin.000001": SECOND - 50, "bin.000002": SECOND, "bin.000003": SECOND}
     monkeypatch.setattr(start_file, "binary_logs", lambda _: [(name, 1000) for name in created])
-    monkeypatch.setattr(start_file, "_head", lambda _, name: start_file._Head(created[name], start_file.MySqlGtidSet()))
+    monkeypatch.setattr(
+        start_file, "_head", lambda _, name: start_file._LogHead(created[name], start_file.MySqlGtidSet())
+    )
     server = SourceConfig(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     assert begin_of(server, datetime.fromtimestamp(moment, UTC)).file == file
