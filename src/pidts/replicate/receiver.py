@@ -12,7 +12,6 @@ from pidts.binlog.compiled_or_plain import compiled
 from pidts.model import Lsn, Position, Where
 from pidts.relay import RelayWriter
 from pidts.relay.receive_times import ReceiveTimeWriter
-from pidts.replicate.reading_pauses import ReadingPauses
 from pidts.replicate.receive_lag import KnownLag
 from pidts.replicate.resume import Resume, check_same_file
 from pidts.source import BinlogStream, Block, BlockShape
@@ -38,13 +37,11 @@ class Receiver:
         where: Where,
         arrivals: ReceiveTimeWriter | None = None,
         lag: Callable[[], KnownLag] = KnownLag,
-        pauses: ReadingPauses | None = None,
     ) -> None:
         """`lag` returns the facts that are recorded with each arrival. Without `arrivals`, no arrival is recorded."""
         self._writer, self._resume, self._where = writer, resume, where
         self._arrivals, self._lag = arrivals, lag
         self._is_compiled = compiled()
-        self._pauses = pauses or ReadingPauses()
         start = resume.start
         self._walker = LogWalker(start.file, start.offset) if isinstance(start, Position) else LogWalker()
         self._scanner: TransactionScanner | None = None
@@ -64,7 +61,7 @@ class Receiver:
         self.commit_time: float | None = None
         """The time at which the source committed the last received transaction, if it logs this in microseconds."""
         self.waited = 0.0
-        """The seconds spent waiting for the source, or in pauses between readings."""
+        """The seconds spent waiting for the source."""
         self.taken_at = 0.0
         """The time at which events last arrived, by a monotonic clock."""
 
@@ -74,22 +71,16 @@ class Receiver:
         return f"{self._walker.file}:{self._walker.offset}"
 
     def receive(self, stream: BinlogStream, timeout: float) -> None:
-        """Waits at most `timeout` seconds for events, and stores those that have arrived.
-
-        Before that, waits for the pause after the last few events.
-        """
+        """Waits at most `timeout` seconds for events, and stores those that have arrived."""
         began = monotonic()
-        self._pauses.wait()
         if not self._is_compiled:
             burst = stream.read_burst(timeout)
             self.waited += monotonic() - began
-            self._pauses.has_read(sum(map(len, burst)))
             self.take(burst)
             return
         block = stream.read_block(timeout)
         self.waited += monotonic() - began
         if block is not None:
-            self._pauses.has_read(len(block.data))
             self.take_block(block)
 
     def take(self, burst: Sequence[bytes]) -> None:
