@@ -1,5 +1,6 @@
 """The planner gets the right relevance of a statement in the log: nothing, or a schema change of these tables."""
 
+import gc
 import itertools
 
 import pytest
@@ -8,6 +9,7 @@ from pidts.batch import transaction_classifier
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
 from pidts.plan import Relevance, RelevanceKind
+from pidts.relay.segments.index import decode_entry, encode_entry
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 
@@ -100,3 +102,15 @@ def test_tables_that_change_in_turn_stay_known(monkeypatch: pytest.MonkeyPatch) 
         transaction = Transaction(lsn=at, prev_lsn=at, begin=at, row_events=1, tables=(table,))
         assert classifier(LogEntry(transaction, Extent(1, 4, 96))) == Relevance(RelevanceKind.ROWS, frozenset({table}))
     assert len(asked) == 20_000
+
+
+def test_transactions_with_many_tables_each_do_not_fill_the_memory() -> None:
+    classifier, at = TransactionClassifier(AllowList(do_dbs=("shop",)), Dialect()), Lsn(0, 1, 100)
+    names = [TableName("shop", f"table_{number:05d}") for number in range(5_000)]
+    for first in range(len(names) - 40):
+        transaction = Transaction(lsn=at, prev_lsn=at, begin=at, row_events=1, tables=tuple(names[first : first + 40]))
+        read = decode_entry(encode_entry(LogEntry(transaction, Extent(1, 4, 96))), 1, at)
+        assert read.transaction.tables == transaction.tables
+        assert classifier(read).tables == frozenset(transaction.tables)
+    kept = sum(isinstance(one, TableName) for one in gc.get_objects())
+    assert kept < 80_000, "most of the 200,000 names that were read are not kept"

@@ -40,9 +40,11 @@ from pidts.schema import (
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Relevance(RelevanceKind.NOTHING)
 _COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
-_MOST_ROWS, _MOST_STATEMENTS = 1 << 15, 4096
+_MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 """The most relevances that are cached. A task may have 20,000 tables, and its transactions change each of them in turn.
 """
+_FEW_TABLES = 8
+"""A transaction with more tables is wide. It may have thousands of them, so many of these would fill the memory."""
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""
 
@@ -72,6 +74,8 @@ class TransactionClassifier:
     """
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
+    _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """The same for keys with many tables."""
     _statements: dict[tuple[str, str], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of the statement and the schema in the key. It is cached, since parsing takes long, and each table
     that has waited reads the log with the statements on other tables again.
@@ -89,6 +93,9 @@ class TransactionClassifier:
         return _NOTHING
 
     def _of_rows(self, tables: tuple[TableName, ...]) -> Relevance:
+        cached, most = (self._rows, _MOST_ROWS) if len(tables) <= _FEW_TABLES else (self._wide, _MOST_WIDE)
+        if (known := cached.get(tables)) is not None:
+            return known
         ours = frozenset(filter(self.allow, tables))
         relevance = Relevance(RelevanceKind.ROWS, ours) if ours else _NOTHING
         origin = origin_of(self.marks_in, tables) if self.marks_in else ""
@@ -98,9 +105,9 @@ class TransactionClassifier:
             relevance = Relevance(RelevanceKind.ROWS, frozenset({notes}), origin=NOTES)
         elif origin:
             relevance = replace(relevance, origin=origin) if origin in self.forwards else _COMES_BACK
-        if len(self._rows) >= _MOST_ROWS:
-            self._rows.clear()
-        return self._rows.setdefault(tables, relevance)
+        if len(cached) >= most:
+            cached.clear()
+        return cached.setdefault(tables, relevance)
 
     def _of_ddl(self, text: str, schema: str) -> Relevance:
         if (known := self._statements.get((text, schema))) is not None:

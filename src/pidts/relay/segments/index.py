@@ -308,14 +308,25 @@ def encode_name(table: TableName) -> bytes:
     return _short(table.schema) + _short(table.name)
 
 
-@lru_cache(maxsize=1 << 15)  # a task may have 20,000 tables, and its transactions change each of them in turn
 def _tables(names: bytes) -> tuple[TableName, ...]:
+    return _few_tables(names) if len(names) <= _FEW_BYTES else _many_tables(names)
+
+
+def _decode_names(names: bytes) -> tuple[TableName, ...]:
     tables, at = [], 0
     while at < len(names):
         schema, at = _take(names, at, _SHORT)
         name, at = _take(names, at, _SHORT)
         tables.append(TableName(schema, name))
     return tuple(tables)
+
+
+_FEW_BYTES = 256
+"""The size of the names of few tables. A transaction may change thousands of tables, so many of these would fill the
+memory.
+"""
+_few_tables = lru_cache(maxsize=1 << 15)(_decode_names)  # a task may have 20,000 tables, and change them in turn
+_many_tables = lru_cache(maxsize=1024)(_decode_names)
 
 
 # A statement may contain bytes that are not UTF-8 (a literal in another charset). Python represents them by surrogates.
