@@ -227,7 +227,7 @@ def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Co
 def refuse_rounded(column: str, digits: int, table: Table, instead: tuple[str, ...] = ()) -> Halted:
     """Returns the halt of an ALTER that cuts digits of floating point numbers that some rows have."""
     what = "loses digits after the point, and servers do not always round the rows that have such digits"
-    first = f"Round the rows on the source: UPDATE {table.name} SET {column} = ROUND({column}, {digits}). "
+    first = f"Round the column's values on the source: UPDATE ... SET ... = ROUND(..., {digits}). "
     return _copied_again(column, what, table, instead, first)
 
 
