@@ -26,7 +26,7 @@ from pidts.model import (
     TableName,
     Transaction,
 )
-from pidts.plan import HeldTables, PlanState
+from pidts.plan import CopyState, HeldTables, PlanState
 from pidts.relay import Origin, RelayWriter
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.operate.backlog import backlogs, held_tables
@@ -293,6 +293,19 @@ def test_how_much_is_kept_for_waiting_tables(two_sources: TaskOfTwoSources) -> N
     elsewhere = held_tables(two_sources.parts[1], rows)
     assert (elsewhere.is_known, elsewhere.to_json()["log_bytes"]) == (False, None)
     assert elsewhere.lag_seconds is None
+
+
+@pytest.mark.usefixtures("relay")
+def test_changes_that_a_copy_leaves_out_are_not_the_oldest_waiting_change(two_sources: TaskOfTwoSources) -> None:
+    a = TableName("shop", "a")
+
+    def oldest(copy: dict[TableName, CopyState]) -> float:
+        state = PlanState(at(10), copy, held=(HeldTables(frozenset({a}), at(4)),))
+        row = Checkpoint(task="t", source="s1", worker=0, lsn=state.lsn, copy=state.copy_json())
+        return held_tables(two_sources.parts[0], [row]).since
+
+    assert int(oldest({})) == 1_700_000_005
+    assert int(oldest({a: CopyState(since=at(6))})) == 1_700_000_006
 
 
 @pytest.mark.usefixtures("relay")

@@ -16,7 +16,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Halt, LogEntry, Lsn, PidtsError, TableName
-from pidts.plan import PlanState, WaitingChanges
+from pidts.plan import CopyState, PlanState, WaitingChanges
 from pidts.relay import RelayReader
 from pidts.relay.receive_times import ReceiveTimes
 from pidts.relay.survey import measure
@@ -143,10 +143,12 @@ def held_tables(
     this place. Until then, only `halts` name the table.
     """
     tables: dict[TableName, Lsn] = {}
+    copy: dict[TableName, CopyState] = {}
     places = []
     for row in checkpoints:
         state = PlanState.from_checkpoint(row.lsn, row.copy)
         places.append(state.lsn)
+        copy |= state.copy
         for name, at in state.exceptions.items():
             tables[name] = min(at, tables.get(name, at))
     halts = list(halts)
@@ -157,12 +159,14 @@ def held_tables(
                 tables = {**dict.fromkeys(halt.tables, applied), **tables}
     changes = {halt.lsn for halt in halts if halt.statement}
     size = _held_log_bytes(config, tables, changes, min(places)) if tables else 0
-    since = _oldest_change(config, tables) if tables and size is not None else 0.0
+    since = _oldest_change(config, tables, copy) if tables and size is not None else 0.0
     return HeldTablesOfSource(config.source.source_id, tables, size or 0, is_known=size is not None, since=since)
 
 
-def _oldest_change(config: TaskConfig, tables: Mapping[TableName, Lsn]) -> float:
+def _oldest_change(config: TaskConfig, tables: Mapping[TableName, Lsn], copy: Mapping[TableName, CopyState]) -> float:
     """Returns when the source committed the oldest change of these tables that the target lacks.
+
+    Changes that a copy leaves out (`CopyState.since`) do not count.
 
     Returns 0 if there is none, or if the search takes too long. The relay shows the time, so it is the same while the
     task runs, after a restart, and while the task does not run.
@@ -175,7 +179,7 @@ def _oldest_change(config: TaskConfig, tables: Mapping[TableName, Lsn]) -> float
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             received, log = relay.received, partial(relay.entries, joined=True)
             while received is not None and time.monotonic() < deadline:
-                entry = search.first(tables, {}, log, received)
+                entry = search.first(tables, copy, log, received)
                 if entry is not None:
                     with closing(ReceiveTimes(relay.folder)) as times:
                         return times.committed_at(entry)
