@@ -73,6 +73,17 @@ class Reader:
         asked += [identifier(name).encode() + b" = " + self._literal(name, text) for name, text in (only or {}).items()]
         return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode(), limit)
 
+    def near(self, keys: pa.Table, most: int) -> pa.Table:
+        """Reads and locks the rows with these keys, in any order; the server ends after `most` rows."""
+        found, left = [self._table.arrow.empty_table()], most
+        for part in self._parts(keys):
+            if left <= 0:
+                break
+            rest = b" WHERE " + self._any_of(part) + f" LIMIT {left} FOR UPDATE".encode()
+            found.append(self._fetch(rest, left))
+            left -= found[-1].num_rows
+        return pa.concat_tables(found)
+
     def compared(self, keys: pa.Table, collations: Mapping[str, str]) -> pa.Table:
         """Returns keys with each text replaced by a digest of its weights under the column's collation.
 

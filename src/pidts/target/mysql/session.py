@@ -168,8 +168,7 @@ class MySqlSession(MySqlConnection):
 
     def _read_near(self, table: Table, keys: pa.Table, most: int) -> pa.Table:
         """Returns and locks at most this many rows with these keys."""
-        reader = Reader(self._query, self._many, table)
-        return reader.read(keys=keys, after=None, limit=most, lock=True, only=None)
+        return Reader(self._query, self._many, table).near(keys, most)
 
     def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:
         return self.exchange.now(sql, table).rows

@@ -202,6 +202,21 @@ def test_many_rows_with_the_same_number_are_not_read(session: Any, name: TableNa
     assert session.count(name) == 2300
 
 
+@pytest.mark.parametrize("numbers", [2, 300])
+def test_the_server_does_not_send_more_near_rows_than_are_asked_for(
+    session: Any, name: TableName, numbers: int
+) -> None:
+    structure = numbered(session, name, *((number % numbers, f"text {number}") for number in range(20_000)))
+    before = received(session)
+    write(session, structure, [((number % numbers, f"text {number}"), 1) for number in range(numbers)])
+    assert received(session) - before < 200_000
+    assert session.count(name) == 20_000 - numbers
+
+
+def received(session: Any) -> int:
+    return int(session.rows("SHOW SESSION STATUS LIKE 'Bytes_sent'")[0][1])
+
+
 def test_a_row_that_another_application_inserts_meanwhile_is_not_removed(
     target: Any, session: Any, name: TableName
 ) -> None:
