@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -173,6 +174,22 @@ def test_sql_removes_the_rest_if_the_server_reads_many_rows_to_find_one(session:
     before = write(session, copies(structure, [((number, "y"), 2) for number in range(300)], NEW))
     assert before == 1
     assert content(session, structure) == expected(gone, *NEW)
+
+
+def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Table, monkeypatch: Any) -> None:
+    """The server does not count the rows that the transaction has removed, although it reads them again and again."""
+    execute, seen = session.exchange.now, list[bytes]()
+
+    def slow(sql: bytes, *args: Any) -> Any:
+        seen.append(sql)
+        if sql.startswith(b"BINLOG") and len([each for each in seen if each.startswith(b"BINLOG")]) == 3:
+            time.sleep(0.6)
+        return execute(sql, *args)
+
+    monkeypatch.setattr(session.exchange, "now", slow)
+    assert write(session, copies(structure, [((number, "x"), gone(number)) for number in range(COUNT)])) == 3
+    assert content(session, structure) == expected(gone)
+    assert write(session, copies(structure, [((number, "x"), 1) for number in range(COUNT) if number % 3])) == 0
 
 
 def test_an_index_that_finds_few_rows_is_used_to_the_end(session: Any, structure: Table) -> None:

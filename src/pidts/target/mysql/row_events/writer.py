@@ -25,7 +25,7 @@ an index, or reads the table, and compares the bytes of all columns. Each event 
 an error. If the target's table has a unique key, the server would compare only this key: then SQL removes the rows. If
 no index is selective, the server reads much of the table for each row, and SQL is faster, since it looks for many rows
 at once. No statistics show this for certain. So the first events have few rows, and the server then says how many rows
-it has read for them. If these are too many, SQL removes the rest of the rows.
+it has read for them. If these are too many, or if an event takes long, SQL removes the rest of the rows.
 
 Crash points: the events are statements of the committer's transaction, between the statement that locks the checkpoint
 and COMMIT, like the SQL that they replace. None of them ends the transaction; the server's answer says whether a
@@ -86,6 +86,13 @@ number grows with each event.
 _READS, _FIRST_READS = 64, 1000
 """If the server reads more rows than the first number for each removed row, and the second in addition, SQL is faster.
 """
+_SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
+"""If an event takes more than the first number of seconds for each row, and the second in addition, SQL is faster.
+
+The server does not count the rows that the transaction itself has removed, although it reads them again for each row.
+"""
+_MOST_COPIES = 1_000
+"""The most rows that one event removes from a table without a key."""
 _READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
 """Shows how many rows the session has read by an index, and how many without one."""
 _OTHER_WORK = re.compile(
@@ -165,14 +172,16 @@ class EventWriter:
             nonlocal done
             size, before = _FIRST_COPIES, self._read_so_far()
             while done < rows.num_rows:
-                part = _repeated(rows.slice(done, size), times.slice(done, size))
+                part, began = _repeated(rows.slice(done, size), times.slice(done, size)), time.monotonic()
                 yield from _encoded(layout, EventType.DELETE_ROWS_V1, part, self._size)
+                took = time.monotonic() - began
                 done, read = min(done + size, rows.num_rows), self._read_so_far()
-                if read - before > _FIRST_READS + part.num_rows * _READS:
+                is_slow = took > _SLOW_START + part.num_rows * _SLOW_SECONDS
+                if is_slow or read - before > _FIRST_READS + part.num_rows * _READS:
                     self._slow[name] = _PAUSE
                     return
                 before = read
-                size = min(size * _GROWTH, _PART_ROWS)
+                size = min(size * _GROWTH, _MOST_COPIES)
 
         return done if self._executed(name, removed()) else 0
 
