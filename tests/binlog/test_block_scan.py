@@ -216,6 +216,16 @@ def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(flavor, xid, ve
     assert found.error or found.transactions
 
 
+@pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK"])
+def test_a_longer_name_of_an_xa_transaction_than_servers_allow_is_not_written_by_compiled_code(verb):
+    maker = LogMaker(random.Random(1), flavor="mysql")
+    maker.gtid()
+    maker.plain_query(f"XA {verb} X'{'61' * (1 << 22)}',X'',1")
+    found = by_blocks([maker.events], maker.start, maker.file, takes_steps=True)
+    assert found.transactions == plainly(maker.events, maker.start, maker.file).transactions
+    assert found.skipped == 1, "the GTID"
+
+
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 @pytest.mark.parametrize("body", [(0, 7, b"one", b"br"), (0, 2**32 - 1, b"", b""), (0, 0, bytes(64), b"\xff" * 64)])
 @pytest.mark.parametrize("first", [0, 1])

@@ -64,7 +64,7 @@ OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS, PREPARES = range(9)
 _ENDED, _UNUSUAL = -1, -2
 """What a statement is, if it is no step of an XA transaction: the end of the transaction, or an unusual statement."""
 _XID_ROOM = 512
-"""More bytes than the longest name of an XA transaction."""
+"""More bytes than the longest name of an XA transaction. A longer statement is not read here."""
 _LONGEST_PART = 64
 
 
@@ -219,7 +219,9 @@ def xa_of(body: int, end: int, plain: int) -> int:
     variables = body + 13
     behind = variables + load16(body + 11)
     text = behind + load8(body + 8) + 1
-    if end - text < 12 or load8(text - 1) != 0 or load16(text) != _XA or load8(text + 2) != _SPACE:
+    if end - text < 12 or end - text > _XID_ROOM:
+        return XA_NONE
+    if load8(text - 1) != 0 or load16(text) != _XA or load8(text + 2) != _SPACE:
         return XA_NONE
     word = load32(text + 3)
     size, found = 0, XA_NONE
