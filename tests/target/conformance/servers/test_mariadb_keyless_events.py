@@ -176,7 +176,7 @@ def test_sql_removes_the_rest_if_the_server_reads_many_rows_to_find_one(session:
     assert content(session, structure) == expected(gone, *NEW)
 
 
-def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Table, monkeypatch: Any) -> None:
+def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Table) -> None:
     """The server does not count the rows that the transaction has removed, although it reads them again and again."""
     execute, seen = session.exchange.now, list[bytes]()
 
@@ -186,7 +186,7 @@ def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Ta
             time.sleep(0.6)
         return execute(sql, *args)
 
-    monkeypatch.setattr(session.exchange, "now", slow)
+    session.exchange.now = slow
     assert write(session, copies(structure, [((number, "x"), gone(number)) for number in range(COUNT)])) == 3
     assert content(session, structure) == expected(gone)
     assert write(session, copies(structure, [((number, "x"), 1) for number in range(COUNT) if number % 3])) == 0
