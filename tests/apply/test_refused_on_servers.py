@@ -135,6 +135,18 @@ def test_the_advice_removes_the_constraint(merged_table: MergedTable) -> None:
     assert merged_table.count() == ROWS
 
 
+@pytest.mark.parametrize("merged_table", ["postgres"], indirect=True)
+def test_the_advice_removes_the_unique_index(merged_table: MergedTable) -> None:
+    merged_table.sql(UNIQUE[None])
+    bad = merged_table.changes("b", {"n": 7})
+    error = merged_table.refused(bad)
+    advised = re.search(r"DROP INDEX [^;]+(?=;)", error.todo)
+    assert advised, error.todo
+    merged_table.session.execute(advised[0])
+    merged_table.apply(bad)
+    assert merged_table.count() == ROWS
+
+
 def test_the_advice_after_a_load_names_the_constraint(merged_table: MergedTable) -> None:
     merged_table.sql(CHECKED[None])
     (rows,) = [change.upserts for change in net_changes([merged_table.changes("a", {"n": 666})])]

@@ -24,6 +24,18 @@ def constraint_todo(constraint: str, remedy: str) -> str:
     )
 
 
+def index_todo(index: str, remedy: str, of_constraint: str) -> str:
+    """Returns the next step after a unique index of the target alone has refused a row.
+
+    `index` names itself and its table. `remedy` is the statement that removes it, and `of_constraint` the one if the
+    index belongs to a constraint.
+    """
+    return (
+        f"The unique index {index} on the target refuses the row, and the source's table has no such index. Remove it: "
+        f"{remedy}; or, if it belongs to a UNIQUE constraint: {of_constraint}"
+    )
+
+
 def trigger_todo(trigger: str, grant: str = "") -> str:
     """Returns the next step after a trigger has refused a row. `trigger` says how to find it.
 

@@ -18,6 +18,7 @@ from pidts.target.refusals import (
     constraint_todo,
     dependents_todo,
     foreign_key_todo,
+    index_todo,
     trigger_todo,
 )
 
@@ -27,6 +28,9 @@ _NOT_PERMITTED = "42501"
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
 """The next step if a table, its schema or a column is missing, for statements about the table's rows."""
 _FOREIGN_KEY = "23503"
+_UNIQUE = "23505"
+_INDEXED = re.compile(r"\((.+?)\)=\(")
+"""The columns of a unique index in an error's detail."""
 _CONSTRAINTS = {"23514": "CHECK constraint", "23P01": "exclusion constraint", _FOREIGN_KEY: "foreign key"}
 """The kinds of constraints by the SQLSTATE of their errors, except unique keys."""
 _FUNCTION = re.compile(r"^(?:PL/\S+|SQL)[ -]\S*[Ff]un.*", re.MULTILINE)
@@ -54,6 +58,10 @@ class StatementRefused(Halted):
     """
 
     sqlstate = ""
+    columns: tuple[str, ...] = ()
+    """The columns of the unique index that has refused a row; empty if the server does not name them."""
+    without_index = ""
+    """The next step if the source's table has no such unique index."""
 
 
 @contextmanager
@@ -93,7 +101,23 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
     else:
         refused = StatementRefused(code, what, where=where, todo=todo)
     refused.sqlstate = state
+    if table and state == _UNIQUE:
+        refused.columns, refused.without_index = _refusing_index(error)
     return refused
+
+
+def _refusing_index(error: psycopg.Error) -> tuple[tuple[str, ...], str]:
+    """Returns the columns of the unique index that refuses a row, and the next step if only the target has it."""
+    diag = error.diag
+    found = _INDEXED.search(diag.message_detail or "")
+    if not found or not diag.constraint_name or not diag.schema_name or not diag.table_name:
+        return (), ""
+    name, table = identifier(diag.constraint_name), qualified(TableName(diag.schema_name, diag.table_name))
+    index = qualified(TableName(diag.schema_name, diag.constraint_name))
+    columns = tuple(column.strip('"').replace('""', '"') for column in found[1].split(", "))
+    return columns, index_todo(
+        f"{name} of {table}", f"DROP INDEX {index}", f"ALTER TABLE {table} DROP CONSTRAINT {name}"
+    )
 
 
 def _row_todo(error: psycopg.Error, grant: str) -> str:

@@ -311,8 +311,24 @@ def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
 
 
 def explained(table: Table, rows: pa.Table, error: StatementRefused) -> PidtsError | None:
-    """Returns an error that names the refused value, if the server's error does not; otherwise None."""
+    """Returns an error that says more than the server's error: the refused value, or an index of the target alone.
+
+    The result is None if there is nothing to add.
+    """
+    if error.columns and _is_additional(table, error.columns):
+        error.todo = error.without_index
+        return error
     return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
+
+
+def _is_additional(table: Table, columns: Sequence[str]) -> bool:
+    """Whether the source's table has no unique key over these columns.
+
+    The result is False for an index over expressions: the table's keys do not show whether the source has it.
+    """
+    indexed = set(columns)
+    keys = (key.columns for key in table.keys if key.primary or key.declared_unique)
+    return indexed.issubset(column.name for column in table.columns) and indexed not in map(set, keys)
 
 
 def _shown(rows: pa.Table, place: int) -> str:

@@ -1,0 +1,51 @@
+"""The advice after a unique index has refused a row depends on whether the source's table has the index, too."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from psycopg.errors import UniqueViolation
+from psycopg.pq import DiagnosticField
+
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.target.postgres.errors import StatementRefused, translate
+from pidts.target.postgres.writer import explained
+from pidts.target.refusals import COMPARE_TODO
+
+NAME = TableName("shop", "orders")
+COLUMNS = tuple(Column(name, ColumnType(Kind.BIGINT)) for name in ("id", "a", "B"))
+PRIMARY = Key("PRIMARY", ("id",), unique=True, primary=True)
+
+
+def advice(detail: str, *keys: Key) -> str:
+    said: dict[int, bytes | None] = dict.fromkeys(DiagnosticField) | {
+        DiagnosticField.SQLSTATE: b"23505",
+        DiagnosticField.MESSAGE_PRIMARY: b"duplicate key value violates unique constraint",
+        DiagnosticField.MESSAGE_DETAIL: detail.encode(),
+        DiagnosticField.SCHEMA_NAME: b"shop",
+        DiagnosticField.TABLE_NAME: b"orders",
+        DiagnosticField.CONSTRAINT_NAME: b"mine",
+    }
+    error = translate(UniqueViolation("refused", info=said), str(NAME))
+    assert isinstance(error, StatementRefused)
+    return (explained(Table(NAME, COLUMNS, (PRIMARY, *keys)), pa.table({}), error) or error).todo
+
+
+def test_an_index_of_the_target_alone_is_named_with_its_statements() -> None:
+    todo = advice('Key (a, "B")=(1, 2) already exists.', Key("a", ("a",), unique=True), Key("ab", ("a", "B")))
+    assert 'DROP INDEX "shop"."mine"' in todo
+    assert 'ALTER TABLE "shop"."orders" DROP CONSTRAINT "mine"' in todo
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        "Key (id)=(1) already exists.",
+        'Key (a, "B")=(1, 2) already exists.',
+        'Key ("B", a)=(2, 1) already exists.',
+        "Key (abs(a))=(1) already exists.",
+        "",
+    ],
+)
+def test_other_indexes_are_compared(detail: str) -> None:
+    assert advice(detail, Key("ab", ("a", "B"), unique=True)) == COMPARE_TODO
