@@ -154,18 +154,30 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             f"-- {work.shared:,} keys are in several shards of one merged table, and are not repaired", file=sys.stderr
         )
     if work.apply:
-        left = (
-            "all rows are equal now"
-            if report.equal
-            else plural("row", report.differences, "is still not equal", "are still not equal")
+        print(
+            f"{name}: {plural('row', work.written)} written, {plural('extra row', work.removed)} deleted, "
+            f"{_still_not_equal(config, report)}"
         )
-        print(f"{name}: {plural('row', work.written)} written, {plural('extra row', work.removed)} deleted, {left}")
     else:
         print(
             f"{name}: {plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}",
             file=sys.stderr,
         )
     return exit_code(report)
+
+
+def _still_not_equal(config: TaskConfig, report: Report) -> str:
+    """Returns the end of the summary after `--apply`: the rows that are still not equal, and the rows that wait."""
+    if report.equal:
+        return "all rows are equal now"
+    waiting = sum(one.waiting for one in report.tables)
+    found = []
+    if report.differences or not waiting:
+        found.append(plural("row", report.differences, "is still not equal", "are still not equal"))
+    if waiting:
+        said = plural("row", waiting, "waits and was not repaired", "wait and were not repaired")
+        found.append(f"{said}; see: pidts ddl list {config.path}")
+    return ", ".join(found)
 
 
 def _left(left: ExtraRows) -> Iterator[str]:

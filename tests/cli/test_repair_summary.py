@@ -1,0 +1,46 @@
+"""The summary of `pidts repair --apply` names rows that wait: they are not repaired."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from pidts.apply import TargetSession
+from pidts.cli.repair import show_repairs
+from pidts.model import TableName
+from pidts.task.compare.repair import Repairs
+from pidts.task.config.task_file import load_task
+from pidts.verify import Report, TableReport
+
+TASK = """\
+name: shop
+task-mode: all
+target-database: {type: postgresql, host: h, database: shop, user: u}
+mysql-instances: [{source-id: a, from: {host: h, user: u}, block-allow-list: all}]
+block-allow-list: {all: {do-dbs: [shop]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "waiting", "code", "says"),
+    [
+        (0, 3, 5, "3 rows wait and were not repaired; see: pidts ddl list {}"),
+        (2, 1, 4, "2 rows are still not equal, 1 row waits and was not repaired; see: pidts ddl list {}"),
+        (2, 0, 4, "2 rows are still not equal"),
+        (0, 0, 0, "all rows are equal now"),
+    ],
+)
+def test_the_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: int, waiting: int, code: int, says: str
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(TASK)
+    waits = ("shop.t waits",) if waiting else ()
+    table = TableReport(TableName("shop", "t"), rows=9, missing=missing, waiting=waiting, waits=waits)
+    work = Repairs("shop", Mock(spec=TargetSession), threading.Event(), print, apply=True)
+    work.report = Report((table,), ())
+    assert show_repairs(load_task(path), work, as_json=False) == code
+    assert capsys.readouterr().out == f"shop: 0 rows written, 0 extra rows deleted, {says.format(path)}\n"
