@@ -33,7 +33,9 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
         raise PrecheckFailed(
             "not-reversible",
             f"there is no way back by a task: {what}",
-            todo="Write a task file for the way back by hand, with a full copy",
+            todo="Write a task file for the way back by hand, with a full copy"
+            if config.target.type == "mysql"
+            else f"No task can do this: PiDTS reads no changes from {config.target.type}. Stay with the target",
         )
     place = Position.parse(record.position)
     given = yaml.safe_load(read_small(config.path))
