@@ -15,6 +15,7 @@ from pidts.model.cutover import (
 from pidts.model.early_filter import EarlyFilter, EarlyFilterOf, KeptRows
 from pidts.model.errors import (
     ConfigError,
+    DatabaseMissing,
     DecodeError,
     Fenced,
     Halted,
@@ -86,6 +87,7 @@ __all__ = [
     "Cutover",
     "CutoverStage",
     "DataChange",
+    "DatabaseMissing",
     "DdlJournal",
     "DdlOrder",
     "DdlState",

@@ -129,6 +129,10 @@ class PrecheckFailed(PidtsError):
     exit_code = 3
 
 
+class DatabaseMissing(PrecheckFailed):
+    """A server has no database of the given name. Every account gets the same answer."""
+
+
 class ServerDown(PrecheckFailed):
     """A server does not answer. A supervisor tries again, since the server may come back without help."""
 

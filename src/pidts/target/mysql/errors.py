@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pymysql
 
 from pidts.login import not_offered, refused
-from pidts.model import Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.schema import quote
 from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
@@ -214,9 +214,8 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
     if number == _NO_TLS:
         return not_offered(f"the target {place}")
     if number in _DENIED:
-        return PrecheckFailed(
-            "target-denied", f"target {place}: {text} (error {number})", todo=_login_todo(number, place)
-        )
+        kind = DatabaseMissing if number == _NO_SUCH_DATABASE else PrecheckFailed
+        return kind("target-denied", f"target {place}: {text} (error {number})", todo=_login_todo(number, place))
     return Transient("target-unreachable", f"target {place}: {text}", todo=UNREACHABLE_TODO)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 
 from pidts.login import not_offered, not_trusted, other_host
-from pidts.model import Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
+from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.refusals import (
@@ -162,13 +162,18 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
     if "certificate verify failed" in what:
         return not_trusted(who, what)
     if any(word in what for word in _DENIED):
-        return PrecheckFailed("target-denied", f"PostgreSQL at {place}: {what}", todo=_login_todo(what, place))
+        kind = DatabaseMissing if _lacks_database(what) else PrecheckFailed
+        return kind("target-denied", f"PostgreSQL at {place}: {what}", todo=_login_todo(what, place))
     return Transient("target-unreachable", f"PostgreSQL at {place}: {what}", todo=UNREACHABLE_TODO)
+
+
+def _lacks_database(what: str) -> bool:
+    return "database" in what and "does not exist" in what
 
 
 def _login_todo(what: str, place: str) -> str:
     grants = f"pidts grants TASK --only target --target postgresql://ADMIN@{place}"
-    if "database" in what and "does not exist" in what:
+    if _lacks_database(what):
         return "On the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
     if "no pg_hba.conf entry" in what:
         return "On the target, let this machine's address in (pg_hba.conf), then: SELECT pg_reload_conf()"

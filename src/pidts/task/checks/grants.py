@@ -14,7 +14,7 @@ from typing import Literal
 
 from pidts.apply import Target
 from pidts.login.privileges import Privilege, account_name, account_of, grant_statements, hosts_of
-from pidts.model import PrecheckFailed, Table, TableName
+from pidts.model import DatabaseMissing, PrecheckFailed, Table, TableName
 from pidts.source import Session, SourceConfig, connect, query, server_info
 from pidts.source.grants import account
 from pidts.source.read_only import read_only_privileges
@@ -117,9 +117,14 @@ def grants_of(
 
 @contextmanager
 def _hinted(option: str) -> Iterator[None]:
-    """Suggests another account if the connection fails, since the task's own account may not exist yet."""
+    """Suggests another account if the connection fails, since the task's own account may not exist yet.
+
+    If the database is missing, the error's own advice stays: another account would not help.
+    """
     try:
         yield
+    except DatabaseMissing:
+        raise
     except PrecheckFailed as error:
         todo = f"If this account does not exist yet, connect with another one: {option} URL"
         raise PrecheckFailed(error.code, error.what, where=error.where, todo=todo) from error
