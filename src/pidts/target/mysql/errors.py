@@ -214,8 +214,10 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
     if number == _NO_TLS:
         return not_offered(f"the target {place}")
     if number in _DENIED:
-        kind = DatabaseMissing if number == _NO_SUCH_DATABASE else PrecheckFailed
-        return kind("target-denied", f"target {place}: {text} (error {number})", todo=_login_todo(number, place))
+        what, todo = f"target {place}: {text} (error {number})", _login_todo(number, place)
+        if number == _NO_SUCH_DATABASE:
+            return DatabaseMissing("target-denied", what, todo=todo)
+        return PrecheckFailed("target-denied", what, todo=todo)
     return Transient("target-unreachable", f"target {place}: {text}", todo=UNREACHABLE_TODO)
 
 

@@ -162,8 +162,10 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
     if "certificate verify failed" in what:
         return not_trusted(who, what)
     if any(word in what for word in _DENIED):
-        kind = DatabaseMissing if _lacks_database(what) else PrecheckFailed
-        return kind("target-denied", f"PostgreSQL at {place}: {what}", todo=_login_todo(what, place))
+        denied, todo = f"PostgreSQL at {place}: {what}", _login_todo(what, place)
+        if _lacks_database(what):
+            return DatabaseMissing("target-denied", denied, todo=todo)
+        return PrecheckFailed("target-denied", denied, todo=todo)
     return Transient("target-unreachable", f"PostgreSQL at {place}: {what}", todo=UNREACHABLE_TODO)
 
 
