@@ -216,7 +216,8 @@ class _Slices:
         self._slices: list[LogSlice] = []
         self._more: list[CommittedGroups] = []
         """Further prepared groups of the last slice, which it gets when it is complete."""
-        self._more_bytes = 0
+        self._group_bytes = 0
+        """The bytes of all prepared groups of the last slice."""
 
     def __len__(self) -> int:
         return len(self._slices)
@@ -250,24 +251,25 @@ class _Slices:
 
         Groups may be in one slice, and are then decoded together, only if they are in the same files.
         """
-        last, size = self._slices[-1] if self._slices else None, self._more_bytes + groups.size
+        last, size = self._slices[-1] if self._slices else None, self._group_bytes + groups.size
         before = last.groups if last is not None and _alike(last, piece) else None
-        if before is not None and before.is_alike(groups) and before.size + size <= _SLICE_BYTES:
+        if before is not None and before.is_alike(groups) and size <= _SLICE_BYTES:
             self._more.append(groups)
-            self._more_bytes = size
+            self._group_bytes = size
             return
         self._append(piece)
 
     def _append(self, piece: LogSlice) -> None:
         self._complete()
         self._slices.append(piece)
+        self._group_bytes = 0 if piece.groups is None else piece.groups.size
 
     def _complete(self) -> None:
         if self._more:
             last = self._slices[-1]
             if last.groups is not None:
                 self._slices[-1] = replace(last, groups=last.groups.followed_by(self._more))
-        self._more, self._more_bytes = [], 0
+        self._more = []
 
 
 def _is_far(one: LogSlice, other: LogSlice) -> bool:
