@@ -122,7 +122,7 @@ class CommittedGroups:
     @property
     def size(self) -> int:
         """Returns the number of bytes of all groups."""
-        return sum(memoryview(self.numbers).cast("q")[1::_GROUP_NUMBERS])
+        return sum(memoryview(self.numbers).cast("q")[1::GROUP_NUMBERS])
 
     @property
     def extent(self) -> Extent:
@@ -149,8 +149,8 @@ class CommittedGroups:
         return self.segment, begin.change_no, begin.log_index, commit.change_no, commit.log_index
 
 
-_GROUP_NUMBERS = 5
-_GROUP = struct.Struct(f"={_GROUP_NUMBERS}q")
+GROUP_NUMBERS = 5
+_GROUP = struct.Struct(f"={GROUP_NUMBERS}q")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ _PREPARED = struct.Struct("<IQQIIQ")
 _KEY = struct.Struct("<IIQ")
 _SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
-_HAS_DDL, _HAS_XA, _HAS_PREPARED = 1, 2, 4
+_HAS_DDL, HAS_XA, HAS_PREPARED = 1, 2, 4
 _FLAGS_AT = _FIXED.size - 1
 _NOWHERE = Lsn(0, 0, 0)
 
 # The compiled code that writes entries (`bulk.py`) and joins them (`runs.py`) uses these.
 ENTRY_RECORD, ENTRY_FIXED_SIZE = _ENTRY, _FIXED.size
-HAS_XA, HAS_PREPARED, XA_FIXED_SIZE, PREPARED_SIZE = _HAS_XA, _HAS_PREPARED, _XA.size, _PREPARED.size
+XA_FIXED_SIZE, PREPARED_SIZE = _XA.size, _PREPARED.size
 
 
 class OtherVersionError(ValueError):
@@ -162,8 +162,8 @@ def encode_gtids(learned: GtidsLearned) -> bytes:
 def encode_entry(entry: LogEntry) -> bytes:
     """Returns the payload of one transaction, or of a mark (`Transaction.is_mark`)."""
     what, extent = entry.transaction, entry.extent
-    flags = _HAS_DDL * (what.ddl is not None) | _HAS_XA * (what.xa is not None)
-    flags |= _HAS_PREPARED * (entry.prepared is not None)
+    flags = _HAS_DDL * (what.ddl is not None) | HAS_XA * (what.xa is not None)
+    flags |= HAS_PREPARED * (entry.prepared is not None)
     places = (*key_of(what.lsn), *key_of(what.prev_lsn), *key_of(what.begin))
     fixed = _FIXED.pack(_ENTRY, *places, what.timestamp, what.row_events, extent.offset, extent.size, flags)
     parts = [fixed, _short(what.gtid), _tables_block(what.tables)]
@@ -196,7 +196,7 @@ def entry_xa(payload: bytes, segment: int) -> LogEntry | None:
 
     For other entries, returns None without decoding them.
     """
-    return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & _HAS_XA else None
+    return decode_entry(payload, segment, _NOWHERE) if payload[_FLAGS_AT] & HAS_XA else None
 
 
 def entry_end(payload: bytes) -> int:
@@ -219,9 +219,9 @@ def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
     if flags & _HAS_DDL:
         ddl_schema, at = _take(payload, at, _SHORT)
         ddl, at = _take(payload, at, _LONG)
-    if flags & _HAS_XA:
+    if flags & HAS_XA:
         xa, at = _decode_xa(payload, at)
-    if flags & _HAS_PREPARED:
+    if flags & HAS_PREPARED:
         prepared, at = _decode_prepared(payload, at)
     transaction = Transaction(
         lsn=Lsn(*fixed[1:4]),

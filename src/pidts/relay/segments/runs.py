@@ -29,6 +29,7 @@ from pidts.binlog.blocks.ordinary import same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
 from pidts.model import CommittedGroups, Extent, LogEntry, Lsn, Transaction, XaStep
+from pidts.model.transaction import GROUP_NUMBERS
 from pidts.relay.segments.index import (
     ENTRY_FIXED_SIZE,
     ENTRY_RECORD,
@@ -55,7 +56,7 @@ _GROUP_SEGMENT, _GROUP_OFFSET, _GROUP_SIZE, _GROUP_FILE, _GROUP_BEGIN = 0, 4, 12
 _COMMITTED = HAS_XA | HAS_PREPARED
 _COMMIT = int(XaStep.COMMIT)
 _OTHER, _PLAIN, _XA_COMMIT, _XA_MARK = range(4)
-"""What a record is: one that is not joined, an ordinary transaction, an XA COMMIT with rows, another step."""
+"""The kinds of records: one that is not joined, an ordinary transaction, an XA COMMIT with rows, another step."""
 
 Stops = tuple[LsnKey, LsnKey]
 Most = tuple[int, int]
@@ -63,7 +64,6 @@ Most = tuple[int, int]
 _ANY: Most = 1 << 62, 1 << 62
 
 (_COUNT, _BEHIND, _END, _TIME, _ALL_ROWS, _ALL_BYTES, _FIRST_NUMBER, _LAST_NUMBER, _GROUPS, _FIELDS) = range(10)
-_GROUP_NUMBERS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iter
 
 def _joined(data: bytes, at: int, stops: Stops, most: Most) -> Joined | None:
     found, ends = np.empty(_FIELDS, np.int64), np.empty(_MOST, np.int64)
-    groups = np.empty((_MOST, _GROUP_NUMBERS), np.int64)
+    groups = np.empty((_MOST, GROUP_NUMBERS), np.int64)
     begin = address(data)
     count = _run(begin + at, begin + len(data), stops, *most, found, ends, groups)
     if count < 2:
