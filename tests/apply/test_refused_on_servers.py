@@ -126,23 +126,22 @@ def test_one_row_of_one_shard(merged_table: MergedTable, made: dict[str | None, 
 
 def test_the_advice_removes_the_constraint(merged_table: MergedTable) -> None:
     merged_table.sql(CHECKED[None])
-    bad = merged_table.changes("b", {"n": 666})
-    error = merged_table.refused(bad)
-    advised = re.search(r"ALTER TABLE .* DROP CONSTRAINT \W?odd\b\W?(?=;)", error.todo)
-    assert advised, error.todo
-    merged_table.session.execute(advised[0])
-    merged_table.apply(bad)
-    assert merged_table.count() == ROWS
+    follow_advice(merged_table, 666, r"ALTER TABLE .* DROP CONSTRAINT \W?odd\b\W?(?=;)")
 
 
 @pytest.mark.parametrize("merged_table", ["postgres"], indirect=True)
 def test_the_advice_removes_the_unique_index(merged_table: MergedTable) -> None:
     merged_table.sql(UNIQUE[None])
-    bad = merged_table.changes("b", {"n": 7})
+    follow_advice(merged_table, 7, r"DROP INDEX [^;]+(?=;)")
+
+
+def follow_advice(merged_table: MergedTable, n: int, advised: str) -> None:
+    """Writes a row that is refused, runs the statement of the advice, and writes the row again."""
+    bad = merged_table.changes("b", {"n": n})
     error = merged_table.refused(bad)
-    advised = re.search(r"DROP INDEX [^;]+(?=;)", error.todo)
-    assert advised, error.todo
-    merged_table.session.execute(advised[0])
+    found = re.search(advised, error.todo)
+    assert found, error.todo
+    merged_table.session.execute(found[0])
     merged_table.apply(bad)
     assert merged_table.count() == ROWS
 
