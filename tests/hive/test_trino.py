@@ -146,7 +146,7 @@ def test_trino_reads_what_the_source_has(task: HiveTask) -> None:
 def test_trino_reads_tables_that_are_published_to_a_server(
     mariadb: Server, postgres: Server, database: str, metastore: str, tmp_path: Path, run_sql: RunSql
 ) -> None:
-    """Of two tasks with the same source, one publishes to PostgreSQL and one to the metastore."""
+    """Two tasks have the same source: one publishes to PostgreSQL, and one to the metastore."""
     pytest.importorskip("thrift")
     for name in ("sql", "hive"):
         (tmp_path / name).mkdir()

@@ -21,7 +21,7 @@ NOTES = "*"
 
 
 class RelevanceKind(Enum):
-    """What a transaction contains for the task."""
+    """The kinds of content that a transaction can have for the task."""
 
     NOTHING = "nothing"
     ROWS = "rows"
@@ -30,7 +30,7 @@ class RelevanceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """What a transaction contains for the task, and the effect of a schema change on tables that are being copied."""
+    """A transaction's content for the task, and the effect of a schema change on tables that are being copied."""
 
     kind: RelevanceKind
     tables: frozenset[TableName] | None = None

@@ -62,7 +62,7 @@ _WRAP = 2**32
 
 OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS, PREPARES = range(9)
 _ENDED, _UNUSUAL = -1, -2
-"""What a statement is, if it is no step of an XA transaction: the end of the transaction, or an unusual statement."""
+"""The kinds of statements besides steps of XA transactions: the end of a transaction, or an unusual statement."""
 _XID_ROOM = 512
 """More bytes than the longest name of an XA transaction. A longer statement is not read here."""
 _LONGEST_PART = 64
@@ -113,7 +113,7 @@ _HEX = int.from_bytes(b"X'", "little")
 _SPACE, _COMMA = 32, 44
 C_NONE, C_BEGIN, C_END = range(3)
 XA_NONE, XA_PREPARE, XA_COMMIT, XA_ROLLBACK, XA_START, XA_END = range(6)
-"""What an XA statement is. XA_PREPARE is never one; these three numbers are those of `XaStep`."""
+"""The kinds of XA statements. XA_PREPARE is an event, never a statement. Three numbers are those of `XaStep`."""
 
 
 @jit

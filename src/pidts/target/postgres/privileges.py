@@ -29,7 +29,7 @@ class MissingPrivilege:
     only_for_ddl: bool = False
     """Whether rows can be written without the privilege. Then the task stops at the first change of a structure."""
     instead: str = ""
-    """What an administrator can do if there is no safe GRANT."""
+    """The way in which an administrator gives the privilege if there is no safe GRANT."""
 
     @property
     def remedy(self) -> str:
