@@ -1,5 +1,6 @@
 """Applies changes to a target exactly once: rows and checkpoint commit together, whenever a process crashes."""
 
+from pidts.apply.apply_rules import ApplyRules
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
 from pidts.apply.ddl.change import Ended, MemberChange, OpenJournal, SchemaChange, Superseded
@@ -7,7 +8,7 @@ from pidts.apply.ddl.runner import DdlRunner
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.apply.merge.moved_rows import Lagging
 from pidts.apply.port import Target, TargetSession
-from pidts.apply.prepare import ApplyRules, prepared
+from pidts.apply.prepare import prepared
 from pidts.apply.refused_row import RefusedRow
 from pidts.apply.retry import Retry
 from pidts.apply.rows.version_column import can_be_version

@@ -41,10 +41,10 @@ from typing import Self, TypeAlias
 
 import structlog
 
+from pidts.apply.apply_rules import ApplyRules
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.apply.port import Target, TargetSession
-from pidts.apply.prepare import ApplyRules
 from pidts.apply.refused_row import RefusedRow, Search
 from pidts.apply.retry import Retry
 from pidts.model import Checkpoint, Halted, Lsn, OtherCheckpoint, TableName, Transient, Where

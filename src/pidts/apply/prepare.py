@@ -23,15 +23,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from pidts.apply.apply_rules import ApplyRules
 from pidts.apply.locks.check import Checked, ComparisonSettings, checked
-from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
 from pidts.apply.locks.presence import Presence
 from pidts.apply.locks.zone_notes import record_left_out
 from pidts.apply.merge.align import aligned, own_columns
@@ -40,11 +40,10 @@ from pidts.apply.merge.interleave import by_table, one_log
 from pidts.apply.merge.moved_rows import Lagging, without_moved
 from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_rows
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.convergence import Convergence, converges
+from pidts.apply.rows.convergence import Convergence
 from pidts.apply.rows.filtered_updates import without_kept_away
 from pidts.apply.rows.partial_images import KEEP_KEYS, ImageCompletion
 from pidts.apply.rows.target_rows import narrowed, target_rows
-from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import GuardedBatch, VersionGuard
 from pidts.apply.uncopied_keys import ahead, foreign, records, unread
 from pidts.model import (
@@ -60,160 +59,17 @@ from pidts.model import (
     Where,
     image_column,
 )
-from pidts.model.zone_notes import NOTES, notes_and_rows
+from pidts.model.zone_notes import notes_and_rows
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import FEW, identities
 from pidts.reduce.key_numbers import Mask, chunkless, key_numbers, merged, to_mask
-from pidts.rules import Owners, Rules
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 """The operations that the log has; all others are those of a copy or a repair."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyRules:
-    """The task's rules for writing, which are the same during a whole run."""
-
-    task: str = ""
-    source: str = ""
-    """The source whose log has the changes. Only Lsns of one source can be compared."""
-    version_column: str = ""
-    safe: bool = False
-    safe_until: Lsn | None = None
-    """The place up to which changes may have been applied before the task began."""
-    merged: frozenset[TableName] = frozenset()
-    """The merged tables of the target."""
-    beside: bool = False
-    """Whether the task has other sources whose tables may map to the target tables of this source, too."""
-    converges: bool = False
-    """Whether versions decide between zones that all accept writes (`pidts.apply.rows.convergence`)."""
-    zone: str = ""
-    """The zone of the source; empty: no zone."""
-    into_zone: str | None = None
-    """The zone of the target; empty: a zone that the task file does not name; None: the target is no zone.
-
-    In a zone, a copy removes extra rows only while the zone returns (`removes_extra_rows`).
-    """
-    owners: Owners = field(default_factory=Owners)
-    """The zones that own rows. A write by another zone is set aside."""
-    seeks_rivals: bool = False
-    """Whether a row is set aside if it needs a unique value of another row, since the target has refused such a row."""
-    on_divergence: OnDivergence = OnDivergence.OVERWRITE
-    has_locks: bool = False
-    """Whether rows may be locked already."""
-    lock_limit: int = 1000
-    """The highest number of locked rows in one table."""
-    find_transactions: FindTransactions = unknown_transactions
-    """Returns the GTID and the time of each held change's transaction."""
-    keeps_changes: bool = False
-    """Whether the target keeps a table of all changes in addition to each table."""
-    expects: bool = False
-    """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
-    inserts: bool = False
-    """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
-    read_first: frozenset[str] = frozenset()
-    """Target tables whose rows are read before they are written: for them, `expects` and `inserts` do not apply. An
-    empty name means all tables.
-    """
-    filters: Rules = field(default_factory=Rules)
-    """The filters of the task. If a table is filtered, the target need not have the rows that the source had."""
-    _plain: dict[TableName, tuple[Table, bool]] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """For each source table, the target table of its last changes, and whether `is_plain` is true for it."""
-
-    def is_plain(self, batch: ChangeBatch) -> bool:
-        """Whether the reduced changes of a table, if they have whole images, can be written as they are.
-
-        The changes can be written as they are if nothing has to be read from the target first, no row is set aside, and
-        no other table has rows in the same target table.
-        """
-        known = self._plain.get(batch.origin)
-        if known is None or known[0] is not batch.table:
-            known = self._plain[batch.origin] = batch.table, self._is_plain(batch)
-        return known[1]
-
-    def _is_plain(self, batch: ChangeBatch) -> bool:
-        if self.safe or self.safe_until is not None or self.keeps_changes or batch.table.name == NOTES.name:
-            return False
-        is_alone = batch.table.name not in self.merged and not self.may_share(batch)
-        is_read = self.guards(batch.table) or self.keeps_away(batch) or self.looks_at(batch)
-        return is_alone and not is_read and not self.filters.drops(batch.origin)
-
-    def may_share(self, batch: ChangeBatch) -> bool:
-        """Whether the batch's target table may have rows of other tables, including dropped ones."""
-        is_merged = batch.table.name in self.merged
-        return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
-
-    def keeps_away(self, batch: ChangeBatch) -> bool:
-        """Whether an update of this table may concern a row that the filters have dropped."""
-        return not self.safe and self.filters.keeps_away(batch.origin)
-
-    def compares(self, batch: ChangeBatch) -> bool:
-        """Whether the target's rows are compared with those that the source had; see `pidts.apply.locks.divergence`."""
-        if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
-            return False
-        if self.converges and self.guards(batch.table):
-            return False
-        return batch.table.name not in self.merged and not self.filters.drops(batch.origin)
-
-    def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
-        """Whether the target may compare all rows of these changes itself.
-
-        The target may not compare rows itself if versions decide about a table (`guards`), since more rows may then be
-        removed than the changes say.
-        """
-        is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
-        return self.expects and not is_read and not self._guards_any(batches)
-
-    def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
-        """Whether the target may refuse new rows of these changes if it already has them.
-
-        The target may not refuse new rows if versions decide about a table (`guards`).
-        """
-        return self.inserts and not self._guards_any(batches)
-
-    def guards(self, table: Table) -> bool:
-        """Whether the versions of this table's rows decide which rows are written."""
-        if self.converges:
-            return converges(table, self.version_column)
-        return is_guarded(table, self.version_column)
-
-    def _guards_any(self, batches: Sequence[ChangeBatch]) -> bool:
-        return any(map(self.guards, {batch.table.name: batch.table for batch in batches}.values()))
-
-    def after_refusal(self, refusal: Halted) -> ApplyRules | None:
-        """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
-
-        Between zones, a program in the target's zone may have given a unique value to another row. So the next attempt
-        looks for other rows that have the new unique values.
-        """
-        is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
-        if not self.zone or not is_locking or refusal.code != "target-refused":
-            return None
-        return replace(self, seeks_rivals=True)
-
-    @property
-    def looks_for_locks(self) -> bool:
-        """Whether the target may have locked rows, or may get some in this run."""
-        return self.has_locks or self.on_divergence is OnDivergence.LOCK or bool(self.owners)
-
-    def looks_at(self, batch: ChangeBatch) -> bool:
-        """Whether rows are compared, or may have been locked in an earlier comparison."""
-        return self.compares(batch) or bool(self.owners) or (self.has_locks and batch.table.name not in self.merged)
-
-    def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
-        """Whether the table is being copied, and the copy can read a row again by its key.
-
-        The copy cannot read the row again if a filter may have dropped it on purpose, or if the version guard decides
-        which version counts.
-        """
-        if not self.task or batch.origin not in copying or not batch.table.identity:
-            return False
-        guarded = self.guards(batch.table)
-        return not (guarded or self.filters.drops(batch.origin) or _maps_key(batch, self))
 
 
 def prepared(
@@ -395,7 +251,7 @@ def _with_rows(
     """Returns the images of rows that the target has. Halts at a missing row, or leaves the row to the copy."""
     written = completion.written(
         images,
-        is_unread=unread(unfinished.get(batch.origin), same_keys=not _maps_key(batch, rules)),
+        is_unread=unread(unfinished.get(batch.origin), same_keys=not rules.maps_key(batch)),
         can_record=rules.can_record(batch, unfinished),
         filtered=rules.filters.drops(batch.origin),
         seen_until=rules.safe_until,
@@ -527,10 +383,6 @@ def _is_alone(
     return removes_extra_rows(session, absent.table.name, rules.task, rules.source, rules.into_zone)
 
 
-def _maps_key(batch: ChangeBatch, rules: ApplyRules) -> bool:
-    return rules.filters.maps_key(batch.table.renamed(batch.origin))
-
-
 def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool:
     return name in copies and copies[name].mode is CopyMode.REPAIR
 
@@ -593,14 +445,6 @@ def _nothing(verdicts: Sequence[GuardedBatch]) -> NetChange:
     return NetChange(table, rows.select(list(table.identity)), rows, _counted(Counts(), verdicts))
 
 
-def is_guarded(table: Table, version_column: str) -> bool:
-    """Whether the table has a usable version column, and a key for finding rows."""
-    names = table.arrow.names
-    return bool(
-        version_column and table.identity and version_column in names and can_be_version(table.column(version_column))
-    )
-
-
 def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBatch]:
     """Returns all changes of a table as one batch, if they have to be considered together."""
     groups: dict[tuple[TableName, TableName | None], list[ChangeBatch]] = {}
@@ -638,7 +482,7 @@ def _completion(
         needed.add(rules.version_column)
         _check_versions(batch, rules.version_column)
     computed = _computed(session, batch.table)
-    copy, same_keys = copying.get(batch.origin), not _maps_key(batch, rules)
+    copy, same_keys = copying.get(batch.origin), not rules.maps_key(batch)
     all_changes = is_alone and not rules.filters.drops(batch.origin)
     is_new = copy is not None and copy.mode is CopyMode.NEW
     return ImageCompletion(

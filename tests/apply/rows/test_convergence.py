@@ -14,7 +14,7 @@ from tests.apply.rows.test_version_guard import Live
 from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 from tests.examples import examples
 
-from pidts.apply.prepare import ApplyRules
+from pidts.apply.apply_rules import ApplyRules
 from pidts.apply.rows.convergence import why_not
 from pidts.batch.returned import only_removed
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName

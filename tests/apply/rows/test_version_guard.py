@@ -15,7 +15,8 @@ from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of,
 from tests.examples import examples
 from tests.values_target import ValuesTarget
 
-from pidts.apply.prepare import ApplyRules, prepared
+from pidts.apply.apply_rules import ApplyRules
+from pidts.apply.prepare import prepared
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName
 
 TABLE = Table(

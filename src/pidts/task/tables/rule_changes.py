@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pidts.apply import TargetSession
+from pidts.apply.apply_rules import is_guarded
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.table_owners import RULES, identifies_own_rows, tables_in_targets
-from pidts.apply.prepare import is_guarded
 from pidts.model import ConfigError, SourceTablesKey, Table, TableName, Where
 from pidts.model.advice import START_ANEW
 from pidts.plan import CopyMode

@@ -1,0 +1,167 @@
+"""The rules of a task that decide how its changes are prepared and written (`pidts.apply.prepare`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
+from pidts.apply.rows.convergence import converges
+from pidts.apply.rows.version_column import can_be_version
+from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, Table, TableName
+from pidts.model.zone_notes import NOTES
+from pidts.rules import Owners, Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRules:
+    """The task's rules for writing, which are the same during a whole run."""
+
+    task: str = ""
+    source: str = ""
+    """The source whose log has the changes. Only Lsns of one source can be compared."""
+    version_column: str = ""
+    safe: bool = False
+    safe_until: Lsn | None = None
+    """The place up to which changes may have been applied before the task began."""
+    merged: frozenset[TableName] = frozenset()
+    """The merged tables of the target."""
+    beside: bool = False
+    """Whether the task has other sources whose tables may map to the target tables of this source, too."""
+    converges: bool = False
+    """Whether versions decide between zones that all accept writes (`pidts.apply.rows.convergence`)."""
+    zone: str = ""
+    """The zone of the source; empty: no zone."""
+    into_zone: str | None = None
+    """The zone of the target; empty: a zone that the task file does not name; None: the target is no zone.
+
+    In a zone, a copy removes extra rows only while the zone returns (`removes_extra_rows`).
+    """
+    owners: Owners = field(default_factory=Owners)
+    """The zones that own rows. A write by another zone is set aside."""
+    seeks_rivals: bool = False
+    """Whether a row is set aside if it needs a unique value of another row, since the target has refused such a row."""
+    on_divergence: OnDivergence = OnDivergence.OVERWRITE
+    has_locks: bool = False
+    """Whether rows may be locked already."""
+    lock_limit: int = 1000
+    """The highest number of locked rows in one table."""
+    find_transactions: FindTransactions = unknown_transactions
+    """Returns the GTID and the time of each held change's transaction."""
+    keeps_changes: bool = False
+    """Whether the target keeps a table of all changes in addition to each table."""
+    expects: bool = False
+    """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
+    inserts: bool = False
+    """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
+    read_first: frozenset[str] = frozenset()
+    """Target tables whose rows are read before they are written: for them, `expects` and `inserts` do not apply. An
+    empty name means all tables.
+    """
+    filters: Rules = field(default_factory=Rules)
+    """The filters of the task. If a table is filtered, the target need not have the rows that the source had."""
+    _plain: dict[TableName, tuple[Table, bool]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """For each source table, the target table of its last changes, and whether `is_plain` is true for it."""
+
+    def is_plain(self, batch: ChangeBatch) -> bool:
+        """Whether the reduced changes of a table, if they have whole images, can be written as they are.
+
+        The changes can be written as they are if nothing has to be read from the target first, no row is set aside, and
+        no other table has rows in the same target table.
+        """
+        known = self._plain.get(batch.origin)
+        if known is None or known[0] is not batch.table:
+            known = self._plain[batch.origin] = batch.table, self._is_plain(batch)
+        return known[1]
+
+    def _is_plain(self, batch: ChangeBatch) -> bool:
+        if self.safe or self.safe_until is not None or self.keeps_changes or batch.table.name == NOTES.name:
+            return False
+        is_alone = batch.table.name not in self.merged and not self.may_share(batch)
+        is_read = self.guards(batch.table) or self.keeps_away(batch) or self.looks_at(batch)
+        return is_alone and not is_read and not self.filters.drops(batch.origin)
+
+    def may_share(self, batch: ChangeBatch) -> bool:
+        """Whether the batch's target table may have rows of other tables, including dropped ones."""
+        is_merged = batch.table.name in self.merged
+        return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
+
+    def keeps_away(self, batch: ChangeBatch) -> bool:
+        """Whether an update of this table may concern a row that the filters have dropped."""
+        return not self.safe and self.filters.keeps_away(batch.origin)
+
+    def compares(self, batch: ChangeBatch) -> bool:
+        """Whether the target's rows are compared with those that the source had; see `pidts.apply.locks.divergence`."""
+        if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
+            return False
+        if self.converges and self.guards(batch.table):
+            return False
+        return batch.table.name not in self.merged and not self.filters.drops(batch.origin)
+
+    def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
+        """Whether the target may compare all rows of these changes itself.
+
+        The target may not compare rows itself if versions decide about a table (`guards`), since more rows may then be
+        removed than the changes say.
+        """
+        is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
+        return self.expects and not is_read and not self._guards_any(batches)
+
+    def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
+        """Whether the target may refuse new rows of these changes if it already has them.
+
+        The target may not refuse new rows if versions decide about a table (`guards`).
+        """
+        return self.inserts and not self._guards_any(batches)
+
+    def guards(self, table: Table) -> bool:
+        """Whether the versions of this table's rows decide which rows are written."""
+        if self.converges:
+            return converges(table, self.version_column)
+        return is_guarded(table, self.version_column)
+
+    def _guards_any(self, batches: Sequence[ChangeBatch]) -> bool:
+        return any(map(self.guards, {batch.table.name: batch.table for batch in batches}.values()))
+
+    def after_refusal(self, refusal: Halted) -> ApplyRules | None:
+        """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
+
+        Between zones, a program in the target's zone may have given a unique value to another row. So the next attempt
+        looks for other rows that have the new unique values.
+        """
+        is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
+        if not self.zone or not is_locking or refusal.code != "target-refused":
+            return None
+        return replace(self, seeks_rivals=True)
+
+    @property
+    def looks_for_locks(self) -> bool:
+        """Whether the target may have locked rows, or may get some in this run."""
+        return self.has_locks or self.on_divergence is OnDivergence.LOCK or bool(self.owners)
+
+    def looks_at(self, batch: ChangeBatch) -> bool:
+        """Whether rows are compared, or may have been locked in an earlier comparison."""
+        return self.compares(batch) or bool(self.owners) or (self.has_locks and batch.table.name not in self.merged)
+
+    def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
+        """Whether the table is being copied, and the copy can read a row again by its key.
+
+        The copy cannot read the row again if a filter may have dropped it on purpose, or if the version guard decides
+        which version counts.
+        """
+        if not self.task or batch.origin not in copying or not batch.table.identity:
+            return False
+        guarded = self.guards(batch.table)
+        return not (guarded or self.filters.drops(batch.origin) or self.maps_key(batch))
+
+    def maps_key(self, batch: ChangeBatch) -> bool:
+        """Whether the task's filters give the rows of this table another key on the target."""
+        return self.filters.maps_key(batch.table.renamed(batch.origin))
+
+
+def is_guarded(table: Table, version_column: str) -> bool:
+    """Whether the table has a usable version column, and a key for finding rows."""
+    names = table.arrow.names
+    return bool(
+        version_column and table.identity and version_column in names and can_be_version(table.column(version_column))
+    )
