@@ -93,10 +93,10 @@ def prepared(
         return net_changes(batches, watched)
     notes, batches = notes_and_rows(batches)
     record_left_out(session, rules.task, rules.source, notes)
-    own = own_columns(batches)
+    source_columns = own_columns(batches)
     batches = aligned(batches)
     copies = _target_tables(unfinished, batches)
-    absent, batches = _parted(batches)
+    absent, batches = _split_absent(batches)
     if lagging is not None:
         batches = without_moved(session, batches, lagging, rules.merged)
     if rules.task and absent:
@@ -110,9 +110,9 @@ def prepared(
     verdicts = images.verdicts
     safe = _is_safe(batches, rules)
     is_plain = not safe and not absent
-    looks = rules if is_plain else replace(rules, expects=False, inserts=False)
-    free = _without_locked(session, images, looks, unfinished, copied, from_zone)
-    whole = [*absent, *free.batches]
+    comparing_rules = rules if is_plain else replace(rules, expects=False, inserts=False)
+    unlocked = _without_locked(session, images, comparing_rules, unfinished, copied, from_zone)
+    whole = [*absent, *unlocked.batches]
     changes = []
     origins: dict[TableName, set[TableName]] = {}
     for batch in whole:
@@ -120,27 +120,34 @@ def prepared(
             origins.setdefault(batch.table.name, set()).add(batch.origin)
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
     coming = [batch for batch in whole if rules.may_share(batch)]
-    wider = wider_tables(session, coming, rules.task, rules.merged, own)
+    wider = wider_tables(session, coming, rules.task, rules.merged, source_columns)
     reduced = net_changes(
-        whole, watched, {*copies, *filtered}, rules.merged, wider, own, free.expecting, free.inserting
+        whole,
+        watched,
+        {*copies, *filtered},
+        rules.merged,
+        wider,
+        source_columns,
+        unlocked.expecting,
+        unlocked.inserting,
     )
     for change in reduced:
         name = change.table.name
-        found = verdicts.pop(name, [])
-        unlike = [verdict.present for verdict in found if verdict.irregular and verdict.present is not None]
-        unlike += [free.unlike[name]] if name in free.unlike else []
-        alike = [one for one in reduced if one.table.name == name] if unlike else []
-        written = _with_unlike(change, alike, watched[name], unlike)
+        guarded = verdicts.pop(name, [])
+        differing_rows = [verdict.present for verdict in guarded if verdict.irregular and verdict.present is not None]
+        differing_rows += [unlocked.differing_rows[name]] if name in unlocked.differing_rows else []
+        changes_of_table = [one for one in reduced if one.table.name == name] if differing_rows else []
+        written = _with_deletes_of_other_versions(change, changes_of_table, watched[name], differing_rows)
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
-        of = origins.get(name, set()) if name in rules.merged else set()
-        origin = next(iter(of)) if len(of) == 1 else None
-        if gives_way or found or origin is not None:
-            counts = _counted(change.counts, found)
-            changes += _shown(change.table, found)
+        origins_of_table = origins.get(name, set()) if name in rules.merged else set()
+        origin = next(iter(origins_of_table)) if len(origins_of_table) == 1 else None
+        if gives_way or guarded or origin is not None:
+            counts = _with_stale(change.counts, guarded)
+            changes += _changes_for_the_log(change.table, guarded)
             written = replace(written, safe=change.safe or gives_way, counts=counts, origin=origin)
         changes.append(written)
-    empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
-    changes = _with_rows_there([*changes, *empty], free.there)
+    empty = (_empty_change(guarded) for guarded in verdicts.values() if any(verdict.stale for verdict in guarded))
+    changes = _with_rows_there([*changes, *empty], unlocked.there)
     return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
 
 
@@ -192,7 +199,7 @@ def _full_images(
     waiting: list[tuple[ChangeBatch, ImageCompletion]] = []
     logged: list[ChangeBatch] = []
     verdicts: dict[TableName, list[GuardedBatch]] = {}
-    together = _joined(batches, rules)
+    together = _joined_by_table(batches, rules)
     parts_of = Counter(batch.origin for batch in together)
     for logs in _guarded_together(together, rules):
         table = logs[0].table
@@ -205,14 +212,14 @@ def _full_images(
             alone = parts_of[batch.origin] == 1
             completion = _completion(session, batch, rules, watched[table.name], unfinished, is_alone=alone)
             completions.append(completion)
-            images.append(_images(session, batch, completion))
+            images.append(_completed(session, batch, completion))
             if batch.is_partial and rules.looks_at(batch):
                 presence.append(Presence(batch.rows.column("lsn"), column_presence(batch)))
         logged += images
         full = images[0]
         if guarded and any(map(len, images)):
-            full, known_before = _one(logs, images)
-            read = _read(full, absent, repaired=_is_repaired(copies, table.name))
+            full, known_before = _interleaved(logs, images)
+            read = _keys_read_by_repair(full, absent, repaired=_is_repaired(copies, table.name))
             verdict = _guarded(session, full, rules, known_before, read)
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
@@ -295,16 +302,18 @@ def _without_locked(
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))
-    free = checked(session, compared, images.presence, settings)
-    written = [*others, *free.batches]
+    unlocked = checked(session, compared, images.presence, settings)
+    written = [*others, *unlocked.batches]
     for batch, completion in images.waiting:
         mine = batch.table.name
         written = [
             _with_rows(session, one, batch, completion, rules, unfinished) if one.table.name == mine else one
             for one in written
         ]
-    inserting = set(free.inserting) - {batch.table.name for batch in others}
-    return replace(free, batches=sorted(written, key=lambda batch: tables.index(batch.table.name)), inserting=inserting)
+    inserting = set(unlocked.inserting) - {batch.table.name for batch in others}
+    return replace(
+        unlocked, batches=sorted(written, key=lambda batch: tables.index(batch.table.name)), inserting=inserting
+    )
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
@@ -349,15 +358,15 @@ def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list
     return [*found, *together.values()]
 
 
-def _one(logs: Sequence[ChangeBatch], images: Sequence[ChangeBatch]) -> tuple[ChangeBatch, Mask | None]:
+def _interleaved(logs: Sequence[ChangeBatch], images: Sequence[ChangeBatch]) -> tuple[ChangeBatch, Mask | None]:
     """Returns all `images` as one batch, and which columns of the before images are in `logs`."""
-    found = [column_presence(batch) if batch.is_partial else None for batch in logs]
+    presence = [column_presence(batch) if batch.is_partial else None for batch in logs]
     if len(logs) == 1:
-        return images[0], None if found[0] is None else found[0].before
-    return one_log(images, [None if one is None else (one.before, one.after) for one in found])
+        return images[0], None if presence[0] is None else presence[0].before
+    return one_log(images, [None if one is None else (one.before, one.after) for one in presence])
 
 
-def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
+def _split_absent(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[ChangeBatch]]:
     """Returns two lists: keys that a repair has not found on the source, and changes with images."""
     absent, others = [], []
     for batch in batches:
@@ -387,7 +396,7 @@ def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool
     return name in copies and copies[name].mode is CopyMode.REPAIR
 
 
-def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) -> pa.Table | None:
+def _keys_read_by_repair(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) -> pa.Table | None:
     """Returns the keys whose rows a repair has read from the source."""
     if not repaired:
         return None
@@ -414,22 +423,22 @@ def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rule
                 "relay-cut-back", "changes were read from the relay, but the relay does not have their times any more"
             )
         logged.setdefault(batch.table.name, []).append(LoggedChanges(rules.task, rules.source, mine, transactions))
-    found = []
+    with_logged = []
     for change in changes:
-        mine_too = logged.pop(change.table.name, None)
-        found.append(change if mine_too is None else replace(change, logged=tuple(mine_too)))
+        parts_of_table = logged.pop(change.table.name, None)
+        with_logged.append(change if parts_of_table is None else replace(change, logged=tuple(parts_of_table)))
     for parts in logged.values():
         table = parts[0].batch.table
         rows = table.arrow.empty_table()
-        found.append(NetChange(table, rows.select(list(table.identity)), rows, Counts(), logged=tuple(parts)))
-    return found
+        with_logged.append(NetChange(table, rows.select(list(table.identity)), rows, Counts(), logged=tuple(parts)))
+    return with_logged
 
 
-def _counted(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
+def _with_stale(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
     return counts + Counts(stale=sum(verdict.stale for verdict in verdicts))
 
 
-def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
+def _changes_for_the_log(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
     """Returns the change that writes rows which are then removed, so that the target's log has these rows."""
     rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
     if not rows:
@@ -438,14 +447,14 @@ def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
     return [NetChange(table, none, pa.concat_tables(rows).combine_chunks(), Counts())]
 
 
-def _nothing(verdicts: Sequence[GuardedBatch]) -> NetChange:
+def _empty_change(verdicts: Sequence[GuardedBatch]) -> NetChange:
     """Returns a change without rows. It carries the counts of a table of which no change is left."""
     table = verdicts[0].batch.table
     rows = table.arrow.empty_table()
-    return NetChange(table, rows.select(list(table.identity)), rows, _counted(Counts(), verdicts))
+    return NetChange(table, rows.select(list(table.identity)), rows, _with_stale(Counts(), verdicts))
 
 
-def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBatch]:
+def _joined_by_table(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBatch]:
     """Returns all changes of a table as one batch, if they have to be considered together."""
     groups: dict[tuple[TableName, TableName | None], list[ChangeBatch]] = {}
     for batch in batches:
@@ -496,7 +505,7 @@ def _completion(
     )
 
 
-def _images(session: TargetSession, batch: ChangeBatch, completion: ImageCompletion | None) -> ChangeBatch:
+def _completed(session: TargetSession, batch: ChangeBatch, completion: ImageCompletion | None) -> ChangeBatch:
     if completion is None:
         return batch
     keys, none = completion.keys, batch.table.arrow.empty_table()
@@ -556,7 +565,7 @@ def _guarded(
     made = Convergence if rules.converges else VersionGuard
     guard = made(batch, rules.version_column, rules.source, known_before)
     rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
-    known = np.zeros(len(at), np.bool_) if read is None else _among(guard.keys, read)
+    known = np.zeros(len(at), np.bool_) if read is None else _are_among(guard.keys, read)
     at = np.where(known, -1, at)
     absent = np.nonzero((at < 0) & ~known)[0]
     tombstones = []
@@ -577,8 +586,8 @@ def _guarded(
     return replace(verdict, present=guard.keys.filter(pa.array(at >= 0)))
 
 
-def _with_unlike(
-    change: NetChange, together: Sequence[NetChange], watched: Collection[str], unlike: Sequence[pa.Table]
+def _with_deletes_of_other_versions(
+    change: NetChange, together: Sequence[NetChange], watched: Collection[str], differing_rows: Sequence[pa.Table]
 ) -> NetChange:
     """Adds deletes of the rows that the change overwrites, if they may differ from the rows that the reduction assumes.
 
@@ -588,17 +597,17 @@ def _with_unlike(
     """
     names = list(change.table.identity)
     unique = bool(watched) or any(one.table.secondary_unique for one in together)
-    if not unlike or not unique:
+    if not differing_rows or not unique:
         return change
     written = pa.concat_tables([one.upserts.select(names) for one in together])
-    present = pa.concat_tables([rows.select(names) for rows in unlike])
-    again = written.filter(pa.array(_among(written, present)))
+    present = pa.concat_tables([rows.select(names) for rows in differing_rows])
+    again = written.filter(pa.array(_are_among(written, present)))
     deletes = pa.concat_tables([change.deletes, again]).group_by(names, use_threads=False).aggregate([])
     deletes = deletes.sort_by([(name, "ascending") for name in names]).combine_chunks()
     return replace(change, deletes=deletes, likely_new=None)
 
 
-def _among(keys: pa.Table, others: pa.Table) -> Mask:
+def _are_among(keys: pa.Table, others: pa.Table) -> Mask:
     names = keys.column_names
     numbers = key_numbers(merged([chunkless(keys, names), chunkless(others, names)]))
     return np.isin(numbers[: keys.num_rows], numbers[keys.num_rows :])

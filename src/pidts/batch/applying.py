@@ -236,7 +236,7 @@ class _CommitInput:
         """The lagging tables are those in `cut` for parts with `behind_cut`, and those in `lagging` for other parts."""
         self._log_parts, self._floor, self._part_bytes = log_parts, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
-        self._uneven, self._cut = lagging, cut or lagging
+        self._lagging, self._cut = lagging, cut or lagging
         self._copied, self._origin = copied, origin
         self._refusals = 0
         self.expected: set[str] = set()
@@ -306,7 +306,7 @@ class _CommitInput:
                 pa.default_memory_pool().release_unused()
 
     def _reduced(self, session: TargetSession, part: LogPart) -> Iterator[NetChange]:
-        lagging = self._cut if part.behind_cut else self._uneven
+        lagging = self._cut if part.behind_cut else self._lagging
         for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied, self._origin):
             self._sum += change.counts
             self._by_table[str(change.table.name)] += change.counts.total

@@ -104,7 +104,7 @@ class Checked:
     row of the inserted keys, or rows of these keys were not read. Keys that the batch both inserts and deletes were
     always read.
     """
-    unlike: Mapping[TableName, pa.Table]
+    differing_rows: Mapping[TableName, pa.Table]
     """Those rows of `there` that differ from the source's rows and are changed nevertheless."""
 
 
@@ -129,7 +129,7 @@ def checked(
     rows: dict[TableName, pa.Table] = {}
     expecting: set[TableName] = set()
     inserting: set[TableName] = set()
-    unlike: dict[TableName, pa.Table] = {}
+    differing_rows: dict[TableName, pa.Table] = {}
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
         if not alike or not all(map(is_comparable, parts)):
@@ -166,8 +166,8 @@ def checked(
             inserting.add(batch.table.name)
         rows[batch.table.name] = met.rows
         if len(changed := changed[changed >= 0]):
-            unlike[batch.table.name] = met.rows.take(pa.array(changed))
-    return Checked(written, rows, expecting, inserting, unlike)
+            differing_rows[batch.table.name] = met.rows.take(pa.array(changed))
+    return Checked(written, rows, expecting, inserting, differing_rows)
 
 
 class _Unread(Enum):
