@@ -48,7 +48,7 @@ def test_the_next_run_tries_it_again():
     assert carried(again, free, entries) == ["2:a", "4:a"]
 
 
-def test_a_halted_table_leaves_its_group():
+def test_a_halted_table_is_no_longer_held_with_others():
     entries = log("AB a b c")
     state = PlanState(entries[-1].transaction.lsn, held=(HeldTables(names("ab"), START),)).halting(names("a"))
     assert picture(state) == (4, None, {"b": (0, None), "a": (0, None)})
@@ -74,7 +74,7 @@ def test_a_statement_of_halted_tables_and_others_holds_the_others():
     assert carried(met, free, entries) == ["4:b", "5:a"]
 
 
-def test_two_groups_of_waiting_tables_join_before_a_statement_about_both():
+def test_tables_held_at_two_places_join_before_a_statement_about_both():
     entries = log("A B AB c")
     state = step(step(PlanState(START), entries), entries)
     assert picture(state) == (1, 2, {"a": (0, 1)})
@@ -101,7 +101,7 @@ def test_a_statement_that_may_be_about_any_table_waits_for_halted_ones():
     assert step(start, entries, halted=[1]) is None
 
 
-def test_a_held_table_continues_if_the_groups_next_statement_does_not_name_it():
+def test_a_held_table_continues_if_the_next_statement_of_tables_held_with_it_does_not_name_it():
     entries = log("x A a b")
     state = PlanState(entries[-1].transaction.lsn, held=(HeldTables(names("ab"), START),))
     after = step(state, entries)

@@ -30,13 +30,14 @@ def place(lsn: Lsn | None) -> int | None:
 
 
 def picture(state: PlanState) -> tuple:
-    """Returns the state's place and the place of the statement that it waits for. Returns both for each group of
-    waiting tables, too.
+    """Returns the state's place and the place of the statement that it waits for. Returns both for tables that are
+    held together, too.
     """
-    groups = {
-        "".join(sorted(n.name for n in group.tables)): (place(group.lsn), place(group.due)) for group in state.held
+    held = {
+        "".join(sorted(n.name for n in waiting.tables)): (place(waiting.lsn), place(waiting.due))
+        for waiting in state.held
     }
-    return place(state.lsn), place(state.due), groups
+    return place(state.lsn), place(state.due), held
 
 
 def carried(start: PlanState, end: PlanState, entries: list[LogEntry]) -> list[str]:
@@ -92,7 +93,7 @@ def test_a_backlog_is_caught_up_in_pieces_while_others_continue():
         seen.append(picture(after))
         state = after
     assert seen[0][2] == {"a": (0, 1)}
-    assert [groups for _, _, groups in seen if groups][-3:] == [{"a": (2, None)}, {"a": (4, None)}, {"a": (6, None)}]
+    assert [held for _, _, held in seen if held][-3:] == [{"a": (2, None)}, {"a": (4, None)}, {"a": (6, None)}]
     assert seen[-1] == (8, None, {})
 
 

@@ -40,7 +40,7 @@ def test_a_batch_is_planned_to_keep_a_table_even_without_other_work():
     assert step(after, [], "a") is None
 
 
-def test_a_kept_table_leaves_its_group_and_a_due_change_comes_first():
+def test_a_kept_table_is_no_longer_held_with_others_and_a_due_change_comes_first():
     entries = log("AB b a C c")
     at = [entry.transaction.lsn for entry in entries]
     state = PlanState(at[2], held=(HeldTables(frozenset(map(table, "ab")), at[0]),))

@@ -248,8 +248,8 @@ class TaskWithWorkers:
     def check(self, state: PlanState) -> None:
         for one, other in itertools.combinations(state.held, 2):
             assert not one.tables & other.tables
-        for group in state.held:
-            assert group.lsn <= state.lsn
+        for waiting in state.held:
+            assert waiting.lsn <= state.lsn
 
     def commit(self, worker: int, before: Checkpoint, after: Checkpoint, plan) -> None:
         floor = PlanState.from_checkpoint(before.lsn, before.copy)

@@ -38,7 +38,7 @@ def blocked_statements(
     `halted` are the schema changes that wait for an operator.
     """
     joined, places = JoinedTables(state.copy), state.exceptions
-    there = [_of_group(group, state.lsn, log, relevance_of, joined, places) for group in state.held]
+    there = [_of_held_tables(held, state.lsn, log, relevance_of, joined, places) for held in state.held]
     there += _of_all(state, log(state.lsn, None), relevance_of, known, halted)
     names = frozenset(known)
     return tuple(
@@ -48,23 +48,23 @@ def blocked_statements(
     )
 
 
-def _of_group(
-    group: HeldTables,
+def _of_held_tables(
+    held: HeldTables,
     end: Lsn,
     log: Log,
     relevance_of: RelevanceOf,
     joined: JoinedTables,
     places: Mapping[TableName, Lsn],
 ) -> BlockedStatement | None:
-    if group.halted or group.due is not None or group.lsn >= end:
+    if held.halted or held.due is not None or held.lsn >= end:
         return None
-    for entry in log(group.lsn, end):
+    for entry in log(held.lsn, end):
         lsn = entry.transaction.lsn
         relevance = joined.narrow(relevance_of(entry), lsn)
-        if relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & group.tables:
-            others = frozenset(name for name in relevance.tables - group.tables if places.get(name, end) < lsn)
-            return _blocked(entry, relevance, relevance.tables & group.tables, others) if others else None
-        if not group.tables.isdisjoint(entry.transaction.tables):
+        if relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & held.tables:
+            others = frozenset(name for name in relevance.tables - held.tables if places.get(name, end) < lsn)
+            return _blocked(entry, relevance, relevance.tables & held.tables, others) if others else None
+        if not held.tables.isdisjoint(entry.transaction.tables):
             return None
     return None
 

@@ -1,7 +1,8 @@
 """Moves held tables towards the place that all other tables will have reached after the batch.
 
-If a schema change concerns tables of several groups of held tables, these groups wait for each other before the schema
-change, and continue as one group. A group is split if some of its tables have to wait for a schema change.
+Tables that are held together have one place (`HeldTables`). A schema change may concern tables that are held at several
+places. Then all of them wait before the schema change until the last one has reached it, and are held together from
+then on. If only some of the tables that are held together have to wait for a schema change, the others go on alone.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def origin_of_held(
     tables have changes of another zone.
     """
     joined = JoinedTables(state.copy)
-    for group in state.held:
-        tables = group.tables.difference(kept)
-        is_kept = tables != group.tables and (group.due is not None or not tables)
-        if group.halted or (group.due is not None and group.due not in done) or is_kept:
+    for waiting in state.held:
+        tables = waiting.tables.difference(kept)
+        is_kept = tables != waiting.tables and (waiting.due is not None or not tables)
+        if waiting.halted or (waiting.due is not None and waiting.due not in done) or is_kept:
             continue
-        for entry in log(group.lsn, state.lsn):
+        for entry in log(waiting.lsn, state.lsn):
             relevance = joined.narrow(relevance_of(entry), entry.transaction.lsn)
             is_about = (
                 relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & tables
@@ -45,7 +46,7 @@ def origin_of_held(
 
 
 class HeldTablesOfBatch:
-    """All groups of held tables in one batch. `held` are the groups that are still held after the batch."""
+    """All held tables of one batch. `held` has the tables that are still held after the batch."""
 
     def __init__(
         self,
@@ -64,39 +65,44 @@ class HeldTablesOfBatch:
         self._kept, self._origin = kept, origin
         self._limits, self._relevance_of, self._done = limits, relevance_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[HeldTables]]] = {}
-        """Schema changes that concern several groups: their tables, and the groups that wait before them."""
+        """Schema changes of tables held at several places: all tables of the change, and those that wait before it."""
 
-    def walk(self, groups: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn) -> None:
-        """Moves each group as far as possible.
+    def advance(
+        self, held_tables: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn
+    ) -> None:
+        """Moves the held tables as far as possible.
 
-        Groups in `overtaken` wait, since a schema change in this batch stops them.
+        The tables in `overtaken` wait, since a schema change in this batch stops them.
         """
-        left = deque(groups)
+        left = deque(held_tables)
         while left:
-            group = left.popleft()
-            after = group if group in overtaken else self._walk(group, log, goal, left)
-            self.has_moved |= after != group
+            waiting = left.popleft()
+            after = waiting if waiting in overtaken else self._advance(waiting, log, goal, left)
+            self.has_moved |= after != waiting
             if after is not None:
                 self.held.append(after)
         for lsn, (names, there) in self._meeting.items():
-            tables = frozenset(name for group in there for name in group.tables)
-            if names <= tables and len({group.lsn for group in there}) == 1:
-                self.held = [group for group in self.held if group not in there]
+            tables = frozenset(name for waiting in there for name in waiting.tables)
+            if names <= tables and len({waiting.lsn for waiting in there}) == 1:
+                self.held = [waiting for waiting in self.held if waiting not in there]
                 self.held.append(HeldTables(tables, there[0].lsn, lsn))
                 self.has_moved = True
 
-    def _walk(self, group: HeldTables, log: Log, goal: Lsn, left: deque[HeldTables]) -> HeldTables | None:
-        """Returns the group after the batch; None if it has caught up. Adds tables that leave the group to `left`."""
-        if group.halted or (group.due is not None and group.due not in self._done):
-            return group
-        if (staying := group.tables & self._kept) and group.due is not None:
-            return self._past_due(group, log, group.due)
+    def _advance(self, waiting: HeldTables, log: Log, goal: Lsn, left: deque[HeldTables]) -> HeldTables | None:
+        """Returns the tables that are still held together after the batch; None if they have caught up.
+
+        Adds tables that are no longer held together with them to `left`.
+        """
+        if waiting.halted or (waiting.due is not None and waiting.due not in self._done):
+            return waiting
+        if (staying := waiting.tables & self._kept) and waiting.due is not None:
+            return self._past_due(waiting, log, waiting.due)
         if staying:
-            if staying != group.tables:
-                left.append(replace(group, tables=group.tables - staying))
-                group = replace(group, tables=staying)
-            return group
-        tables, lsn, joined = group.tables, group.lsn, JoinedTables(self.copy)
+            if staying != waiting.tables:
+                left.append(replace(waiting, tables=waiting.tables - staying))
+                waiting = replace(waiting, tables=staying)
+            return waiting
+        tables, lsn, joined = waiting.tables, waiting.lsn, JoinedTables(self.copy)
         size = Size(self._limits)
         try:
             for entry in log(lsn, goal):
@@ -124,16 +130,16 @@ class HeldTablesOfBatch:
         finally:
             self.bytes += size.bytes
 
-    def _past_due(self, group: HeldTables, log: Log, due: Lsn) -> HeldTables:
-        """Moves the group past the schema change that was made for all of its tables, and no further."""
-        for entry in log(group.lsn, due):
+    def _past_due(self, waiting: HeldTables, log: Log, due: Lsn) -> HeldTables:
+        """Moves the tables past the schema change that was made for all of them, and no further."""
+        for entry in log(waiting.lsn, due):
             if entry.transaction.lsn == due:
                 self.copy = after_ddl(self.copy, JoinedTables(self.copy).narrow(self._relevance_of(entry), due), due)
-        return HeldTables(group.tables, due)
+        return HeldTables(waiting.tables, due)
 
     def _waiting(self, tables: frozenset[TableName], lsn: Lsn, ddl: Lsn, names: frozenset[TableName]) -> HeldTables:
         if names == tables:
             return HeldTables(tables, lsn, ddl)
-        group = HeldTables(tables, lsn)
-        self._meeting.setdefault(ddl, (names, []))[1].append(group)
-        return group
+        waiting = HeldTables(tables, lsn)
+        self._meeting.setdefault(ddl, (names, []))[1].append(waiting)
+        return waiting

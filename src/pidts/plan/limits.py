@@ -12,7 +12,7 @@ class Limits:
     """The limits of one batch and of its copy. A batch may exceed them by one entry of the log.
 
     An entry is one transaction, since none is cut, or small transactions that are joined (`joined`). The limits apply
-    separately to each group of tables that catch up.
+    separately to tables that catch up, for each place at which tables are held.
     """
 
     transactions: int = 50_000

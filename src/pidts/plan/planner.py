@@ -22,8 +22,8 @@ held tables have caught up.
 A schema change that names held and other tables waits until the held ones have caught up. A schema change whose tables
 are not known waits for all held tables, and all other tables wait, too. The exception is a schema change that only
 creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables takes the
-steps above when these tables reach it. If these tables are in several groups, the first group to reach it waits for the
-other groups, and they continue as one group.
+steps above when these tables reach it. If these tables are held at several places, the ones that reach it first wait
+for the others, and from then on all are held together.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
 rows (`HeldTables.halted`). It is not known how long this takes, so other tables do not wait until the table has caught
@@ -74,7 +74,7 @@ def next_state(
     kept = frozenset(kept) - copy.keys()
     origin = origin_of_held(state, log, relevance_of, done, kept) if limits.one_origin else None
     main = _UnheldTables(state, copy, limits, relevance_of, done, halted, _windows(staged), kept, origin)
-    main.walk(log(state.lsn, None))
+    main.advance(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
     if not (state.copy or state.held or main.held):
@@ -84,16 +84,16 @@ def next_state(
     # Open requests count as work even without changes in the log. A chunk has to be read again if a schema change comes
     # before the end of its window, or if its file is gone.
     has_work = main.has_work or bool(state.open_requests)
-    walks = HeldTablesOfBatch(main.copy, limits, relevance_of, done, kept, main.origin)
-    walks.walk(main.held, main.overtaken, log, main.lsn)
-    has_work |= walks.has_moved
-    copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
-    names = {name for group in held for name in group.tables}
+    held_tables = HeldTablesOfBatch(main.copy, limits, relevance_of, done, kept, main.origin)
+    held_tables.advance(main.held, main.overtaken, log, main.lsn)
+    has_work |= held_tables.has_moved
+    copy, held, size = held_tables.copy, held_tables.held, main.size.bytes + held_tables.bytes
+    names = {name for waiting in held for name in waiting.tables}
     keeps = limits.one_origin and main.due is None
     settlement = Settlement(copy, state.lsn, main.lsn, size, names, limits, keeps)
     settlement.settle(staged, partial(_touched, log))
     copy, held = settlement.copy, [*held, *settlement.behind]
-    names = {name for group in held for name in group.tables}
+    names = {name for waiting in held for name in waiting.tables}
     if main.due is None and (main.at_end or (main.is_full and _is_near_end(log, main.lsn, limits))):
         waits = names.union(name for name, one in copy.items() if one.kept is not None)
         copy = ask(copy, limits, waits, main.lsn)
@@ -188,7 +188,7 @@ class _UnheldTables:
         is_far = self.size.count >= limits.idle_entries or self.size.passed >= limits.idle_bytes
         return is_far or (goal is not None and begin < goal <= self.lsn)
 
-    def walk(self, entries: Iterable[LogEntry]) -> None:
+    def advance(self, entries: Iterable[LogEntry]) -> None:
         """Reads the log as far as the next batch reaches."""
         self.at_end = all(self._takes(entry) for entry in entries)
 
@@ -228,8 +228,8 @@ class _UnheldTables:
             self._free = frozenset()
 
     def _all_held(self) -> set[TableName]:
-        """Returns the tables of all groups so far; groups are only added."""
-        self._held_names.update(*(group.tables for group in self.held[self._named :]))
+        """Returns all tables that are held so far; the list of held tables only grows."""
+        self._held_names.update(*(waiting.tables for waiting in self.held[self._named :]))
         self._named = len(self.held)
         return self._held_names
 
@@ -258,9 +258,9 @@ class _UnheldTables:
         self.has_work |= lsn != self._was_due
         return False
 
-    def _stays(self, group: HeldTables) -> bool:
-        """Whether it is not known how long the group stays at its place."""
-        return group.halted or group.due in self._halted or not group.tables.isdisjoint(self._kept)
+    def _stays(self, waiting: HeldTables) -> bool:
+        """Whether it is not known how long the tables stay at their place."""
+        return waiting.halted or waiting.due in self._halted or not waiting.tables.isdisjoint(self._kept)
 
     def _carries(self, transaction: Transaction, relevance: Relevance) -> bool:
         if not transaction.row_events:

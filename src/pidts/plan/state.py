@@ -1,10 +1,10 @@
 """The state of a task: which changes are applied, and the contents of the batch that led to it.
 
-A task's position is one Lsn and exceptions from it. Tables whose schema change takes long are *held* at an earlier Lsn,
-in disjoint groups: these are the waiting tables that operators see. All other tables continue. So every table has its
-own position, `PlanState.at(table)`. The target has a change of a table if and only if the change's Lsn is not after
-that position. A batch has each table's log between the table's position before the batch and its position after it. A
-worker that was ahead of others when the task was interrupted leaves out the log before its own position.
+A task's position is one Lsn and exceptions from it. Tables whose schema change takes long are *held* at an earlier Lsn:
+these are the waiting tables that operators see. All other tables continue. So every table has its own position,
+`PlanState.at(table)`. The target has a change of a table if and only if the change's Lsn is not after that position. A
+batch has each table's log between the table's position before the batch and its position after it. A worker that was
+ahead of others when the task was interrupted leaves out the log before its own position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pidts.plan.copy.state import ChunkRequest, CopyState
 
 @dataclass(frozen=True, slots=True)
 class HeldTables:
-    """Tables at an earlier place than the task."""
+    """Tables that are held together at a place before the task's."""
 
     tables: frozenset[TableName]
     lsn: Lsn
@@ -71,17 +71,17 @@ class PlanState:
     @property
     def needs(self) -> Lsn:
         """Returns the place up to which the target has the changes of all tables; the later log is still needed."""
-        return min([self.lsn, *(group.lsn for group in self.held)])
+        return min([self.lsn, *(waiting.lsn for waiting in self.held)])
 
     @property
     def dues(self) -> tuple[Lsn, ...]:
         """Returns all schema changes that have to be run."""
-        return tuple(due for due in (self.due, *(group.due for group in self.held)) if due is not None)
+        return tuple(due for due in (self.due, *(waiting.due for waiting in self.held)) if due is not None)
 
     @property
     def exceptions(self) -> dict[TableName, Lsn]:
         """Returns the places of held tables."""
-        return {name: group.lsn for group in self.held for name in group.tables}
+        return {name: waiting.lsn for waiting in self.held for name in waiting.tables}
 
     @property
     def uncarried(self) -> frozenset[TableName]:
@@ -94,7 +94,7 @@ class PlanState:
 
     def at(self, table: TableName) -> Lsn:
         """Returns the place that this table has reached."""
-        return next((group.lsn for group in self.held if table in group.tables), self.lsn)
+        return next((waiting.lsn for waiting in self.held if table in waiting.tables), self.lsn)
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
         """Whether a change or statement at this place belongs to the table, because the table joined before it."""
@@ -112,14 +112,14 @@ class PlanState:
             else state
             for name, state in copy.items()
         }
-        held = (replace(group, tables=group.tables - copy.keys()) for group in self.held)
-        return replace(self, copy={**self.copy, **begun}, held=tuple(group for group in held if group.tables))
+        held = (replace(waiting, tables=waiting.tables - copy.keys()) for waiting in self.held)
+        return replace(self, copy={**self.copy, **begun}, held=tuple(waiting for waiting in held if waiting.tables))
 
     def halting(self, names: Collection[TableName]) -> PlanState:
-        """Returns the state in which these tables are halted at their current places, each as a separate group."""
-        others = (replace(group, tables=group.tables - set(names)) for group in self.held)
+        """Returns the state in which these tables are halted at their current places, each on its own."""
+        others = (replace(waiting, tables=waiting.tables - set(names)) for waiting in self.held)
         alone = (HeldTables(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
-        return replace(self, held=(*(group for group in others if group.tables), *alone))
+        return replace(self, held=(*(waiting for waiting in others if waiting.tables), *alone))
 
     def durable(self) -> PlanState:
         """Returns the state with which a restart begins.
@@ -128,14 +128,14 @@ class PlanState:
         since the log shows which schema change is next.
         """
         copy = {name: state.unread for name, state in self.copy.items() if not state.done}
-        return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
+        return PlanState(self.lsn, copy, tuple(replace(waiting, due=None, halted=False) for waiting in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:
         """Returns the text that a checkpoint has besides the Lsn; empty if nothing is copied and no table is held.
 
         `dealing` says how rows are assigned to workers, if the tables' structures do not show it. `copied_at` is the
         state to which the copy progress belongs, if that state is at an earlier place. Equal states of one run have
-        equal texts, however their held tables are grouped.
+        equal texts, whichever of their tables are held together.
         """
         copy = self.durable().copy
         if not copy and not self.held and not dealing and copied_at is None:
@@ -165,7 +165,7 @@ class PlanState:
             {
                 "lsn": str(self.lsn),
                 "copy": _copy_to_json(self.copy),
-                "held": [_held_to_json(group) for group in self.held],
+                "held": [_held_to_json(waiting) for waiting in self.held],
                 "due": str(self.due) if self.due else None,
                 "written": [request.to_json() for request in self.written],
                 "settled": [request.to_json() for request in self.settled],
@@ -179,7 +179,7 @@ class PlanState:
         return cls(
             lsn=Lsn.parse(data["lsn"]),
             copy=_copy_from_json(data["copy"]),
-            held=tuple(_held_from_json(group) for group in data["held"]),
+            held=tuple(_held_from_json(waiting) for waiting in data["held"]),
             due=Lsn.parse(data["due"]) if data["due"] else None,
             written=tuple(ChunkRequest.from_json(item) for item in data["written"]),
             settled=tuple(ChunkRequest.from_json(item) for item in data["settled"]),
@@ -209,12 +209,12 @@ def copied_at(copy_json: str) -> PlanState | None:
 
 
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[HeldTables, ...]:
-    """Returns the tables that are before `lsn` in groups: tables at the same place are one group."""
-    groups: dict[Lsn, set[TableName]] = {}
+    """Returns the tables that are before `lsn`. Tables at the same place are held together."""
+    names_at: dict[Lsn, set[TableName]] = {}
     for name, at in places.items():
         if at < lsn:
-            groups.setdefault(at, set()).add(name)
-    return tuple(HeldTables(frozenset(names), at) for at, names in sorted(groups.items()))
+            names_at.setdefault(at, set()).add(name)
+    return tuple(HeldTables(frozenset(names), at) for at, names in sorted(names_at.items()))
 
 
 def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) -> PlanState:
@@ -243,9 +243,9 @@ def _places_from_json(data: list[Any], lsn: Lsn) -> tuple[HeldTables, ...]:
     return held_at({TableName(schema, name): Lsn.parse(at) for schema, name, at in data}, lsn)
 
 
-def _held_to_json(group: HeldTables) -> list[Any]:
-    names = [[name.schema, name.name] for name in sorted(group.tables)]
-    return [names, str(group.lsn), str(group.due) if group.due else None, group.halted]
+def _held_to_json(waiting: HeldTables) -> list[Any]:
+    names = [[name.schema, name.name] for name in sorted(waiting.tables)]
+    return [names, str(waiting.lsn), str(waiting.due) if waiting.due else None, waiting.halted]
 
 
 def _held_from_json(data: list[Any]) -> HeldTables:
