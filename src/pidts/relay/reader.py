@@ -45,7 +45,7 @@ from pidts.relay.segments.index import (
 from pidts.relay.segments.records import IndexFiles
 
 if TYPE_CHECKING:
-    from pidts.relay.segments.runs import Most
+    from pidts.relay.segments.joined_records import Most
 
 _POLL = 0.002
 _POLL_IDLE = 0.01

@@ -19,7 +19,7 @@ from pidts.binlog.wire import WireType
 from pidts.model import Column, ColumnType, Kind, Position, Table, TableName, Where
 from pidts.owned_folder import owned_folder
 from pidts.relay import Origin, RelayReader, RelayWriter
-from pidts.relay.segments.runs import joined_payloads
+from pidts.relay.segments.joined_records import joined_payloads
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
 from pidts.source.blocks import BlockReader

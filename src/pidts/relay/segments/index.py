@@ -36,7 +36,7 @@ _HAS_DDL, HAS_XA, HAS_PREPARED = 1, 2, 4
 _FLAGS_AT = _FIXED.size - 1
 _NOWHERE = Lsn(0, 0, 0)
 
-# The compiled code that writes entries (`bulk.py`) and joins them (`runs.py`) uses these.
+# The compiled code that writes entries (`bulk.py`) and joins them (`joined_records.py`) uses these.
 ENTRY_RECORD, ENTRY_FIXED_SIZE = _ENTRY, _FIXED.size
 XA_FIXED_SIZE, PREPARED_SIZE = _XA.size, _PREPARED.size
 

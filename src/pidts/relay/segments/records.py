@@ -21,7 +21,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.segments.index import Header, LsnKey, entry_key, is_damaged, payloads
 
 if TYPE_CHECKING:
-    from pidts.relay.segments.runs import Joined, Most, Stops
+    from pidts.relay.segments.joined_records import Joined, Most, Stops
 
 _CHUNK = 256 << 10
 _ALL = 1 << 30
@@ -263,6 +263,6 @@ def _found(data: bytes, stops: Stops | None, most: Most | None = None) -> Iterat
     least = _WORTH_JOINING if _COMPILER in sys.modules else _WORTH_LOADING
     if stops is None or len(data) < least or not compiled():
         return payloads(data)
-    from pidts.relay.segments.runs import joined_payloads  # this import loads the compiler
+    from pidts.relay.segments.joined_records import joined_payloads  # this import loads the compiler
 
     return joined_payloads(data, stops, most)

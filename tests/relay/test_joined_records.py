@@ -24,7 +24,7 @@ from pidts.model import (
 )
 from pidts.relay.segments import records
 from pidts.relay.segments.index import decode_entry, encode_entry, entry_key, frame, payloads
-from pidts.relay.segments.runs import Joined, joined_payloads
+from pidts.relay.segments.joined_records import Joined, joined_payloads
 
 NOWHERE = (0, 0, 0)
 TABLES = ((TableName("a", "t"),), (TableName("a", "t"), TableName("a", "u")))
