@@ -17,8 +17,8 @@ from pidts.schema import Dialect
 from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.mysql.driver import StatementResult, as_bytes, force_close
 from pidts.target.mysql.encode import StatementLimits, literals, statements, tuples
-from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.server import TargetServer
+from pidts.target.mysql.statement_pipeline import Exchange
 
 LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")

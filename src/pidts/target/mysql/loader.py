@@ -32,9 +32,9 @@ from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import FILE
 from pidts.target.mysql.encode import escaped, is_number, plain
 from pidts.target.mysql.errors import StatementRefused, refused_row_todo
-from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.server import TargetServer
+from pidts.target.mysql.statement_pipeline import Exchange
 from pidts.target.mysql.writer import DUPLICATE, Writer, each, invalid_labels
 from pidts.target.text import hex_text, text_of
 

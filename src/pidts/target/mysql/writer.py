@@ -41,12 +41,12 @@ from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import FEW, StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import TWO_ROWS, StatementRefused
 from pidts.target.mysql.exact import rows_exactly
-from pidts.target.mysql.exchange import Exchange, ResultCheck
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover, ReadNear
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
+from pidts.target.mysql.statement_pipeline import Exchange, ResultCheck
 from pidts.target.text import combined
 
 _NOT_NULL = 1048

@@ -15,7 +15,7 @@ from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.postgres.dialect import identifier
 from pidts.target.postgres.encode.arrays import Element, parameter, register
 from pidts.target.postgres.errors import mapped
-from pidts.target.postgres.exchange import Exchange
+from pidts.target.postgres.statement_pipeline import Exchange
 from pidts.target.text import combined
 
 _SETTINGS = (

@@ -17,7 +17,7 @@ from pidts.target.postgres.encode.binary import Wire, wire
 from pidts.target.postgres.encode.block import HEADER, TRAILER, block
 from pidts.target.postgres.encode.columns import UnrealDates
 from pidts.target.postgres.errors import StatementRefused
-from pidts.target.postgres.exchange import Exchange
+from pidts.target.postgres.statement_pipeline import Exchange
 from pidts.target.postgres.statements import Statements
 from pidts.target.postgres.writer import Writer, explained, of_row, parts
 

@@ -36,8 +36,8 @@ from pidts.target.postgres.encode.arrays import Element, parameter
 from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown_key
 from pidts.target.postgres.encode.geometry import UnfitGeometryError
 from pidts.target.postgres.errors import StatementRefused
-from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.shape import PgTable
+from pidts.target.postgres.statement_pipeline import Exchange
 from pidts.target.postgres.statements import UNEXPECTED, Statements, reads_exactly, statements
 from pidts.target.text import combined, moment_text
 

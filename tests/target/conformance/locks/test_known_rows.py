@@ -14,7 +14,7 @@ from tests.target.conformance.samples import INT, create, table, text
 from pidts.apply import Target, TargetSession
 from pidts.model import ColumnType, Halted, Kind, Op, Table, TableName
 from pidts.target.postgres import connection, writer
-from pidts.target.postgres.exchange import Exchange, StatementResult
+from pidts.target.postgres.statement_pipeline import Exchange, StatementResult
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 ROWS = 1500

@@ -62,12 +62,12 @@ from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.errors import StatementRefused
-from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan
 from pidts.target.mysql.row_events.cells import cell_type
 from pidts.target.mysql.row_events.statements import RowLayout, format_statement, row_statements
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable
+from pidts.target.mysql.statement_pipeline import Exchange
 
 _log = structlog.get_logger(__name__)
 
