@@ -307,7 +307,7 @@ def test_tables_get_their_keys_side_by_side(place: Place) -> None:
     if isinstance(target := place.context.target, PostgresTarget):
         with closing(target.connect()) as session:
             sql = "SELECT count(*) FROM pg_catalog.pg_class WHERE relnamespace = %s::regnamespace AND reltuples >= 0"
-            ((looked_at,),) = session.exchange.now(f"{sql} AND relkind = 'r'", (place.context.task,)).rows
+            ((looked_at,),) = session.pipeline.now(f"{sql} AND relkind = 'r'", (place.context.task,)).rows
         assert looked_at == 5
 
 

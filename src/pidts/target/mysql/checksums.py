@@ -26,7 +26,7 @@ def row_sum(
     if sql is None:
         return None
     where = b" WHERE " + b" AND ".join(bounds) if bounds else b""
-    rows, total = session.exchange.now(sql.encode() + where, str(table.name)).rows[0]
+    rows, total = session.pipeline.now(sql.encode() + where, str(table.name)).rows[0]
     digest = int(total or 0)
     return None if digest >= UNKNOWN else (int(rows), digest)
 

@@ -18,7 +18,7 @@ from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.mysql.driver import StatementResult, as_bytes, force_close
 from pidts.target.mysql.encode import StatementLimits, literals, statements, tuples
 from pidts.target.mysql.server import TargetServer
-from pidts.target.mysql.statement_pipeline import Exchange
+from pidts.target.mysql.statement_pipeline import StatementPipeline
 
 LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
@@ -72,7 +72,7 @@ class MySqlConnection:
         """The other zones whose changes the task forwards."""
         self._origin = zone
         self.meta_schema, self.named = meta_schema, in_schema(meta_schema, "`")
-        self.exchange = Exchange(connection)
+        self.pipeline = StatementPipeline(connection)
         for sql in _SETTINGS:
             self.run(sql, ())
         self.server = self._asked_server()
@@ -106,7 +106,7 @@ class MySqlConnection:
     @property
     def trips(self) -> int:
         """Returns the number of round trips so far."""
-        return self.exchange.trips
+        return self.pipeline.trips
 
     def clock(self) -> float:
         """Returns the time by the server's clock, to the microsecond."""
@@ -119,18 +119,18 @@ class MySqlConnection:
                 "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
             )
         self._origin = origin or self.zone
-        self.exchange.later(b"START TRANSACTION")
+        self.pipeline.later(b"START TRANSACTION")
         self.is_open = True
 
     def commit(self) -> None:
         """Commits the transaction. After an error it is not known whether it is committed."""
-        self.exchange.now(b"COMMIT")
+        self.pipeline.now(b"COMMIT")
         self._ended()
 
     def rollback(self) -> None:
         """Rolls the transaction back; works on a dead session, too."""
         self._ended()
-        self.exchange.drop()
+        self.pipeline.drop()
         try:
             self.driver.query("ROLLBACK")
         except (pymysql.err.Error, OSError):
@@ -164,7 +164,7 @@ class MySqlConnection:
                 f"INSERT INTO pidts_meta.{mark_table(self._origin)} (id, number) VALUES (CONNECTION_ID() % 4096, 1) "
                 "ON DUPLICATE KEY UPDATE number = number + 1"
             )
-            self.exchange.later(self.named(sql).encode())
+            self.pipeline.later(self.named(sql).encode())
             self.is_marked = True
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
@@ -172,7 +172,7 @@ class MySqlConnection:
 
         Returns the rows, and the number of rows that the statement has found or changed.
         """
-        done = self.exchange.now(self.exchange.text(self.named(sql), values))
+        done = self.pipeline.now(self.pipeline.text(self.named(sql), values))
         return list(done.rows), done.count
 
     def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
@@ -180,7 +180,7 @@ class MySqlConnection:
 
         The returned function returns the rows.
         """
-        return self.exchange.behind(self.exchange.text(self.named(sql), values))
+        return self.pipeline.behind(self.pipeline.text(self.named(sql), values))
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Inserts rows of texts and integers into a meta table. The values become SQL text column by column."""
@@ -190,7 +190,7 @@ class MySqlConnection:
         kinds = [_NUMBER_COLUMN if isinstance(each[0], int) else _TEXT_COLUMN for each in columns.values()]
         texts = [literals(kind, pa.array(each)) for kind, each in zip(kinds, columns.values(), strict=True)]
         for sql, _, _ in statements(head, tuples(texts), b"", limits, cut=1):
-            self.exchange.later(sql)
+            self.pipeline.later(sql)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Executes a statement and returns only the rows."""
@@ -198,14 +198,14 @@ class MySqlConnection:
 
     def shown(self, sql: str) -> list[tuple[str, ...]]:
         """Returns the texts of a SHOW statement; bytes that are not text, as in a default, become escapes."""
-        statement = self.exchange.text(sql, ())
+        statement = self.pipeline.text(sql, ())
         with as_bytes(self.driver):
-            rows = self.exchange.now(statement).rows
+            rows = self.pipeline.now(statement).rows
         return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """Queues a statement that changes one row. If the row does not exist, the task stops."""
-        self.exchange.later(self.exchange.text(self.named(sql), values), check=_demand_one)
+        self.pipeline.later(self.pipeline.text(self.named(sql), values), check=_demand_one)
         return [], 1
 
     def warnings(self) -> list[tuple[int, str]]:

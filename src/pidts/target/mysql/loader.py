@@ -34,7 +34,7 @@ from pidts.target.mysql.encode import escaped, is_number, plain
 from pidts.target.mysql.errors import StatementRefused, refused_row_todo
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.server import TargetServer
-from pidts.target.mysql.statement_pipeline import Exchange
+from pidts.target.mysql.statement_pipeline import StatementPipeline
 from pidts.target.mysql.writer import DUPLICATE, Writer, each, invalid_labels
 from pidts.target.text import hex_text, text_of
 
@@ -58,9 +58,9 @@ class Loader:
     """Loads the rows of one session."""
 
     def __init__(
-        self, server: TargetServer, plans: Plans, writer: Writer, exchange: Exchange, warnings: Warnings
+        self, server: TargetServer, plans: Plans, writer: Writer, pipeline: StatementPipeline, warnings: Warnings
     ) -> None:
-        self._plans, self._writer, self._exchange, self._warnings = plans, writer, exchange, warnings
+        self._plans, self._writer, self._pipeline, self._warnings = plans, writer, pipeline, warnings
         self._takes_files = server.takes_files and not server.tidb
         self._largest = server.max_packet // 4
 
@@ -70,10 +70,10 @@ class Loader:
             return True
         plan = self._plans.of(table)
         plan.demand_values(rows)
-        self._exchange.later(b"SAVEPOINT pidts_load", str(table.name))
+        self._pipeline.later(b"SAVEPOINT pidts_load", str(table.name))
         try:
             self._add(plan, rows)
-            self._exchange.flush()
+            self._pipeline.flush()
         except _RowExistsError:
             pass
         except StatementRefused as error:
@@ -81,7 +81,7 @@ class Loader:
                 raise
         else:
             return True
-        self._exchange.now(b"ROLLBACK TO SAVEPOINT pidts_load", str(table.name))
+        self._pipeline.now(b"ROLLBACK TO SAVEPOINT pidts_load", str(table.name))
         return False
 
     def _add(self, plan: Plan, rows: pa.Table) -> None:
@@ -94,7 +94,7 @@ class Loader:
             self._writer.insert(plan.table, rows.filter(odd))
             rows = rows.filter(pc.invert(odd))
         try:
-            done = self._exchange.load(statement, each(partial(_lines, plan), rows), str(plan.table.name))
+            done = self._pipeline.load(statement, each(partial(_lines, plan), rows), str(plan.table.name))
         except StatementRefused as error:
             if error.number not in _SWITCHED_OFF:
                 raise

@@ -54,20 +54,20 @@ def run_marked(connection: MySqlConnection, sql: str, origin: str) -> None:
     statement = classify(sql, "", dialect=connection.server.dialect)
     match statement:
         case DropTable():
-            connection.exchange.now(_with_mark(connection, statement, sql, origin).encode())
+            connection.pipeline.now(_with_mark(connection, statement, sql, origin).encode())
         case StatementDml() if _CHANGES_ROWS.match(sql):
             connection.begin(origin)
             try:
                 connection.mark()
-                connection.exchange.now(sql.encode())
+                connection.pipeline.now(sql.encode())
                 connection.commit()
             except BaseException:
                 connection.rollback()
                 raise
         case Ignored():
-            connection.exchange.now(sql.encode())  # the statement changes no table, so no task carries it
+            connection.pipeline.now(sql.encode())  # the statement changes no table, so no task carries it
         case _ if isinstance(statement, _COMMENTED):
-            connection.exchange.now(f"{sql.rstrip().rstrip(';')} {mark_comment(origin)}".encode())
+            connection.pipeline.now(f"{sql.rstrip().rstrip(';')} {mark_comment(origin)}".encode())
         case _:
             raise _not_shown(statement, sql)
 

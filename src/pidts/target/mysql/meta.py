@@ -132,9 +132,9 @@ class MySqlCheckpoints(CheckpointRecord):
         # TiDB evaluates every subquery first, even the one that must fail only if the first statement found no row.
         if self._connection.server.tidb:
             return False
-        exchange = self._connection.exchange
-        exchange.later(exchange.text(self._connection.named(_ADVANCE), self._advancing(left, new)))
-        exchange.later(_DEMAND_ONE, explain=lambda error: other_checkpoint(left) if error.number == TWO_ROWS else None)
+        pipeline = self._connection.pipeline
+        pipeline.later(pipeline.text(self._connection.named(_ADVANCE), self._advancing(left, new)))
+        pipeline.later(_DEMAND_ONE, explain=lambda error: other_checkpoint(left) if error.number == TWO_ROWS else None)
         return True
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:

@@ -77,4 +77,4 @@ def _on_each(has: Privileges, wanted: Privilege, tables: list[str]) -> bool:
 
 
 def _rows(session: MySqlSession, sql: str) -> list[tuple[object, ...]]:
-    return list(session.exchange.now(sql.encode()).rows)
+    return list(session.pipeline.now(sql.encode()).rows)

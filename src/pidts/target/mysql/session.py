@@ -53,17 +53,17 @@ class MySqlSession(MySqlConnection):
         self._plans = Plans(self.server, self.schema.shape)
         self._events = EventWriter(
             self.server,
-            self.exchange,
+            self.pipeline,
             lambda name: read_shape(self.rows, name, self.server.dialect),
             self.schema.fingerprint,
             is_off=bool(zone) or locks_gaps,
         )
-        self._writer = Writer(self.server, self._plans, self.exchange, self.warnings, self._events, self._read_near)
+        self._writer = Writer(self.server, self._plans, self.pipeline, self.warnings, self._events, self._read_near)
         self._other_types: set[TableName] = set()
         """Tables whose values do not have the text form of the source's columns."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
         """For each table, its last structure, and whether its identity is the target's primary key."""
-        self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
+        self._loader = Loader(self.server, self._plans, self._writer, self.pipeline, self.warnings)
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
@@ -101,7 +101,7 @@ class MySqlSession(MySqlConnection):
     def clear(self, name: TableName) -> None:
         """Removes all rows of a table by DELETE, since TRUNCATE would commit."""
         self.mark()
-        self.exchange.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
+        self.pipeline.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
 
     def read_rows(
         self,
@@ -130,7 +130,7 @@ class MySqlSession(MySqlConnection):
 
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:
         """Returns the rows of a SELECT that may have many rows of whole numbers and texts; text is in utf8mb4."""
-        statement = self.exchange.text(sql, values)
+        statement = self.pipeline.text(sql, values)
         table = Table(TableName("", "many rows"), tuple(columns))
         found = self._many(statement, table) if compiled() else None
         if found is not None:
@@ -150,7 +150,7 @@ class MySqlSession(MySqlConnection):
         if self.zone:
             run_marked(self, sql, origin or self.zone)
         else:
-            self.exchange.now(sql.encode())
+            self.pipeline.now(sql.encode())
         self._plans.forget()
         self._events.forget()
         self._primary.clear()
@@ -171,14 +171,14 @@ class MySqlSession(MySqlConnection):
         return Reader(self._query, self._many, table).near(keys, most)
 
     def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:
-        return self.exchange.now(sql, table).rows
+        return self.pipeline.now(sql, table).rows
 
     def _many(self, sql: bytes, table: Table) -> pa.Table | None:
         from pidts.target.mysql.many_rows import many_rows  # the compiler is loaded only for many rows
 
         if table.name in self._other_types:
             return None
-        found = self.exchange.rows(sql, lambda answer: many_rows(answer, table), str(table.name))
+        found = self.pipeline.rows(sql, lambda answer: many_rows(answer, table), str(table.name))
         if found is None:
             self._other_types.add(table.name)
         return found

@@ -47,7 +47,7 @@ class _Statement:
     explain: Explain | None = None
 
 
-class Exchange:
+class StatementPipeline:
     """Sends the statements of one session."""
 
     def __init__(self, connection: Connection[Any]) -> None:

@@ -46,7 +46,7 @@ from pidts.target.mysql.keyless import CopyRemover, ReadNear
 from pidts.target.mysql.plan import Plan, Plans
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
-from pidts.target.mysql.statement_pipeline import Exchange, ResultCheck
+from pidts.target.mysql.statement_pipeline import ResultCheck, StatementPipeline
 from pidts.target.text import combined
 
 _NOT_NULL = 1048
@@ -89,13 +89,13 @@ class Writer:
         self,
         server: TargetServer,
         plans: Plans,
-        exchange: Exchange,
+        pipeline: StatementPipeline,
         warnings: Warnings,
         events: EventWriter,
         read: ReadNear,
     ) -> None:
         self._read, self._crowded = read, set[TableName]()
-        self._server, self._plans, self._exchange, self._warnings = server, plans, exchange, warnings
+        self._server, self._plans, self._pipeline, self._warnings = server, plans, pipeline, warnings
         self._events = events
         self._limits = StatementLimits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
@@ -125,14 +125,14 @@ class Writer:
         Colliding rows are searched only after a collision: the search costs as much as writing.
         """
         if not self._server.tidb:  # TiDB may refuse a row for another reason, with the error of a collision
-            self._exchange.later(b"SAVEPOINT pidts_upsert")
+            self._pipeline.later(b"SAVEPOINT pidts_upsert")
             try:
                 self._upsert(plan, rows, plan.update)
-                self._exchange.flush()
+                self._pipeline.flush()
             except (StatementRefused, _Collision) as error:
                 if isinstance(error, StatementRefused) and error.number not in DUPLICATE:
                     raise
-                self._exchange.now(b"ROLLBACK TO SAVEPOINT pidts_upsert")
+                self._pipeline.now(b"ROLLBACK TO SAVEPOINT pidts_upsert")
             else:
                 return
         for texts in each(partial(_rivals, plan), rows):
@@ -154,7 +154,7 @@ class Writer:
             plan.found,
             plan.written,
             self._limits,
-            lambda sql: self._exchange.now(sql, name),
+            lambda sql: self._pipeline.now(sql, name),
             self._read,
             self._crowded,
         )
@@ -181,19 +181,19 @@ class Writer:
         Strict mode would refuse these rows, so it is switched off, and each warning is read.
         """
         name = str(plan.table.name)
-        self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
-        self._exchange.later(
+        self._pipeline.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
+        self._pipeline.later(
             b"SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'", name
         )
         try:
             self._each_label_watched(plan, rows, update)
         except StatementRefused:
             # The caller may go back to a savepoint and continue, so the mode is restored after an error, too.
-            self._exchange.drop()
-            self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)
+            self._pipeline.drop()
+            self._pipeline.now(b"SET SESSION sql_mode = @pidts_mode", name)
             raise
         # The statement is not queued, since a rollback drops queued statements.
-        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)
+        self._pipeline.now(b"SET SESSION sql_mode = @pidts_mode", name)
 
     def _each_label_watched(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
@@ -201,7 +201,7 @@ class Writer:
         for sql in self._statements(replace(_rows(plan, update, rows), most=_ROWS // 10)):
             warned.clear()
             self._upsert_later(plan, sql, update, check=lambda done: warned.append(done.warnings))
-            self._exchange.flush()
+            self._pipeline.flush()
             if any(warned):
                 for number, text in self._warnings():
                     if number != 1265 or not any(f"'{enum}'" in text for enum in enums):
@@ -215,7 +215,7 @@ class Writer:
     def _run(self, plan: Plan, texts: Iterable[_Text]) -> None:
         for text in texts:
             for sql in self._statements(text):
-                self._exchange.later(sql, str(plan.table.name))
+                self._pipeline.later(sql, str(plan.table.name))
 
     def _statements(self, text: _Text) -> Iterator[bytes]:
         limits = StatementLimits(text.most, self._limits.size, self._limits.packet)
@@ -232,7 +232,7 @@ class Writer:
                 return None
             return _collision(plan, error, sure=not self._server.tidb)
 
-        self._exchange.later(sql, str(plan.table.name), check=check, explain=explain)
+        self._pipeline.later(sql, str(plan.table.name), check=check, explain=explain)
 
 
 def _rows(plan: Plan, update: bytes, rows: pa.Table) -> _Text:

@@ -37,7 +37,7 @@ def row_sum(
     bounds += [] if highest is None else [_bounded(table, shape, highest, "<=")]
     where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
     sql = f"SELECT count(*), coalesce(sum({number}), 0) FROM {qualified(table.name)}{where}"
-    rows, total = session.exchange.now(sql).rows[0]
+    rows, total = session.pipeline.now(sql).rows[0]
     return int(rows), int(total)
 
 

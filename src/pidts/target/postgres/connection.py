@@ -15,7 +15,7 @@ from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.postgres.dialect import identifier
 from pidts.target.postgres.encode.arrays import Element, parameter, register
 from pidts.target.postgres.errors import mapped
-from pidts.target.postgres.statement_pipeline import Exchange
+from pidts.target.postgres.statement_pipeline import StatementPipeline
 from pidts.target.text import combined
 
 _SETTINGS = (
@@ -69,7 +69,7 @@ class PostgresConnection:
         self.meta_schema, self.named = meta_schema, in_schema(meta_schema, '"')
         register(connection)
         connection.prepared_max = _PREPARED
-        self.exchange = Exchange(connection)
+        self.pipeline = StatementPipeline(connection)
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             raise PrecheckFailed(
@@ -78,12 +78,12 @@ class PostgresConnection:
                 todo="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
             )
         with mapped():
-            self.exchange.grant = _missing_grant(connection, connection.execute("; ".join((*_SETTINGS, _STATE))))
+            self.pipeline.grant = _missing_grant(connection, connection.execute("; ".join((*_SETTINGS, _STATE))))
 
     @property
     def trips(self) -> int:
         """Returns the number of round trips so far."""
-        return self.exchange.trips
+        return self.pipeline.trips
 
     def clock(self) -> float:
         """Returns the time by the server's clock, to the microsecond."""
@@ -95,20 +95,20 @@ class PostgresConnection:
             raise Halted(
                 "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
             )
-        self.exchange.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        self.pipeline.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
         """Commits the transaction, or raises an error if PostgreSQL rolled it back.
 
         If a statement of the transaction has failed, PostgreSQL answers COMMIT with ROLLBACK and without an error.
         """
-        answer = self.exchange.now("COMMIT").status
+        answer = self.pipeline.now("COMMIT").status
         if answer != "COMMIT":
             raise Transient("target-rolled-back", f"PostgreSQL answered COMMIT with {answer}")
 
     def rollback(self) -> None:
         """Rolls the transaction back; works on a dead session, too."""
-        self.exchange.drop()
+        self.pipeline.drop()
         try:
             if not self.driver.closed and self.in_transaction():
                 self.driver.execute("ROLLBACK")
@@ -132,14 +132,14 @@ class PostgresConnection:
 
     def in_transaction(self) -> bool:
         """Whether a transaction is open. Also true while BEGIN is queued."""
-        return self.exchange.is_waiting or self.driver.info.transaction_status is not TransactionStatus.IDLE
+        return self.pipeline.is_waiting or self.driver.info.transaction_status is not TransactionStatus.IDLE
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """Executes a statement in which `pidts_meta` means the task's meta schema.
 
         Returns the rows, and the number of rows that the statement has found or changed.
         """
-        answer = self.exchange.now(self.named(sql), values)
+        answer = self.pipeline.now(self.named(sql), values)
         return answer.rows, answer.count
 
     def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
@@ -147,7 +147,7 @@ class PostgresConnection:
 
         The returned function returns the rows.
         """
-        return self.exchange.behind(self.named(sql), values)
+        return self.pipeline.behind(self.named(sql), values)
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Inserts rows of texts and integers into a meta table. Each column is sent as one array."""
@@ -158,7 +158,7 @@ class PostgresConnection:
         for first in range(0, rows.num_rows, _INSERTED):
             part = rows.slice(first, _INSERTED)
             values = [parameter(combined(each), how) for each, how in zip(part.columns, elements, strict=True)]
-            self.exchange.later(sql, values, numbered=True)
+            self.pipeline.later(sql, values, numbered=True)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Executes a statement and returns only the rows."""

@@ -17,7 +17,7 @@ from pidts.target.postgres.encode.binary import Wire, wire
 from pidts.target.postgres.encode.block import HEADER, TRAILER, block
 from pidts.target.postgres.encode.columns import UnrealDates
 from pidts.target.postgres.errors import StatementRefused
-from pidts.target.postgres.statement_pipeline import Exchange
+from pidts.target.postgres.statement_pipeline import StatementPipeline
 from pidts.target.postgres.statements import Statements
 from pidts.target.postgres.writer import Writer, explained, of_row, parts
 
@@ -33,22 +33,22 @@ class _NotEncodable(Exception):
 class Loader:
     """Loads the rows of one session."""
 
-    def __init__(self, exchange: Exchange, writer: Writer, on_unreal: UnrealDates) -> None:
-        self._exchange, self._writer, self._on_unreal = exchange, writer, on_unreal
+    def __init__(self, pipeline: StatementPipeline, writer: Writer, on_unreal: UnrealDates) -> None:
+        self._pipeline, self._writer, self._on_unreal = pipeline, writer, on_unreal
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads all rows, or no row. Returns False if the target already has one of them."""
         if not rows.num_rows:
             return True
         plan = self._writer.plan(table)
-        self._exchange.later("SAVEPOINT pidts_load", table=str(table.name))
+        self._pipeline.later("SAVEPOINT pidts_load", table=str(table.name))
         try:
             try:
                 self._copy(plan, rows)
             except _NotEncodable:
                 self._back(table)
                 self._writer.insert(table, rows)
-            self._exchange.now("RELEASE SAVEPOINT pidts_load", table=str(table.name))
+            self._pipeline.now("RELEASE SAVEPOINT pidts_load", table=str(table.name))
         except StatementRefused as error:
             if error.sqlstate not in _THERE:
                 raise
@@ -60,7 +60,7 @@ class Loader:
     def _copy(self, plan: Statements, rows: pa.Table) -> None:
         chosen = rows.select(list(plan.written))
         blocks = ahead(self._block(plan, part) for part in parts(chosen, _ROWS))
-        self._exchange.copy(
+        self._pipeline.copy(
             plan.copy,
             chain((memoryview(HEADER),), blocks, (memoryview(TRAILER),)),
             table=str(plan.table.name),
@@ -80,4 +80,4 @@ class Loader:
         return data, written
 
     def _back(self, table: Table) -> None:
-        self._exchange.now("ROLLBACK TO SAVEPOINT pidts_load", table=str(table.name))
+        self._pipeline.now("ROLLBACK TO SAVEPOINT pidts_load", table=str(table.name))

@@ -126,7 +126,7 @@ class PostgresCheckpoints(CheckpointRecord):
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
         """Queues a statement that fails if the row is no longer as `left` says, so the row need not be locked first."""
-        self._connection.exchange.later(
+        self._connection.pipeline.later(
             self._connection.named(_ADVANCE),
             self._advancing(left, new),
             explain=lambda error: other_checkpoint(left) if error.sqlstate == _DIVISION_BY_ZERO else None,
@@ -143,7 +143,7 @@ class PostgresCheckpoints(CheckpointRecord):
         The statement itself checks that the row exists and is of this epoch.
         """
         values = (*saved_values(new), new.task, new.source, new.worker, new.epoch)
-        self._connection.exchange.later(
+        self._connection.pipeline.later(
             self._connection.named(_SAVE_CHECKPOINT), values, explain=lambda error: _not_saved(error, new)
         )
 

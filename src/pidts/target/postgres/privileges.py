@@ -195,4 +195,4 @@ class _RoleQueries:
 
 
 def _rows(session: PostgresSession, sql: str, *values: object) -> list[tuple[object, ...]]:
-    return list(session.exchange.now(sql, values).rows)
+    return list(session.pipeline.now(sql, values).rows)

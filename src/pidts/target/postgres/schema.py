@@ -60,7 +60,7 @@ class PostgresSchema(ServerSchema[PgTable]):
     def _computed_otherwise(self, table: Table, shape: PgTable) -> list[str]:
         if not any(column.generated for column in shape.columns):
             return []
-        return computed_otherwise(self._typed(table), shape, lambda sql: self._connection.exchange.now(sql).rows)
+        return computed_otherwise(self._typed(table), shape, lambda sql: self._connection.pipeline.now(sql).rows)
 
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the types that the type mapping gives to the columns."""

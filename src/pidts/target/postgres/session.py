@@ -45,8 +45,8 @@ class PostgresSession(PostgresConnection):
         self.schema = PostgresSchema(self, types)
         self._refuses_unreal = types.refuses_unreal
         self._changes, self._has_changed = changes or SchemaChanges(), False
-        self._writer = Writer(self.exchange, self.schema.shape, self.schema.problems, self._note_unreal, self._changes)
-        self._loader = Loader(self.exchange, self._writer, self._note_unreal)
+        self._writer = Writer(self.pipeline, self.schema.shape, self.schema.problems, self._note_unreal, self._changes)
+        self._loader = Loader(self.pipeline, self._writer, self._note_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
         """For each table, its last structure and its shape.
 
@@ -86,7 +86,7 @@ class PostgresSession(PostgresConnection):
 
     def clear(self, name: TableName) -> None:
         """Removes all rows of a table by DELETE, since TRUNCATE would block readers."""
-        self.exchange.later(f"DELETE FROM {qualified(name)}", table=str(name))
+        self.pipeline.later(f"DELETE FROM {qualified(name)}", table=str(name))
 
     def read_rows(
         self,
@@ -101,17 +101,17 @@ class PostgresSession(PostgresConnection):
         """Returns rows. If no transaction is open, they are read in a transaction of their own."""
         shape = self._shape(table)
         if self.in_transaction():
-            self.exchange.flush()
+            self.pipeline.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
         with self.transaction():
-            self.exchange.flush()
+            self.pipeline.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns keys with each text in its column's form: two spellings of one uuid have the same form."""
         texts = [name for name in table.identity if table.column(name).type.is_text]
-        self.exchange.flush()
-        rows = self.exchange.now(compared_sql(table, self._shape(table), keys, texts)).rows if keys.num_rows else []
+        self.pipeline.flush()
+        rows = self.pipeline.now(compared_sql(table, self._shape(table), keys, texts)).rows if keys.num_rows else []
         columns = [
             pa.array([row[texts.index(name)] for row in rows], pa.string()) if name in texts else keys[name]
             for name in table.identity
@@ -125,15 +125,15 @@ class PostgresSession(PostgresConnection):
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly. For this query, the planner may scan the table."""
-        self.exchange.later("SET enable_seqscan = on")
-        answer = self.exchange.now(f"SELECT count(*) FROM {qualified(name)}")
-        self.exchange.later("SET enable_seqscan = off")
-        self.exchange.flush()
+        self.pipeline.later("SET enable_seqscan = on")
+        answer = self.pipeline.now(f"SELECT count(*) FROM {qualified(name)}")
+        self.pipeline.later("SET enable_seqscan = off")
+        self.pipeline.flush()
         return int(answer.rows[0][0])
 
     def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
         """Executes one DDL statement, without parameters."""
-        self.exchange.now(sql)
+        self.pipeline.now(sql)
         self._changes.count += 1
         self._has_changed = True
         self._writer.forget()

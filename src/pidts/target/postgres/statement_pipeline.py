@@ -46,7 +46,7 @@ class StatementResult:
     status: str
 
 
-class Exchange:
+class StatementPipeline:
     """Sends the statements of one session. Autocommit is on: only BEGIN and COMMIT begin and end transactions."""
 
     def __init__(self, connection: psycopg.Connection) -> None:

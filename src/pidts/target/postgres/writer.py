@@ -1,8 +1,8 @@
 """Writes net changes to PostgreSQL: one DELETE and one INSERT for each part of the rows, which are passed as arrays.
 
-The statements are queued in the `Exchange` until an answer is needed, at the latest for COMMIT, which then raises their
-errors. Only the removal of rows without a key is executed at once, since the number of found rows has to be checked
-before anything is committed.
+The statements are queued in the `StatementPipeline` until an answer is needed, at the latest for COMMIT, which then
+raises their errors. Only the removal of rows without a key is executed at once, since the number of found rows has to
+be checked before anything is committed.
 
 If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns: the server
 then looks up, compares and copies less. The other columns already have the values that would be written, and the lock
@@ -37,7 +37,7 @@ from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown
 from pidts.target.postgres.encode.geometry import UnfitGeometryError
 from pidts.target.postgres.errors import StatementRefused
 from pidts.target.postgres.shape import PgTable
-from pidts.target.postgres.statement_pipeline import Exchange
+from pidts.target.postgres.statement_pipeline import StatementPipeline
 from pidts.target.postgres.statements import UNEXPECTED, Statements, reads_exactly, statements
 from pidts.target.text import combined, moment_text
 
@@ -78,13 +78,13 @@ class Writer:
 
     def __init__(
         self,
-        exchange: Exchange,
+        pipeline: StatementPipeline,
         shape: Callable[[TableName], PgTable | None],
         problems: Callable[[Table, PgTable], list[str]],
         on_unreal: UnrealDates,
         changes: SchemaChanges,
     ) -> None:
-        self._exchange, self._shape, self._problems, self._on_unreal = exchange, shape, problems, on_unreal
+        self._pipeline, self._shape, self._problems, self._on_unreal = pipeline, shape, problems, on_unreal
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
         self._plain: dict[TableName, bool] = {}
@@ -145,7 +145,7 @@ class Writer:
     def _write_expecting(self, plan: Statements, change: NetChange, expected: Expected) -> None:
         """Removes and changes rows that are as expected, and adds new rows whose keys do not exist."""
         name = qualified(plan.table.name)
-        self._exchange.later(
+        self._pipeline.later(
             _DEMAND_PLAIN, (name,), table=str(plan.table.name), explain=partial(_unexpected, plan.table)
         )
         for keys in parts(expected.absent):
@@ -171,7 +171,7 @@ class Writer:
         def explain(error: StatementRefused) -> PidtsError | None:
             return _unexpected(table, error) or explained(table, rows, error)
 
-        self._exchange.later(sql, [*arrays, count], numbered=True, table=str(table.name), explain=explain)
+        self._pipeline.later(sql, [*arrays, count], numbered=True, table=str(table.name), explain=explain)
 
     def _before(self, plan: Statements, rows: pa.Table) -> list[object]:
         """Returns the arrays of rows that are only compared, so nothing is reported about their dates."""
@@ -207,7 +207,7 @@ class Writer:
         for part in parts(rows.select([key, *columns]).filter(known)) if columns else ():
             explain = partial(explained, plan.table, part)
             values, table = self._arrays(plan, part), str(plan.table.name)
-            count = self._exchange.now(plan.update(columns), values, numbered=True, table=table, explain=explain).count
+            count = self._pipeline.now(plan.update(columns), values, numbered=True, table=table, explain=explain).count
             if count != part.num_rows:
                 raise Halted(
                     "row-missing",
@@ -219,12 +219,12 @@ class Writer:
 
     def _is_plain(self, table: Table) -> bool:
         """Whether nothing on the target can notice how a row is written, and no table inherits from this table."""
-        ((is_plain,),) = self._exchange.now(_IS_PLAIN, (qualified(table.name),), table=str(table.name)).rows
+        ((is_plain,),) = self._pipeline.now(_IS_PLAIN, (qualified(table.name),), table=str(table.name)).rows
         return bool(is_plain)
 
     def _each(self, plan: Statements, sql: str, columns: Sequence[str], rows: pa.Table) -> None:
         for part in parts(rows.select(list(columns))):
-            self._exchange.later(
+            self._pipeline.later(
                 sql,
                 self._arrays(plan, part),
                 numbered=True,
@@ -238,12 +238,12 @@ class Writer:
             return
         table = str(plan.table.name)
         for way in _WAYS:
-            self._exchange.later(f"SET LOCAL {way} = on")
+            self._pipeline.later(f"SET LOCAL {way} = on")
         at = 0
         for part in parts(rows.select(list(plan.delete_columns))):
             values = [*self._arrays(plan, part), parameter(times.slice(at, part.num_rows), Element.INT8)]
             explain = partial(explained, plan.table, part)
-            for number, wanted, found in self._exchange.now(
+            for number, wanted, found in self._pipeline.now(
                 plan.delete, values, numbered=True, table=table, explain=explain
             ).rows:
                 raise Halted(
@@ -254,7 +254,7 @@ class Writer:
                 )
             at += part.num_rows
         for way in _WAYS:
-            self._exchange.later(f"SET LOCAL {way} = off")
+            self._pipeline.later(f"SET LOCAL {way} = off")
 
     def _arrays(self, plan: Statements, rows: pa.Table) -> list[object]:
         with of_row(plan.table, rows):

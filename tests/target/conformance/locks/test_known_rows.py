@@ -14,7 +14,7 @@ from tests.target.conformance.samples import INT, create, table, text
 from pidts.apply import Target, TargetSession
 from pidts.model import ColumnType, Halted, Kind, Op, Table, TableName
 from pidts.target.postgres import connection, writer
-from pidts.target.postgres.statement_pipeline import Exchange, StatementResult
+from pidts.target.postgres.statement_pipeline import StatementPipeline, StatementResult
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 ROWS = 1500
@@ -41,13 +41,13 @@ def session(target: Target) -> Iterator[TargetSession]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns the statements that PostgreSQL received while changes were written."""
     found: list[str] = []
-    now = Exchange.now
+    now = StatementPipeline.now
 
-    def noted(self: Exchange, sql: str, *values: Any, **more: Any) -> StatementResult:
+    def noted(self: StatementPipeline, sql: str, *values: Any, **more: Any) -> StatementResult:
         found.append(sql)
         return now(self, sql, *values, **more)
 
-    monkeypatch.setattr(Exchange, "now", noted)
+    monkeypatch.setattr(StatementPipeline, "now", noted)
     return found
 
 

@@ -416,7 +416,7 @@ def test_the_log_of_the_target_has_the_rows_in_the_transaction_of_the_checkpoint
 ) -> None:
     structure = table(name, {"id": INT, "v": INT})
     create(session, structure)
-    session.exchange.now(f"SET SESSION binlog_format = {form}".encode())
+    session.pipeline.now(f"SET SESSION binlog_format = {form}".encode())
     ((file, begin, *_),) = session.rows("SHOW MASTER STATUS")
     session.begin()
     session.write(net(structure, rows(structure, *pairs()), [True] * COUNT))
@@ -473,7 +473,7 @@ def test_a_connection_that_is_killed_after_the_events_leaves_nothing(
     target: MySqlTarget, session: Any, task: str, structure: Table, rival: Any
 ) -> None:
     def kill(other: Any) -> None:
-        rival(f"KILL {other.exchange.now(b'SELECT CONNECTION_ID()').rows[0][0]}")
+        rival(f"KILL {other.pipeline.now(b'SELECT CONNECTION_ID()').rows[0][0]}")
 
     found: list[Any] = []
     attempts = Attempts(structure, kill)
@@ -506,7 +506,7 @@ def test_the_victim_of_a_deadlock_among_events_tries_again(
             self.count += 1
             if self.count == 1:
                 yield change(structure, upserts=[(100, 1)])
-                session.exchange.flush()
+                session.pipeline.flush()
                 threads.append(
                     threading.Thread(target=rival, args=[f"UPDATE {structure.name} SET v = -1 WHERE id = 100"])
                 )

@@ -178,7 +178,7 @@ def test_sql_removes_the_rest_if_the_server_reads_many_rows_to_find_one(session:
 
 def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Table) -> None:
     """The server does not count the rows that the transaction has removed, although it reads them again and again."""
-    execute, seen = session.exchange.now, list[bytes]()
+    execute, seen = session.pipeline.now, list[bytes]()
 
     def slow(sql: bytes, *args: Any) -> Any:
         seen.append(sql)
@@ -186,7 +186,7 @@ def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Ta
             time.sleep(0.6)
         return execute(sql, *args)
 
-    session.exchange.now = slow
+    session.pipeline.now = slow
     assert write(session, copies(structure, [((number, "x"), gone(number)) for number in range(COUNT)])) == 3
     assert content(session, structure) == expected(gone)
     assert write(session, copies(structure, [((number, "x"), 1) for number in range(COUNT) if number % 3])) == 0
@@ -270,23 +270,23 @@ def test_a_connection_that_is_killed_leaves_nothing_and_the_batch_is_written_onc
 
     def removing(self: Any, *args: Any) -> int:
         nonlocal sends
-        now = self._exchange.now
+        now = self._pipeline.now
 
         def sending(sql: bytes, table: str = "") -> Any:
             nonlocal sends
             sends += sql.startswith(b"BINLOG")
             if attempts == 1 and sql.startswith(b"BINLOG") and sends == at:
-                kill(self._exchange)
+                kill(self._pipeline)
             return now(sql, table)
 
-        monkeypatch.setattr(self._exchange, "now", sending)
+        monkeypatch.setattr(self._pipeline, "now", sending)
         if at == "sql":
             monkeypatch.setattr(events, "_READS", 0)
             monkeypatch.setattr(events, "_FIRST_READS", -1)
         done = execute(self, *args)
         if attempts == 1 and at == "sql":
             assert 0 < done < COUNT
-            kill(self._exchange)
+            kill(self._pipeline)
         return done
 
     monkeypatch.setattr(events.EventWriter, "remove", removing)
@@ -295,9 +295,9 @@ def test_a_connection_that_is_killed_leaves_nothing_and_the_batch_is_written_onc
         nonlocal attempts, sends
         attempts, sends = attempts + 1, 0
         yield some_gone(structure)
-        own.exchange.flush()
+        own.pipeline.flush()
         if attempts == 1 and at == "before COMMIT":
-            kill(own.exchange)
+            kill(own.pipeline)
         yield copies(structure, upserts=[(2000, str(attempts))])
 
     epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch

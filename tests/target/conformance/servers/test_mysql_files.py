@@ -32,8 +32,8 @@ def test_no_file_is_read_whatever_the_server_asks_for(
     place = f"`{name.schema}`.`{name.name}`"
     asking = f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE {place}".encode()
     for ask in (
-        lambda victim: victim.exchange.now(asking),
-        lambda victim: victim.exchange.load(asking, [memoryview(b"2\n")]),
+        lambda victim: victim.pipeline.now(asking),
+        lambda victim: victim.pipeline.load(asking, [memoryview(b"2\n")]),
     ):
         victim = target.connect()
         with pytest.raises(Transient, match=r"file|text that it was offered"):

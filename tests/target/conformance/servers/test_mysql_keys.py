@@ -272,18 +272,18 @@ def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, 
     structure = table(name, {"id": kind_of_key, "u": INT, "v": INT}, unique=["u"])
     server = replace(session.server, tidb=True)
     writer = Writer(
-        server, Plans(server, session.schema.shape), session.exchange, list, session._events, session._read_near
+        server, Plans(server, session.schema.shape), session.pipeline, list, session._events, session._read_near
     )
     first, second = ("a", "b") if "varchar" in key else (2**40 + 1, 2) if "big" in key else (1, 2)
     for version in (1, 2):
         writer.write(change(structure, upserts=[(first, 1, version)]))
-        session.exchange.flush()
+        session.pipeline.flush()
     writer.write(change(structure, upserts=[(second, 1, 3)]))
-    (waiting,) = session.exchange._waiting
+    (waiting,) = session.pipeline._waiting
     assert b"SELECT" not in waiting.sql
     assert b"pidts_new" not in waiting.sql
     with pytest.raises(Halted, match="overwrite another"):
-        session.exchange.flush()
+        session.pipeline.flush()
     assert content(session, structure) == [(first, 1, 2)]
 
 

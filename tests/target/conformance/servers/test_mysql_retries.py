@@ -71,7 +71,7 @@ class Attempts:
         self.count += 1
         yield change(self._structure, upserts=[(1, self.count)])
         if self.count == 1:
-            session.exchange.flush()  # Row 1 is locked from now on.
+            session.pipeline.flush()  # Row 1 is locked from now on.
             self._between(session)
         yield change(self._structure, upserts=[(2, self.count)])
 
@@ -131,7 +131,7 @@ def test_a_connection_that_is_killed_is_made_again(
     target: MySqlTarget, task: str, structure: Table, rival: Callable[[str], Any]
 ) -> None:
     def kill(session: Any) -> None:
-        rival(f"KILL {session.exchange.now(b'SELECT CONNECTION_ID()').rows[0][0]}")
+        rival(f"KILL {session.pipeline.now(b'SELECT CONNECTION_ID()').rows[0][0]}")
 
     attempts = Attempts(structure, kill)
     assert committed(target, task, attempts) == (Outcome.APPLIED, [lsn(200)])
@@ -213,13 +213,13 @@ def test_a_small_transaction_takes_few_round_trips(target: MySqlTarget, task: st
     session.begin()
     session.write(change(structure, upserts=[(1, 1)]))  # The first write reads the table's structure.
     session.commit()
-    before = session.exchange.trips
+    before = session.pipeline.trips
     session.begin()
     stored = session.meta.checkpoints.lock(task, "s", 0)
     session.write(change(structure, deletes=[(1,)], upserts=[(2, 2)]))
     session.meta.checkpoints.save(replace(stored, lsn=lsn(200)))
     session.commit()
-    assert session.exchange.trips - before == 2
+    assert session.pipeline.trips - before == 2
     assert session.meta.checkpoints.read(task, "s")[0].lsn == lsn(200)
     session.close()
 

@@ -124,7 +124,7 @@ def test_a_standby_is_waited_for(target: Target, session: PostgresSession, struc
         tries.append(1)
         if len(tries) == 1:
             assert isinstance(taken, PostgresSession)
-            taken.exchange.later("SET TRANSACTION READ ONLY")
+            taken.pipeline.later("SET TRANSACTION READ ONLY")
         return [change(structure, upserts=[(1, 5)])]
 
     with Committer(target, task, "s", epoch, retry=Retry(attempts=3), sleep=lambda _: None) as committer:

@@ -64,12 +64,12 @@ def test_a_small_commit_is_two_round_trips(session: PostgresSession, name: Table
     for number in range(3):
         session.begin()
         stored = session.meta.checkpoints.lock(task, "s", 0)
-        before = session.exchange.trips - 1
+        before = session.pipeline.trips - 1
         for structure in tables:
             session.write(change(structure, deletes=[(1,)], upserts=[(2, f"v{number}"), (3, None)]))
         session.meta.checkpoints.save(replace(stored, lsn=checkpoint(100 + number).lsn, epoch=claimed.epoch))
         session.commit()
-        taken.append(session.exchange.trips - before)
+        taken.append(session.pipeline.trips - before)
     assert taken[1:] == [2, 2]  # The first time, the table's structure is read, too.
     assert all(content(session, structure) == [(2, "v2"), (3, None)] for structure in tables)
 

@@ -67,7 +67,7 @@ from pidts.target.mysql.row_events.cells import cell_type
 from pidts.target.mysql.row_events.statements import RowLayout, format_statement, row_statements
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable
-from pidts.target.mysql.statement_pipeline import Exchange
+from pidts.target.mysql.statement_pipeline import StatementPipeline
 
 _log = structlog.get_logger(__name__)
 
@@ -109,14 +109,14 @@ class EventWriter:
     def __init__(
         self,
         server: TargetServer,
-        exchange: Exchange,
+        pipeline: StatementPipeline,
         shape: Callable[[TableName], MyTable | None],
         fingerprint: Callable[[TableName], str | None],
         *,
         is_off: bool = False,
     ) -> None:
         """`shape` reads a table's structure from the server each time."""
-        self._server, self._exchange, self._shape, self._fingerprint = server, exchange, shape, fingerprint
+        self._server, self._pipeline, self._shape, self._fingerprint = server, pipeline, shape, fingerprint
         self._is_off = is_off or not server.replays_events
         self._privileges: Privileges | None = None
         """The session's privileges; None before the first event."""
@@ -192,22 +192,22 @@ class EventWriter:
 
     def _read_so_far(self) -> int:
         """Returns how many rows the session has read in order to find others."""
-        return sum(int(count) for _, count in self._exchange.now(_READ_SO_FAR).rows)
+        return sum(int(count) for _, count in self._pipeline.now(_READ_SO_FAR).rows)
 
     def _may_replay(self, name: TableName) -> bool:
         """Whether the session may execute row events (`BINLOG`) and sees the table's triggers."""
         if self._privileges is None:
-            self._exchange.flush()
+            self._pipeline.flush()
             try:
-                self._exchange.now(format_statement(self._server.version))
+                self._pipeline.now(format_statement(self._server.version))
             except StatementRefused as error:
                 _log.debug("the target's rows are written as SQL", cause=error.what)
                 self._is_off = True
                 return False
             self._demand_open(name)
         if self._privileges is None or time.monotonic() >= self._privileges_end:
-            self._exchange.flush()
-            grants = current_grants(lambda sql: self._exchange.now(sql.encode()).rows, names_roles=False)
+            self._pipeline.flush()
+            grants = current_grants(lambda sql: self._pipeline.now(sql.encode()).rows, names_roles=False)
             self._privileges, self._privileges_end = held(grants), time.monotonic() + _PRIVILEGES_SECONDS
         return self._privileges.has(Privilege("TRIGGER", name.schema, name.name))
 
@@ -218,8 +218,8 @@ class EventWriter:
         """
         name = plan.table.name
         for sql in _nothing_written(plan):
-            self._exchange.later(sql, str(name))
-        self._exchange.flush()
+            self._pipeline.later(sql, str(name))
+        self._pipeline.flush()
         text = self._fingerprint(name) or ""
         known = self._layouts.get(name)
         if known is None or known[0] is not plan or known[1] != text:
@@ -233,7 +233,7 @@ class EventWriter:
             "SELECT @@GLOBAL.slave_exec_mode, (SELECT COUNT(*) FROM information_schema.TRIGGERS "
             "WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s)"
         )
-        ((mode, triggers),) = self._exchange.now(self._exchange.text(sql, (name.schema, name.name)), str(name)).rows
+        ((mode, triggers),) = self._pipeline.now(self._pipeline.text(sql, (name.schema, name.name)), str(name)).rows
         return str(mode) != "STRICT" or int(triggers) > 0
 
     def _written(self, layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray) -> bool:
@@ -247,10 +247,10 @@ class EventWriter:
     def _executed(self, table: TableName, made: Iterable[bytes]) -> bool:
         """Executes statements with row events. Returns False if one is refused; then none of them has an effect."""
         name = str(table)
-        self._exchange.now(b"SAVEPOINT pidts_events", name)
+        self._pipeline.now(b"SAVEPOINT pidts_events", name)
         try:
             for sql in made:
-                self._exchange.now(sql, name)
+                self._pipeline.now(sql, name)
         except _Unencoded:
             cause = "a value has no encoding"
         except StatementRefused as error:
@@ -260,11 +260,11 @@ class EventWriter:
             self._demand_open(table)
             return True
         _log.debug("the target's rows are written as SQL", table=name, cause=cause)
-        self._exchange.now(b"ROLLBACK TO SAVEPOINT pidts_events", name)
+        self._pipeline.now(b"ROLLBACK TO SAVEPOINT pidts_events", name)
         return False
 
     def _demand_open(self, name: TableName) -> None:
-        if not self._exchange.is_in_transaction:
+        if not self._pipeline.is_in_transaction:
             raise Halted(
                 "target-refused",
                 "the server has ended the transaction while it executed row events",
