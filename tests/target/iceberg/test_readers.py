@@ -22,7 +22,7 @@ pytest.importorskip("pyiceberg")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAME = TableName("shop", "t")
 DUCKDB = """
 import sys

@@ -24,8 +24,8 @@ pytest.importorskip("pyiceberg")
 
 from pyiceberg.catalog.rest import RestCatalog as Reader
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from tests.hive.publishing import break_at
-from tests.lake.test_warehouse import WarehouseTask
+from tests.target.hive.publishing import break_at
+from tests.target.iceberg.test_warehouse import WarehouseTask
 
 from pidts.model import Column, TableName, Transient
 from pidts.sandbox import Server
@@ -40,7 +40,7 @@ from pidts.target.iceberg.server_record import ServerRecord
 from pidts.target.iceberg.session import IcebergSession
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).with_name("rest_server.py")
 SECONDS = 120
 A, B = TableName("shop", "a"), TableName("shop", "b")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import InOneSession
-from tests.lake.test_warehouse import SECONDS, RunSql, WarehouseTask
 from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
+from tests.target.iceberg.test_warehouse import SECONDS, RunSql, WarehouseTask
 
 from pidts.cli.verify import verified
 from pidts.sandbox import Server

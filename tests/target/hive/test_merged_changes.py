@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.hive.conftest import HiveTask, RunSql
+from tests.target.hive.conftest import HiveTask, RunSql
 
 from pidts.sandbox import Server
 

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.hive.conftest import SECONDS, HiveTask, RunSql
-from tests.hive.metastore_server import BUCKET
 from tests.object_store import ObjectStore
 from tests.running import PIDTS
+from tests.target.hive.conftest import SECONDS, HiveTask, RunSql
+from tests.target.hive.metastore_server import BUCKET
 
 pytest.importorskip("pyiceberg")
 

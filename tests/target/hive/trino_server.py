@@ -17,7 +17,7 @@ import pytest
 from tests.java_packages import packages
 from tests.object_store import free_port
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / ".venv-trino"
 PACKAGES = ROOT / "requirements" / "trino" / "pom.xml"
 SECONDS = 240.0

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from tests.forked_programs import loaded_programs
-from tests.hive.conftest import SECONDS, HiveTask, RunSql
-from tests.hive.test_publications import SALES_CHANGES, change_sales
-from tests.hive.trino_server import Trino, trino_server
-from tests.lake.test_published_task import Published
+from tests.target.hive.conftest import SECONDS, HiveTask, RunSql
+from tests.target.hive.test_publications import SALES_CHANGES, change_sales
+from tests.target.hive.trino_server import Trino, trino_server
+from tests.target.iceberg.test_published_task import Published
 
 from pidts.sandbox import Server
 

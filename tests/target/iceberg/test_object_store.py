@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
-from tests.lake.test_warehouse import SECONDS, RunSql, WarehouseTask, equal
 from tests.object_store import ObjectStore, object_store
 from tests.running import PIDTS
+from tests.target.iceberg.test_warehouse import SECONDS, RunSql, WarehouseTask, equal
 
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")

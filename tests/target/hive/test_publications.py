@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.hive.conftest import HiveTask, Reader, RunSql
+from tests.target.hive.conftest import HiveTask, Reader, RunSql
 
 from pidts.sandbox import Server
 

@@ -22,7 +22,7 @@ from pidts.target import IcebergTarget
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
 
-from tests.lake.test_faults import NAME, append, current, manage, scanned
+from tests.target.iceberg.test_faults import NAME, append, current, manage, scanned
 
 from pidts.target.iceberg import sweep as sweeping
 from pidts.target.iceberg.connection import CatalogConnection

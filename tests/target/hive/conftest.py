@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from tests.forked_programs import loaded_programs
-from tests.hive.metastore_server import BUCKET
 from tests.object_store import ObjectStore, object_store
 from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE
+from tests.target.hive.metastore_server import BUCKET
 
 from pidts.forked import ForkedProcess
 from pidts.sandbox import Server

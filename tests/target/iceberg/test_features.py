@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lake.test_warehouse import WarehouseTask
+from tests.target.iceberg.test_warehouse import WarehouseTask
 
 from pidts.sandbox import Server
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.lake.test_warehouse import SECONDS, RunSql, WarehouseTask, equal
 from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
+from tests.target.iceberg.test_warehouse import SECONDS, RunSql, WarehouseTask, equal
 
 from pidts.sandbox import Server
 

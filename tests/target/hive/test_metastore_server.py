@@ -16,9 +16,9 @@ from tests.target.conformance.samples import INT, table, text
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive import conftest as of_a_run
-from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, store_at, warehouse_of_a_test
-from tests.hive.test_change_tables import NEXT_DAY, columns_of, inserted, logged, seen, waiting
+from tests.target.hive import conftest as of_a_run
+from tests.target.hive.publishing import ORDERS, TASK, PublishedWarehouse, store_at, warehouse_of_a_test
+from tests.target.hive.test_change_tables import NEXT_DAY, columns_of, inserted, logged, seen, waiting
 
 from pidts.model import Op, Transient
 from pidts.sandbox import Server
@@ -32,7 +32,7 @@ __all__ = ["warehouse_of_a_test"]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 PUBLISHER = Path(__file__).with_name("killed_publisher.py")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ALTER = "alter_table_with_environmentContext"
 
 

@@ -13,7 +13,14 @@ from tests.target.conformance.samples import checkpoint, lsn
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.publishing import ORDERS, TASK, PublishedWarehouse, break_at, store_of_a_file, warehouse_of_a_test
+from tests.target.hive.publishing import (
+    ORDERS,
+    TASK,
+    PublishedWarehouse,
+    break_at,
+    store_of_a_file,
+    warehouse_of_a_test,
+)
 
 from pidts.model import SourceTablesKey
 from pidts.spark.metastore import Metastore, MetastoreTable

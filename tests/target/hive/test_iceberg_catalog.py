@@ -19,8 +19,8 @@ pytest.importorskip("thrift")
 
 from pyiceberg.catalog.hive import HiveCatalog as Reader
 from pyiceberg.exceptions import NoSuchTableError
-from tests.hive.publishing import break_at
-from tests.lake.test_warehouse import WarehouseTask
+from tests.target.hive.publishing import break_at
+from tests.target.iceberg.test_warehouse import WarehouseTask
 
 from pidts.model import Column, TableName, Transient
 from pidts.sandbox import Server

@@ -31,7 +31,7 @@ pytest.importorskip("thrift")
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from tests.lake.test_faults import forget_files
+from tests.target.iceberg.test_faults import forget_files
 
 from pidts.target.iceberg import sweep as sweeping
 from pidts.target.iceberg.hive_catalog import HiveCatalog

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lake.test_faults import KEYED, NAME
 from tests.target.conformance.samples import INT, change, create, rows, table
+from tests.target.iceberg.test_faults import KEYED, NAME
 
 from pidts.model import Table
 from pidts.target import IcebergTarget

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hive.conftest import SECONDS, HiveTask, RunSql, metastore_server
 from tests.java_packages import packages
 from tests.object_store import ObjectStore, store_server
 from tests.running import PIDTS
+from tests.target.hive.conftest import SECONDS, HiveTask, RunSql, metastore_server
 
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
@@ -20,7 +20,7 @@ from pidts.sandbox import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class StoreTask(HiveTask):

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.metastore_server import BUCKET
-from tests.hive.publishing import PublishedWarehouse, store_at, warehouse_of_a_test
-from tests.hive.test_change_tables import inserted, seen
 from tests.object_store import ObjectStore
+from tests.target.hive.metastore_server import BUCKET
+from tests.target.hive.publishing import PublishedWarehouse, store_at, warehouse_of_a_test
+from tests.target.hive.test_change_tables import inserted, seen
 
 from pidts.spark.metastore import Metastore
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.test_warehouse import WarehouseTask
+from tests.target.iceberg.test_warehouse import WarehouseTask
 
 from pidts import sandbox
 from pidts.sandbox import Server

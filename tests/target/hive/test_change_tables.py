@@ -17,7 +17,14 @@ from tests.target.conformance.samples import INT, lsn, table, text
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.publishing import ORDERS, PublishedWarehouse, break_at, remove, store_of_a_file, warehouse_of_a_test
+from tests.target.hive.publishing import (
+    ORDERS,
+    PublishedWarehouse,
+    break_at,
+    remove,
+    store_of_a_file,
+    warehouse_of_a_test,
+)
 
 from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Op, SourceTransaction, Table, TableName
 from pidts.spark.metastore import Metastore
