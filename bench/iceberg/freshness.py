@@ -1,9 +1,9 @@
-"""How old are the rows that a reader of a warehouse sees, at 1,000 changes a second? `python bench/lake/freshness.py`.
+"""How old are the rows that a reader of a warehouse sees, at 1,000 changes a second?
 
-A process commits transactions of ten changes at a steady rate on a MariaDB: updates of rows anywhere in a table, new
-rows, and the time of the commit in a table of one row. `pidts run` carries them into Iceberg tables. A reader with
-pyiceberg reads that time, again and again. The time is as old as the rows of the other table, because all tables of a
-batch change together. The time that the reader itself takes counts, too.
+Run `python bench/iceberg/freshness.py`. A process commits transactions of ten changes at a steady rate on a MariaDB:
+updates of rows anywhere in a table, new rows, and the time of the commit in a table of one row. `pidts run` carries
+them into Iceberg tables. A reader with pyiceberg reads that time, again and again. The time is as old as the rows of
+the other table, because all tables of a batch change together. The time that the reader itself takes counts, too.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     print(json.dumps(about["age_seconds"]), f"files: {about['files']}")
-    path = HERE.parent / "results" / "lake.json"
+    path = HERE.parent / "results" / "iceberg.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(known | {"freshness": about}, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""Compares row changes of an Iceberg table with a MERGE written by hand: `python bench/lake/run.py`.
+"""Compares row changes of an Iceberg table with a MERGE written by hand: `python bench/iceberg/run.py`.
 
 Two tables have the same rows: PiDTS's target session writes one of them, the other is a Delta table. In each round,
 both get the same Arrow data, one after the other: 64% updates and 16% deletes of rows anywhere in the table, 20% new
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--fresh", type=int, default=0, metavar="MINUTES", help="instead: commits of 1,000 changes")
     parser.add_argument("--folder", type=Path, help="where the tables are written")
     options = parser.parse_args()
-    path = HERE.parent / "results" / "lake.json"
+    path = HERE.parent / "results" / "iceberg.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     found = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     folder = Path(tempfile.mkdtemp(dir=options.folder))

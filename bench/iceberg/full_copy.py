@@ -1,4 +1,4 @@
-"""Compares a full copy into a warehouse with Spark's JDBC reader: `python bench/lake/full_copy.py [--rows 5000000]`.
+"""Compares a full copy into a warehouse with Spark's JDBC reader: `python bench/iceberg/full_copy.py [--rows 5000000]`.
 
 Both read one table of a MariaDB with two connections and write Parquet files. PiDTS is `pidts run --until-synced` into
 Iceberg tables: it makes the relay, the checkpoint and the table, and every file is durable. The other contender is what
@@ -157,7 +157,7 @@ def main() -> None:
     ratios = [theirs / own for own, theirs in zip(spent["ours"], spent["jdbc"], strict=True)]
     about |= {"rows": options.rows, "seconds": spent, "times_as_fast": round(statistics.median(ratios), 2)}
     print(f"{about['times_as_fast']} times as fast as Spark's JDBC reader (median)")
-    path = HERE.parent / "results" / "lake.json"
+    path = HERE.parent / "results" / "iceberg.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(known | {"copy": about}, indent=2) + "\n")
 
