@@ -1,7 +1,7 @@
 """The log of any table that a server can have, with any values, is decoded to exactly these values.
 
 Random tables with columns of every type are filled, changed and emptied on each real server. The log is read with each
-possible structure: from the catalogue, and from the log's own metadata. It must give what the server's SELECT shows,
+possible structure: from the catalog, and from the log's own metadata. It must give what the server's SELECT shows,
 and so must the SELECT with which PiDTS copies. PIDTS_EXAMPLES=1000 tries more examples.
 """
 
@@ -87,7 +87,7 @@ def _declared(table: Written) -> None:
 
 
 def _differs_from_structure(table: Written, logged: Table) -> list[str]:
-    """Returns each difference between a structure from a FULL table map and the structure from the catalogue."""
+    """Returns each difference between a structure from a FULL table map and the structure from the catalog."""
     found = []
     if logged.identity != table.structure.identity:
         found.append(f"{table.name} has the key {logged.identity}")

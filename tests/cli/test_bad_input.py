@@ -140,7 +140,7 @@ def test_a_table_whose_log_shows_old_versions_of_rows(
     assert f"{database}.v is system-versioned" in error["what"]
 
 
-def test_a_structure_that_the_catalogue_does_not_show(
+def test_a_structure_that_the_catalog_does_not_show(
     run: Any, own_source: Server, run_sql: RunSql, database: str
 ) -> None:
     run_sql(own_source, f"CREATE TABLE {database}.mood (id INT PRIMARY KEY, m ENUM('😀', 'so') CHARACTER SET utf8mb4)")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.events.catalogue import ScriptCatalogue
+from pidts.cli.events.outside_structures import ScriptStructures
 from pidts.excerpt.table_options import server_of
 from pidts.model import ConfigError, TableName
 from pidts.sandbox import Server
@@ -50,7 +50,7 @@ def test_schema_changes_in_the_log_are_followed(
     expected = [{"a": 1, "b": 2}, {"c": 3, "b": 4}, {"c": 5, "d": 6}]
     events = shown(url(mariadb), "--tables", f"{database}.t", "--from", f"{files[0].name}:4")
     assert (rows(events), shown.notes) == (expected, "")
-    # Without a catalogue, the charset of the database is unknown, but these columns do not need it.
+    # Without a catalog, the charset of the database is unknown, but these columns do not need it.
     events = shown(*map(str, files), "--tables", f"{database}.t")
     assert (rows(events), shown.notes) == (expected[:2], "")
 
@@ -66,12 +66,12 @@ def test_text_of_a_charset_that_the_log_does_not_show_is_shown_as_bytes_and_the_
     events = shown(str(path), "--tables", f"{database}.t")
     assert rows(events) == [expected]
     assert "text in column c, s is shown as bytes" in shown.notes
-    # The catalogue has the charset, although it is read after the file was written.
+    # The catalog has the charset, although it is read after the file was written.
     events = shown(str(path), "--tables", f"{database}.t", "--schema-from", url(mariadb))
     assert rows(events) == [expected | {"c": "ab", "s": "x"}]
 
 
-def test_a_catalogue_is_not_used_for_rows_before_its_last_change(
+def test_a_catalog_is_not_used_for_rows_before_its_last_change(
     files: list[Path], mariadb: Server, database: str, shown: Shown
 ) -> None:
     tables = ["--tables", f"{database}.*"]
@@ -80,7 +80,7 @@ def test_a_catalogue_is_not_used_for_rows_before_its_last_change(
     assert rows(live) == [{"@1": 1, "@2": 2}, {"id": 1}, {"@1": 3, "@2": 4}, {"c": 5, "d": 6}]
     assert "ALTER TABLE t CHANGE a c INT" in shown.notes
     assert shown.notes.count("its structure is not known") == 1
-    # The server's log continues after the files, and its catalogue has the tables that exist by then.
+    # The server's log continues after the files, and its catalog has the tables that exist by then.
     stored = shown(str(files[1]), str(files[2]), *tables, "--schema-from", url(mariadb))
     assert rows(stored) == rows(live)[:3]
     assert rows(shown(str(files[1]), *tables)) == [{"@1": 1, "@2": 2}, {"@1": 1}]
@@ -108,7 +108,7 @@ def test_rows_after_an_unknown_change_are_shown_without_names(
     run_sql(mariadb, "INSERT INTO t (id) VALUES (2)", database=database)
     first, second = rows(shown(url(mariadb), "--tables", f"{database}.t"))
     assert first == {"id": 1}
-    # The catalogue does not help: for a table with system versioning, it has fewer or more columns than the row events.
+    # The catalog does not help: for a table with system versioning, it has fewer or more columns than the row events.
     # Nothing is guessed.
     assert second["@1"] == 2 or second["id"] == 2
 
@@ -140,27 +140,27 @@ def test_the_log_itself_may_show(mysql97: Server, database: str, run_sql: RunSql
 def test_a_script_makes_tables(script: str, columns: list[str] | None, tmp_path: Path) -> None:
     path = tmp_path / "s.sql"
     path.write_text(script)
-    table = ScriptCatalogue(path).begin(MYSQL).table(TableName("a", "t"))
+    table = ScriptStructures(path).begin(MYSQL).table(TableName("a", "t"))
     assert (table and [column.name for column in table.columns]) == columns
 
 
 def test_structures_that_a_script_lacks_are_not_guessed(tmp_path: Path) -> None:
     path = tmp_path / "s.sql"
     path.write_text("CREATE DATABASE a; USE a; CREATE TABLE t (x VARCHAR(9))")
-    table = ScriptCatalogue(path).begin(MYSQL).table(TableName("a", "t"))
+    table = ScriptStructures(path).begin(MYSQL).table(TableName("a", "t"))
     assert table is not None
     assert table.has_unknown_charset
     path.write_text("CREATE TABLE t (x INT)")
     with pytest.raises(ConfigError, match="USE"):
-        ScriptCatalogue(path).begin(MYSQL)
+        ScriptStructures(path).begin(MYSQL)
     with pytest.raises(ConfigError, match="unreadable-file"):
-        ScriptCatalogue(tmp_path / "absent.sql").begin(MYSQL)
+        ScriptStructures(tmp_path / "absent.sql").begin(MYSQL)
 
 
 def test_a_script_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pidts.cli.events.catalogue._LONGEST_SCRIPT", 1 << 20)
+    monkeypatch.setattr("pidts.cli.events.outside_structures._LONGEST_SCRIPT", 1 << 20)
     with pytest.raises(ConfigError, match="more than 1 MiB") as error:
-        ScriptCatalogue(Path("/dev/zero")).begin(MYSQL)
+        ScriptStructures(Path("/dev/zero")).begin(MYSQL)
     assert "--no-data" in error.value.todo
 
 

@@ -16,7 +16,7 @@ from pidts.model import Column, ColumnType, Kind, Table, TableName, Transient
 from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.structures import StructureCatalogue, history_at, store_catalogue, stored_places
+from pidts.relay.structures import StructureCatalog, history_at, store_catalog, stored_places
 from pidts.relay.task_marks import TaskMark
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import KnownStructures
@@ -30,8 +30,8 @@ tables = {
     name: Table(name, (Column("id", ColumnType(Kind.INT)),))
     for name in (TableName("shop", f"t{number}") for number in range(30))
 }
-store_catalogue(
-    Folder.of(disk, "s"), StructureCatalogue(START, KnownStructures(tables, {"shop": ("utf8mb4", "x")}), Dialect())
+store_catalog(
+    Folder.of(disk, "s"), StructureCatalog(START, KnownStructures(tables, {"shop": ("utf8mb4", "x")}), Dialect())
 )
 mark = TaskMark(disk, "s", "shop")
 mark.move(START)
@@ -50,7 +50,7 @@ while True:
     if len(seen) == len(log):
         break
     assert new, "nothing came in although there was room"
-    # The disk is full to the last byte: before the purge, neither the mark nor the moved catalogue fits.
+    # The disk is full to the last byte: before the purge, neither the mark nor the moved catalog fits.
     filler = disk / "filler"
     with suppress(OSError), filler.open("wb") as file:
         while True:

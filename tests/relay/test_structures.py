@@ -30,7 +30,7 @@ from pidts.model import (
 from pidts.relay import RelayReader, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.structures import StructureCatalogue, dialect_at, history_at, store_catalogue, stored_places
+from pidts.relay.structures import StructureCatalog, dialect_at, history_at, store_catalog, stored_places
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.schema import Dialect, Unknown, classify
@@ -203,7 +203,7 @@ def check_everywhere(reader: RelayReader, name: TableName, rows: list[dict[str, 
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
-def test_a_relay_that_begins_before_the_catalogue_was_read(
+def test_a_relay_that_begins_before_the_catalog_was_read(
     kind: str, request: pytest.FixtureRequest, run_sql: RunSql, tmp_path: Path
 ) -> None:
     """Tables that were not changed in between are known. Changed tables are unknown until their last change."""
@@ -264,7 +264,7 @@ def test_a_statement_that_is_not_understood_makes_the_replicator_look_again(
         assert decoded(reader, stored_places(folder)[-1], name)[-1:] == [{"a": 9, "b": 10}]
 
 
-def test_a_stored_catalogue_is_read_unchanged(tmp_path: Path) -> None:
+def test_a_stored_catalog_is_read_unchanged(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path, "s")
     folder.path.mkdir()
     name = TableName("shop", "Größe")
@@ -275,9 +275,7 @@ def test_a_stored_catalogue_is_read_unchanged(tmp_path: Path) -> None:
         {name: table}, {"shop": ("utf8mb4", "utf8mb4_bin")}, {TableName("shop", "x"): "ALTER\udcff"}
     )
     for offset in (900, 4):
-        store_catalogue(
-            folder, StructureCatalogue(Lsn(0, 1, offset), history, Dialect(mariadb=True, version=(10, 11, 6)))
-        )
+        store_catalog(folder, StructureCatalog(Lsn(0, 1, offset), history, Dialect(mariadb=True, version=(10, 11, 6))))
     assert stored_places(folder) == [Lsn(0, 1, 4), Lsn(0, 1, 900)]
     data = json.loads((folder.path / "structures" / f"{Lsn(0, 1, 4)}.json").read_text("utf-8"))
     assert KnownStructures.from_json(data["history"]) == history

@@ -78,7 +78,7 @@ class Following:
         return True
 
     def read(self, names: set[TableName]) -> dict[TableName, Table]:
-        """Returns the structures in the server's catalogue."""
+        """Returns the structures in the server's catalog."""
         return read_structures(self.session, lambda name: name in names)
 
     def _say(self, sql: str, text: str) -> None:

@@ -255,7 +255,7 @@ def test_rows_that_look_like_a_sequence_are_one_only_where_there_is_certainly_no
     assert not files.is_sequence(S, looks_like_one=True), "there may be a table of that name"
 
 
-def test_without_a_catalogue_silence_proves_nothing() -> None:
+def test_without_a_catalog_silence_proves_nothing() -> None:
     nothing = KnownStructures(complete=False)
     assert nothing.table(T) is None
     assert columns(nothing.after(ddl("ALTER TABLE t ADD b INT"), MYSQL), T) is None
@@ -276,7 +276,7 @@ NOW = made("CREATE TABLE t (now INT)", "CREATE TABLE u (now INT)", "CREATE TABLE
         (["RENAME TABLE s TO x, s2 TO s, x TO s2", "MANGLE s2"], {S}),
     ],
 )
-def test_a_later_catalogue_shows_the_sequences_of_before(texts: list[str], before: set[TableName]) -> None:
+def test_a_later_catalog_shows_the_sequences_of_before(texts: list[str], before: set[TableName]) -> None:
     now = replace(NOW, sequences=frozenset({S2}))
     changes = log(*texts)
     then = now.before(changes, MARIADB)
@@ -286,7 +286,7 @@ def test_a_later_catalogue_shows_the_sequences_of_before(texts: list[str], befor
     assert now.doubting(changes, MARIADB).sequences == followed(now, changes, MARIADB).sequences
 
 
-def test_a_later_catalogue_is_believed_for_what_did_not_change_since() -> None:
+def test_a_later_catalog_is_believed_for_what_did_not_change_since() -> None:
     changes = log("ALTER TABLE t ADD now INT", "ALTER TABLE t DROP was", "RENAME TABLE was TO u")
     then = NOW.before(changes, MYSQL)
     assert columns(then, TableName("a", "still")) == ["id"]
@@ -316,7 +316,7 @@ def test_a_later_catalogue_is_believed_for_what_did_not_change_since() -> None:
         [],
     ],
 )
-def test_going_back_and_forward_again_ends_at_the_catalogue(texts: list[str]) -> None:
+def test_going_back_and_forward_again_ends_at_the_catalog(texts: list[str]) -> None:
     changes = log(*texts)
     assert followed(NOW.before(changes, MYSQL), changes) == NOW
 
@@ -328,7 +328,7 @@ def test_between_two_changes_the_log_itself_may_show() -> None:
     assert columns(then.after(changes[0], MYSQL), T) == ["id"]
 
 
-def test_tables_changed_while_the_catalogue_was_read_stay_unknown() -> None:
+def test_tables_changed_while_the_catalog_was_read_stay_unknown() -> None:
     changes = log("ALTER TABLE t ADD b INT", "ALTER TABLE t ADD c INT")
     doubted = NOW.doubting(changes[1:], MYSQL)
     assert statement_of(doubted, T) == "ALTER TABLE t ADD c INT"

@@ -1,4 +1,4 @@
-"""After each statement, PiDTS's structure equals the one in the server's catalogue: for a corpus and for random
+"""After each statement, PiDTS's structure equals the one in the server's catalog: for a corpus and for random
 statements.
 
 A statement that the server refuses is left out. A statement that it accepts and PiDTS does not understand is a failure.

@@ -64,7 +64,7 @@ def test_a_unique_key_on_a_prefix_names_no_row(mysql_like, open_session, databas
     )
 
 
-def test_keys_have_the_same_attributes_from_the_catalogue_and_from_the_statement(mysql_like, open_session, database):
+def test_keys_have_the_same_attributes_from_the_catalog_and_from_the_statement(mysql_like, open_session, database):
     """Otherwise the order of keys would be unknown after a statement that drops a key and adds it again."""
     session = open_session(mysql_like)
     made = (

@@ -70,5 +70,5 @@ def test_a_key_over_expressions_is_made_as_it_is(mysql97: Server, run_sql: RunSq
         run_sql(mysql97, "DROP DATABASE both_named")
 
 
-def test_both_kinds_are_named_as_the_catalogue_names_them() -> None:
+def test_both_kinds_are_named_as_the_catalog_names_them() -> None:
     assert (KEY.kind, CHECK.kind) == (ConstraintKind.FOREIGN_KEY, ConstraintKind.CHECK)

@@ -151,7 +151,7 @@ def is_let_in(run_sql: RunSql, server: Server, database: str | None, quote: str,
 
 
 def shown(source: Server) -> tuple[Table, str]:
-    """Returns the table and the clause of its check, as the source's catalogue has them."""
+    """Returns the table and the clause of its check, as the source's catalog has them."""
     name = TableName("checked", "t")
     config = SourceConfig(source.host, source.port, source.user, source.password, source_id="s")
     with closing(connect(config)) as session:
@@ -176,7 +176,7 @@ def test_checks_that_servers_may_evaluate_differently_are_not_created(source: Se
 
 
 def test_a_text_whose_letters_are_not_certain_is_left_to_a_person(source: Server, run_sql: RunSql) -> None:
-    """MySQL's catalogue encodes these letters twice: a check made from its text would refuse the accepted letters."""
+    """MySQL's catalog encodes these letters twice: a check made from its text would refuse the accepted letters."""
     run_sql(source, "CREATE DATABASE checked CHARACTER SET utf8mb4")
     try:
         run_sql(

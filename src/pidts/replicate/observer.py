@@ -19,19 +19,19 @@ import structlog
 from pidts.model import Lsn, PidtsError, TableName, Transient
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
-from pidts.relay.structures import StructureCatalogue, dialect_at, history_at, is_stored, store_catalogue
+from pidts.relay.structures import StructureCatalog, dialect_at, history_at, is_stored, store_catalog
 from pidts.replicate.expiry import ExpiryOutlook, SourceLogs, outlook
 from pidts.replicate.status import RELAY_FULL, ReplicatorState
 from pidts.replicate.watch import ends_before
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source import SourceConfig, binary_logs, connect, query, server_info
-from pidts.source.catalogue import look_at_tables
 from pidts.source.connection import variables
+from pidts.source.table_catalog import look_at_tables
 
 _POLL = 0.05
 _SOON = 1.0
-"""The seconds until the next attempt to read a catalogue, if the relay needs one."""
+"""The seconds until the next attempt to read a catalog, if the relay needs one."""
 _END_SECONDS = 5.0
 _DAY = 86400
 _TRIES = 5
@@ -54,7 +54,7 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, KnownStructures, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """Tables whose structures are not known, and that a newly read catalogue did not have, either. The catalogue is
+        """Tables whose structures are not known, and that a newly read catalog did not have, either. The catalog is
         not read again because of them.
         """
         self._reported = ""
@@ -98,8 +98,8 @@ class Observer:
 
     def _look(self) -> None:
         self._look_at_logs()
-        if self._lacks_catalogue():
-            self._store_catalogue()
+        if self._lacks_catalog():
+            self._store_catalog()
 
     def _look_at_logs(self) -> None:
         origin, received = self._reader.origin, self._reader.received
@@ -120,8 +120,8 @@ class Observer:
             self._log.warning("source may purge its log", warning=found.warning, behind_bytes=found.behind_bytes)
         self.outlook = found
 
-    def _lacks_catalogue(self) -> bool:
-        """Whether a catalogue is needed, since the relay has none, or since a statement made a structure unknown."""
+    def _lacks_catalog(self) -> bool:
+        """Whether a catalog is needed, since the relay has none, or since a statement made a structure unknown."""
         if not is_stored(self._reader):
             self._followed = None
             return True
@@ -137,23 +137,23 @@ class Observer:
         self._followed = received, history, dialect
         return bool(_open_questions(history) - self._accepted)
 
-    def _store_catalogue(self) -> None:
-        catalogue = read_catalogue(self._source, self._reader, self._end)
-        if catalogue is None:
+    def _store_catalog(self) -> None:
+        catalog = read_catalog(self._source, self._reader, self._end)
+        if catalog is None:
             return
-        store_catalogue(self._folder, catalogue)
-        self._followed = catalogue.lsn, catalogue.history, catalogue.dialect
-        self._accepted = _open_questions(catalogue.history)
+        store_catalog(self._folder, catalog)
+        self._followed = catalog.lsn, catalog.history, catalog.dialect
+        self._accepted = _open_questions(catalog.history)
         self._log.info(
             "structures stored",
-            at=str(catalogue.lsn),
-            tables=len(catalogue.history.tables),
-            unknown=[str(name) for name in catalogue.history.unknown],
+            at=str(catalog.lsn),
+            tables=len(catalog.history.tables),
+            unknown=[str(name) for name in catalog.history.unknown],
         )
 
 
-def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> StructureCatalogue | None:
-    """Reads the catalogue at a place near the end of the relay; None if it cannot be read now.
+def read_catalog(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> StructureCatalog | None:
+    """Reads the catalog at a place near the end of the relay; None if it cannot be read now.
 
     Nothing is locked: the position is read, then the structures, then the position again. The relay's log between the
     two positions shows which tables were changed meanwhile. If there are any, everything is read again. Tables that
@@ -175,9 +175,9 @@ def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -
         changes = list(reader.schema_changes(after, to))
         history = seen.history.doubting(changes, seen.dialect)
         if history is seen.history:
-            return StructureCatalogue(after, history, seen.dialect)
+            return StructureCatalog(after, history, seen.dialect)
         if last:
-            return StructureCatalogue(to, history, seen.dialect)
+            return StructureCatalog(to, history, seen.dialect)
     return None
 
 

@@ -91,7 +91,7 @@ def keys_after(
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} already exists")
-            # The server has created the current key for a foreign key; the catalogue does not show this. The new key
+            # The server has created the current key for a foreign key; the catalog does not show this. The new key
             # replaces it.
             named.remove(present)
         named.append(key)

@@ -72,7 +72,7 @@ def _constant(column: Column, value: TextLiteral | BytesLiteral | Number) -> pa.
         return pa.array([value.value.ljust(width, b"\0")], arrow)
     text = value.value
     if kind is Kind.TIMESTAMP and not text.startswith("0000-00-00"):
-        return None  # MySQL's catalogue shows the default in the time zone in which it was declared
+        return None  # MySQL's catalog shows the default in the time zone in which it was declared
     if parse := _PARSERS.get(kind):
         storage = pa.int32() if kind is Kind.DATE else pa.int64()
         return pa.array([parse(text)], storage).view(arrow)

@@ -64,7 +64,7 @@ class Computed:
 
 
 def is_plain(sql: str) -> bool:
-    """Whether every server and catalogue writes the expression with the same characters, without escapes."""
+    """Whether every server and catalog writes the expression with the same characters, without escapes."""
     return sql.isascii() and "\\" not in sql
 
 

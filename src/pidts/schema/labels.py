@@ -58,7 +58,7 @@ def text_of(data: bytes, charset: str) -> str | None:
 
 
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
-    """Returns the labels as the server's catalogue shows them, now that the charset is known.
+    """Returns the labels as the server's catalog shows them, now that the charset is known.
 
     In a binary column, labels keep trailing spaces.
     """
@@ -71,9 +71,9 @@ def _is_bytes(label: str) -> bool:
 
 
 def _decoded(label: str, charset: str, dialect: Dialect) -> str:
-    """Decodes a label as the server's catalogue shows it.
+    """Decodes a label as the server's catalog shows it.
 
-    If the label has bytes that are not text, MySQL's catalogue shows only the part before them. The catalogues of
+    If the label has bytes that are not text, MySQL's catalog shows only the part before them. The catalogs of
     MariaDB and MySQL 5 show question marks for these bytes.
     """
     data = bytes(ord(sign) - _FIRST for sign in label)

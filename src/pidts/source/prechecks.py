@@ -289,9 +289,9 @@ def _log_slave_updates(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _table_schema(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks that the log has exactly the tables' rows, and that the catalogue is right about the tables.
+    """Checks that the log has exactly the tables' rows, and that the catalog is right about the tables.
 
-    In labels of ENUM and SET, the catalogue shows question marks for characters above U+FFFF.
+    In labels of ENUM and SET, the catalog shows question marks for characters above U+FFFF.
     """
     fine = 0
     versioned = system_versioned(asked.connection) if asked.server.is_mariadb else frozenset()
@@ -307,7 +307,7 @@ def _table_schema(asked: _RequiredGrants) -> Iterator[Finding]:
         for column in columns:
             what = (
                 f"{name}.{column.name} has a label with a question mark. It may really be one, or a character above "
-                "U+FFFF that the server's catalogue cannot show"
+                "U+FFFF that the server's catalog cannot show"
             )
             fix = (
                 "If the label really has a question mark, ignore this item (ignore-checking-items: [table_schema]); "
@@ -350,8 +350,8 @@ def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
 def _cascades(asked: _RequiredGrants) -> Iterator[tuple[TableName, str, str]]:
     """Yields the tables with foreign keys that change rows, each with the key's name and its rule.
 
-    If an account may only read the tables, MariaDB's catalogue hides the rules of foreign keys from it. But the
-    catalogue shows which tables have foreign keys.
+    If an account may only read the tables, MariaDB's catalog hides the rules of foreign keys from it. But the
+    catalog shows which tables have foreign keys.
     """
     sql = (
         "SELECT DISTINCT table_schema, table_name FROM information_schema.key_column_usage "

@@ -27,7 +27,7 @@ _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
 """Replaces a binary default.
 
-The catalogue does not show such a default exactly: it is cut off at a zero byte, or bytes that are not text are
+The catalog does not show such a default exactly: it is cut off at a zero byte, or bytes that are not text are
 replaced.
 """
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)

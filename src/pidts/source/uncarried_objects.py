@@ -140,7 +140,7 @@ def privilege_to_see_routines(server: ServerInfo) -> Privilege:
 
 
 @dataclass(frozen=True, slots=True)
-class _Catalogue:
+class _Catalog:
     """The part of a server's information_schema that is about some schemas."""
 
     connection: Session
@@ -152,9 +152,9 @@ class _Catalogue:
     """
 
     @classmethod
-    def of(cls, connection: Session, schemas: Collection[str]) -> _Catalogue:
+    def of(cls, connection: Session, schemas: Collection[str]) -> _Catalog:
         server = server_info(connection)
-        if server.is_mariadb or server.number < _HAS_INDEXED_CATALOGUE:
+        if server.is_mariadb or server.number < _HAS_INDEXED_CATALOG:
             return cls(connection, [[schema] for schema in sorted(schemas)])
         return cls(connection, [sorted(schemas)] if schemas else [])
 
@@ -168,21 +168,21 @@ class _Catalogue:
         return found
 
 
-_HAS_INDEXED_CATALOGUE = (8, 0, 0)
+_HAS_INDEXED_CATALOG = (8, 0, 0)
 
 
 def foreign_keys(connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str]) -> list[ForeignKey]:
     """Returns the foreign keys of the tables in these schemas for which `takes` is true, sorted by table and name."""
-    catalogue = _Catalogue.of(connection, schemas)
+    catalog = _Catalog.of(connection, schemas)
     rules = {
         (str(row["constraint_schema"]), str(row["table_name"]), str(row["constraint_name"])): row
-        for row in catalogue.rows(
+        for row in catalog.rows(
             "SELECT constraint_schema, table_name, constraint_name, delete_rule, update_rule "
             "FROM information_schema.referential_constraints WHERE constraint_schema IN ({})"
         )
     }
     columns = defaultdict(list)
-    for row in catalogue.rows(
+    for row in catalog.rows(
         "SELECT table_schema, table_name, constraint_name, column_name, referenced_table_schema, "
         "referenced_table_name, referenced_column_name FROM information_schema.key_column_usage "
         "WHERE table_schema IN ({}) AND referenced_table_name IS NOT NULL "
@@ -216,86 +216,84 @@ def left_behind(
     The objects are those of these schemas, and of the tables for which `takes` is true. With `texts`, each text is read
     by a separate query.
     """
-    found = _found(
-        _Catalogue.of(connection, schemas), (_views, _triggers, _routines, _events, *_OF_TABLES), texts=texts
-    )
+    found = _found(_Catalog.of(connection, schemas), (_views, _triggers, _routines, _events, *_OF_TABLES), texts=texts)
     kept = (one for one in found if (table := one.table_name) is None or takes(table))
     return [_defined(connection, one) if texts and one.is_of_family else one for one in kept]
 
 
 def programs(connection: Session, schemas: Collection[str]) -> list[UncarriedObject]:
     """Returns the views, routines and events of these schemas, without their texts."""
-    return list(_found(_Catalogue.of(connection, schemas), (_views, _routines, _events), texts=False))
+    return list(_found(_Catalog.of(connection, schemas), (_views, _routines, _events), texts=False))
 
 
 def _found(
-    catalogue: _Catalogue, readers: Sequence[Callable[[_Catalogue, bool], Iterator[UncarriedObject]]], *, texts: bool
+    catalog: _Catalog, readers: Sequence[Callable[[_Catalog, bool], Iterator[UncarriedObject]]], *, texts: bool
 ) -> Iterator[UncarriedObject]:
     for read in readers:
         try:
-            yield from read(catalogue, texts)
+            yield from read(catalog, texts)
         except Transient:
             raise
         except PidtsError:
-            continue  # the catalogue of an older server does not have this table
+            continue  # the catalog of an older server does not have this table
 
 
-def _views(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001 - all readers are called alike
-    for row in catalogue.rows(
+def _views(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001 - all readers are called alike
+    for row in catalog.rows(
         "SELECT table_schema, table_name FROM information_schema.views WHERE table_schema IN ({}) ORDER BY 1, 2"
     ):
         schema, name = str(row["table_schema"]), str(row["table_name"])
         place = quoted_table(TableName(schema, name))
-        text = _shown(catalogue.connection, f"SHOW CREATE VIEW {place}", 1) if texts else ""
+        text = _shown(catalog.connection, f"SHOW CREATE VIEW {place}", 1) if texts else ""
         yield UncarriedObject("view", name, schema, text=text)
 
 
-def _triggers(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
-    for row in catalogue.rows(
+def _triggers(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
+    for row in catalog.rows(
         # A trigger is in the schema of its table.
         "SELECT trigger_schema, trigger_name, event_object_table FROM information_schema.triggers "
         "WHERE event_object_schema IN ({}) ORDER BY 1, 2"
     ):
         schema, name = str(row["trigger_schema"]), str(row["trigger_name"])
         shown = f"SHOW CREATE TRIGGER {quoted(schema)}.{quoted(name)}"
-        text = _shown(catalogue.connection, shown, 2) if texts else ""
+        text = _shown(catalog.connection, shown, 2) if texts else ""
         yield UncarriedObject("trigger", name, schema, str(row["event_object_table"]), text)
 
 
-def _routines(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
-    for row in catalogue.rows(
+def _routines(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
+    for row in catalog.rows(
         "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines "
         "WHERE routine_schema IN ({}) AND routine_type IN ('PROCEDURE', 'FUNCTION') ORDER BY 1, 2"
     ):
         schema, name, kind = str(row["routine_schema"]), str(row["routine_name"]), str(row["routine_type"])
         shown = f"SHOW CREATE {kind} {quoted(schema)}.{quoted(name)}"
-        yield UncarriedObject(kind.lower(), name, schema, text=_shown(catalogue.connection, shown, 2) if texts else "")
+        yield UncarriedObject(kind.lower(), name, schema, text=_shown(catalog.connection, shown, 2) if texts else "")
 
 
-def _events(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
-    for row in catalogue.rows(
+def _events(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: FBT001
+    for row in catalog.rows(
         "SELECT event_schema, event_name FROM information_schema.events WHERE event_schema IN ({}) ORDER BY 1, 2"
     ):
         schema, name = str(row["event_schema"]), str(row["event_name"])
         shown = f"SHOW CREATE EVENT {quoted(schema)}.{quoted(name)}"
-        yield UncarriedObject("event", name, schema, text=_shown(catalogue.connection, shown, 3) if texts else "")
+        yield UncarriedObject("event", name, schema, text=_shown(catalog.connection, shown, 3) if texts else "")
 
 
-def _checks(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
+def _checks(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     """Yields checks.
 
-    MariaDB's catalogue names the table in the row of the check, and MySQL's in the row of the constraint. Old servers
+    MariaDB's catalog names the table in the row of the check, and MySQL's in the row of the constraint. Old servers
     have no checks.
     """
     try:
-        rows = catalogue.rows(
+        rows = catalog.rows(
             "SELECT constraint_schema, table_name, constraint_name, check_clause "
             "FROM information_schema.check_constraints WHERE constraint_schema IN ({}) ORDER BY 1, 2, 3"
         )
     except Transient:
         raise
     except PidtsError:
-        rows = catalogue.rows(
+        rows = catalog.rows(
             "SELECT c.constraint_schema AS constraint_schema, t.table_name AS table_name, "
             "c.constraint_name AS constraint_name, c.check_clause AS check_clause, t.enforced AS enforced "
             "FROM information_schema.check_constraints c JOIN information_schema.table_constraints t "
@@ -313,8 +311,8 @@ def _checks(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  #
         yield UncarriedObject("check", name, schema, table, text, clause if enforced and is_sure else "")
 
 
-def _functional_keys(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
-    rows = catalogue.rows(
+def _functional_keys(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
+    rows = catalog.rows(
         "SELECT table_schema, table_name, index_name, expression, column_name, non_unique, seq_in_index, sub_part "
         "FROM information_schema.statistics WHERE table_schema IN ({}) "
         "ORDER BY table_schema, table_name, index_name, seq_in_index"
@@ -336,9 +334,9 @@ def _functional_keys(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedOb
         yield UncarriedObject("functional key", name, schema, table, text, parts=kept, unique=is_unique)
 
 
-def _generated(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
-    is_mariadb = server_info(catalogue.connection).is_mariadb
-    for row in catalogue.rows(
+def _generated(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
+    is_mariadb = server_info(catalog.connection).is_mariadb
+    for row in catalog.rows(
         "SELECT table_schema, table_name, column_name, generation_expression, extra FROM information_schema.columns "
         "WHERE table_schema IN ({}) AND generation_expression <> '' ORDER BY 1, 2, ordinal_position"
     ):
@@ -355,10 +353,10 @@ _SHAPES = ("point", "linestring", "polygon", "multipoint", "multilinestring", "m
 _COLLECTIONS = ("geometrycollection", "geomcollection")
 
 
-def _declared(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
+def _declared(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     shapes = (*_SHAPES, *_COLLECTIONS, "geometry")
     marks = ", ".join(["%s"] * len(shapes))
-    for row in catalogue.rows(
+    for row in catalog.rows(
         "SELECT table_schema, of_all.* FROM information_schema.columns AS of_all "
         f"WHERE table_schema IN ({{}}) AND (data_type IN ({marks}) OR column_type LIKE %s) "
         "ORDER BY table_schema, table_name, ordinal_position",
@@ -375,8 +373,8 @@ def _declared(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]: 
         yield UncarriedObject(DECLARED, name, schema, table, text, declared=declared, srid=number)
 
 
-def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
-    for row in catalogue.rows(
+def _automatic(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
+    for row in catalog.rows(
         "SELECT table_schema, table_name, column_name, column_type, extra FROM information_schema.columns "
         "WHERE table_schema IN ({}) AND extra LIKE %s ORDER BY 1, 2, ordinal_position",
         "%on update%",
@@ -391,7 +389,7 @@ def _automatic(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:
 
 
 def _decoded(shown: str) -> str:
-    """Returns the decoded text of a check, which MySQL's catalogue has encoded twice.
+    """Returns the decoded text of a check, which MySQL's catalog has encoded twice.
 
     The result is only shown to the operator and never parsed, since servers may change this encoding.
     """
@@ -403,13 +401,13 @@ def _decoded(shown: str) -> str:
 
 
 def _unescaped(shown: object) -> str:
-    """Returns an expression from MySQL's catalogue without the escapes, which are those of a text literal."""
+    """Returns an expression from MySQL's catalog without the escapes, which are those of a text literal."""
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
-def _special_keys(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
+def _special_keys(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     columns = defaultdict(list)
-    for row in catalogue.rows(
+    for row in catalog.rows(
         "SELECT table_schema, table_name, index_type, index_name, column_name FROM information_schema.statistics "
         "WHERE table_schema IN ({}) AND index_type IN ('FULLTEXT', 'SPATIAL') "
         "ORDER BY table_schema, table_name, index_type, index_name, seq_in_index"
@@ -421,8 +419,8 @@ def _special_keys(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObjec
         yield UncarriedObject(SPECIAL_KEYS[kind.upper()], name, schema, table, text, columns=tuple(of_key))
 
 
-def _partitions(catalogue: _Catalogue, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
-    for row in catalogue.rows(
+def _partitions(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
+    for row in catalog.rows(
         "SELECT table_schema, table_name, partition_method, partition_expression, COUNT(*) AS parts "
         "FROM information_schema.partitions WHERE table_schema IN ({}) AND partition_name IS NOT NULL "
         "GROUP BY table_schema, table_name, partition_method, partition_expression ORDER BY 1, 2"

@@ -220,7 +220,7 @@ def examples(kind: str) -> list[Example]:
 
 
 def table(kind: str) -> Table:
-    """Returns the structure that is read from the server's catalogue."""
+    """Returns the structure that is read from the server's catalog."""
     columns = [Column("id", ColumnType(Kind.INT), nullable=False)]
     columns += [Column(f"c{number}", example.type) for number, example in enumerate(examples(kind))]
     return Table(NAME, tuple(columns), (Key("PRIMARY", ("id",), unique=True, primary=True),))

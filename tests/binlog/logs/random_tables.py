@@ -162,7 +162,7 @@ def _binary(_: str) -> SearchStrategy[Any]:
 def _labels(server: str) -> SearchStrategy[Any]:
     """Returns labels that a parser of declarations may misread. A number makes them different in every collation."""
     hostile = ["", "'", "''", "\\", "\\'", '"', "`", "\n", "\t", "%s", "(", ")", "#1", "é", "ж", "NULL", " ", "- "]
-    # Further characters are left out: catalogues show labels in three-byte UTF-8, and show characters that this
+    # Further characters are left out: catalogs show labels in three-byte UTF-8, and show characters that this
     # encoding lacks as question marks.
     hostile += ["€", "中"]
     prefixes = st.lists(st.sampled_from(hostile), min_size=1, max_size=4).map("".join)

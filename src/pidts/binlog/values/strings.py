@@ -102,7 +102,7 @@ def _unreadable(table: TableName, column: Column) -> Build:
                 f"column {column.name} inherits its charset from its database, whose charset is not in the log",
                 where=Where(table=str(table)),
                 todo=(
-                    "Give the structure from elsewhere (a catalogue, or CREATE DATABASE with its charset), or leave "
+                    "Give the structure from elsewhere (a catalog, or CREATE DATABASE with its charset), or leave "
                     "the table out; with binlog_row_metadata=FULL on the source, later events have the charset"
                 ),
             )

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pidts.cli.events.catalogue import ScriptCatalogue, ServerCatalogue
 from pidts.cli.events.changes import Change, read_events
+from pidts.cli.events.outside_structures import ScriptStructures, ServerStructures
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput, LogInput, ServerInput
 from pidts.excerpt.files import find_files
@@ -44,7 +44,7 @@ def print_events(
         raise ConfigError("usage", f"--format {form} is not known", todo=f"Known: {', '.join(_FORMATS)}")
     wanted, allow = LogRange(_point(start, "--from"), _point(end, "--to")), asked_tables(tables, "--tables")
     log = _log(sources, wanted.start, follow=follow)
-    structures = Structures(_catalogue(log, sources, schema_from, allow), allow, _say)
+    structures = Structures(_outside_structures(log, sources, schema_from, allow), allow, _say)
     show = _printer(form or ("text" if sys.stdout.isatty() else "json"), log.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -92,13 +92,13 @@ def _log(sources: Sequence[str], start: Point | None, *, follow: bool) -> LogInp
     return FileInput(find_files(sources), _say)
 
 
-def _catalogue(
+def _outside_structures(
     log: LogInput, sources: Sequence[str], schema_from: str, tables: AllowList
-) -> ServerCatalogue | ScriptCatalogue | None:
+) -> ServerStructures | ScriptStructures | None:
     if not schema_from:
-        return ServerCatalogue(log.server, log, tables) if isinstance(log, ServerInput) else None
+        return ServerStructures(log.server, log, tables) if isinstance(log, ServerInput) else None
     if not is_url(schema_from):
-        return ScriptCatalogue(Path(schema_from))
+        return ScriptStructures(Path(schema_from))
     if isinstance(log, ServerInput):
         raise ConfigError(
             "usage",
@@ -110,7 +110,7 @@ def _catalogue(
         raise ConfigError(
             "usage", "standard input is read only once, so later schema changes in it cannot be looked up", todo=todo
         )
-    return ServerCatalogue(server_of(schema_from, os.environ), log, tables)
+    return ServerStructures(server_of(schema_from, os.environ), log, tables)
 
 
 def _printer(form: str, source: str) -> Callable[[Change], None]:

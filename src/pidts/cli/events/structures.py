@@ -2,7 +2,7 @@
 
 The best source is the log itself, which describes the columns before the rows if binlog_row_metadata=FULL. If it does
 not, and the log has the table's CREATE TABLE, the reader follows the table from there through every change. Otherwise
-the reader uses a catalogue, unless a later change in the log contradicts the catalogue. If neither log nor catalogue
+the reader uses a catalog, unless a later change in the log contradicts the catalog. If neither log nor catalog
 has the structure, the columns are named `@1`, `@2` and shown as the log writes them.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from pidts.binlog.table_map import TableMap
 from pidts.binlog.values.charsets import charset_of
-from pidts.cli.events.catalogue import ScriptCatalogue, ServerCatalogue
 from pidts.cli.events.group import TransactionEvents
+from pidts.cli.events.outside_structures import ScriptStructures, ServerStructures
 from pidts.model import Halted, Kind, Lsn, Position, Table, TableName, Transaction
 from pidts.rules import AllowList
 from pidts.schema import Dialect
@@ -30,9 +30,9 @@ class Structures:
     """The structures at the place that the reader of a log has reached. Asks a server only if the log is not enough."""
 
     def __init__(
-        self, catalogue: ServerCatalogue | ScriptCatalogue | None, tables: AllowList, say: Callable[[str], None]
+        self, outside: ServerStructures | ScriptStructures | None, tables: AllowList, say: Callable[[str], None]
     ) -> None:
-        self._catalogue = catalogue
+        self._outside = outside
         self._tables = tables
         self._say = say
         self._history = KnownStructures(complete=False)
@@ -53,8 +53,8 @@ class Structures:
         if not self._begun:
             self._begun = True
             self._dialect = Dialect.of(group.format.server_version)
-            if isinstance(self._catalogue, ScriptCatalogue):
-                self._history = self._catalogue.begin(self._dialect)
+            if isinstance(self._outside, ScriptStructures):
+                self._history = self._outside.begin(self._dialect)
         if transaction.ddl is None:
             return
         dialect = self._dialect
@@ -108,7 +108,7 @@ class Structures:
         return self._unnamed(table_map, why or ("the known structure does not fit the rows" if known else ""))
 
     def _is_sequence(self, table_map: TableMap) -> bool:
-        """Returns whether the rows are those of a SEQUENCE. If the server's catalogue was not read yet, reads it."""
+        """Returns whether the rows are those of a SEQUENCE. If the server's catalog was not read yet, reads it."""
         name = table_map.name
         if self._history.is_sequence(name):
             return True
@@ -122,14 +122,14 @@ class Structures:
         try:
             table = self._history.table(name)
         except Halted:
-            if not isinstance(self._catalogue, ServerCatalogue):
+            if not isinstance(self._outside, ServerStructures):
                 raise
             table = None
         is_known = table is not None and not table.has_unknown_charset
-        if is_known or not isinstance(self._catalogue, ServerCatalogue) or self._here is None:
+        if is_known or not isinstance(self._outside, ServerStructures) or self._here is None:
             return table
-        found, self._dialect = self._catalogue.at(*self._here, self._dialect)
-        self._catalogue = None
+        found, self._dialect = self._outside.at(*self._here, self._dialect)
+        self._outside = None
         # A structure that the reader has followed from its CREATE TABLE to this place is exact.
         followed = {
             name: table

@@ -1,10 +1,10 @@
 """The structures of all tables at one place in a log, updated with each statement.
 
 Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
-the recorded structures, makes its tables unknown from there on. A catalogue shows the *current* structures. It may have
+the recorded structures, makes its tables unknown from there on. A catalog shows the *current* structures. It may have
 been read after the place in the log at which reading starts. A table that was altered between this place and the
-reading of the catalogue is unknown up to its last alteration. Otherwise this could happen: `a` is renamed to `b`, and a
-new `a` is created. Older rows, read with the later catalogue, could have the right number of columns, but wrong names.
+reading of the catalog is unknown up to its last alteration. Otherwise this could happen: `a` is renamed to `b`, and a
+new `a` is created. Older rows, read with the later catalog, could have the right number of columns, but wrong names.
 
 The log itself may show more: with `binlog_row_metadata=FULL` it has a table's columns before the table's rows, see
 `refined`.
@@ -54,7 +54,7 @@ class RelearnedStructures:
 class KnownStructures:
     """The structures of all tables, as far as they are known at one place of the log.
 
-    An object of this class is called a *history*. The first history of a log is a catalogue; `after` and `before`
+    An object of this class is called a *history*. The first history of a log is a catalog; `after` and `before`
     return the histories at other places.
     """
 
@@ -66,10 +66,10 @@ class KnownStructures:
     unclear: tuple[str, ...] = ()
     """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
     complete: bool = True
-    """Whether a table that this history lacks certainly does not exist; False if no complete catalogue was read."""
+    """Whether a table that this history lacks certainly does not exist; False if no complete catalog was read."""
     turns: tuple[RelearnedStructures, ...] = ()
     sequences: frozenset[TableName] = frozenset()
-    """MariaDB's SEQUENCE objects, as far as a catalogue or a statement has shown them."""
+    """MariaDB's SEQUENCE objects, as far as a catalog or a statement has shown them."""
 
     def table(self, name: TableName) -> Table | None:
         """Returns the table's structure; None if there is no such table, or if the history has not seen it.
@@ -98,7 +98,7 @@ class KnownStructures:
     def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
         """Whether rows that the log has under this name are the state of one of MariaDB's SEQUENCE objects.
 
-        A sequence's rows are left out. If neither a statement nor a catalogue has shown the sequence, the rows must
+        A sequence's rows are left out. If neither a statement nor a catalog has shown the sequence, the rows must
         look like a sequence's rows, and there must certainly be no table of this name: a copy of a sequence is a table
         with the same columns.
         """
@@ -126,8 +126,8 @@ class KnownStructures:
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> KnownStructures:
         """Returns the history at an earlier place.
 
-        `changes` are the schema changes between the earlier place and this catalogue, in the order of the log. If they
-        are applied to the result one by one with `after`, the result becomes this catalogue again.
+        `changes` are the schema changes between the earlier place and this catalog, in the order of the log. If they
+        are applied to the result one by one with `after`, the result becomes this catalog again.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}
@@ -170,9 +170,9 @@ class KnownStructures:
         )
 
     def doubting(self, changes: Iterable[Transaction], dialect: Dialect) -> KnownStructures:
-        """Returns the history without the tables of schema changes that ran *while* the catalogue was read.
+        """Returns the history without the tables of schema changes that ran *while* the catalog was read.
 
-        The catalogue may show the state before or after each of these changes.
+        The catalog may show the state before or after each of these changes.
         """
         changes = [*changes]
         doubtful = {
@@ -182,7 +182,7 @@ class KnownStructures:
             for name, _ in concerned(statement, text, self.tables)
         }
         sequences = self.sequences
-        for change in changes:  # a change that the catalogue already shows has no effect
+        for change in changes:  # a change that the catalog already shows has no effect
             for statement in understood(change.ddl or "", change.ddl_schema, dialect):
                 sequences = sequences_after(sequences, statement, change.ddl or "")
         if not doubtful:
@@ -332,7 +332,7 @@ class KnownStructures:
                     state[old] = state[new] = None
                 continue
             state[old] = None
-            # If the renamed table is not on record, and a complete catalogue was read, then it is not a table.
+            # If the renamed table is not on record, and a complete catalog was read, then it is not a table.
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
@@ -365,8 +365,8 @@ class KnownStructures:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # If no further change makes something known again, the log has reached the place of the catalogue. The
-        # catalogue includes the effects of all statements that could not be parsed.
+        # If no further change makes something known again, the log has reached the place of the catalog. The
+        # catalog includes the effects of all statements that could not be parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 
@@ -396,7 +396,7 @@ def structure_unknown(name: TableName, statement: str) -> Halted:
         f"the table's structure is not known at this place, because of the statement: {statement[:200]}",
         where=Where(table=str(name)),
         todo=(
-            "Start after that statement, or give the structure with a catalogue or CREATE TABLE, or leave the table "
+            "Start after that statement, or give the structure with a catalog or CREATE TABLE, or leave the table "
             "out. With binlog_row_metadata=FULL, the source's log names the columns of all later rows"
         ),
     )

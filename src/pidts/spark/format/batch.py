@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from pidts.binlog import Event, EventType, LogWalker, TableMap, iter_raw, table_name
 from pidts.binlog.compressed import payload_events
 from pidts.excerpt.blocks import FileInput, LogBlock, server_blocks
-from pidts.excerpt.catalogue import Catalogue, FileMark, schema_changes
 from pidts.excerpt.cut import DecodeRange, LogCutter, pieces, resolved
+from pidts.excerpt.log_catalog import CurrentCatalog, FileMark, schema_changes
 from pidts.excerpt.plan import Offset, StreamPlan
 from pidts.excerpt.range import LogRange, Point, RangeFilter
 from pidts.excerpt.rows import QueryView
@@ -76,7 +76,7 @@ class BinlogReader(DataSourceReader):
 
     def _scanned(self) -> tuple[Store, QueryView, Iterator[DecodeRange]]:
         options = self._options
-        known = Catalogue.read(options.catalogue, options.allow) if options.catalogue else None
+        known = CurrentCatalog.read(options.catalog, options.allow) if options.catalog else None
         copy = FileMark()
         if options.server is not None:
             store: Store = ServerStore(options.server)
@@ -115,9 +115,9 @@ class BinlogReader(DataSourceReader):
 
 def table_now(options: BinlogOptions, name: TableName) -> Table:
     """Returns the table's current structure, or the last structure that the relay or the files have."""
-    if options.catalogue is not None:
+    if options.catalog is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
-        found = Catalogue.read(options.catalogue, only).reading.history.table(name)
+        found = CurrentCatalog.read(options.catalog, only).reading.history.table(name)
     elif options.relay is not None:
         with closing(RelayReader(options.relay, options.source_id)) as reader:
             received = reader.received

@@ -3,7 +3,7 @@
 Foreign keys and checks are first created for new rows only, and then checked against all rows; other sessions may write
 meanwhile. While a key is created, other sessions cannot write to the table.
 
-Crash points: each statement is atomic, and the catalogue shows which statements are still needed.
+Crash points: each statement is atomic, and the catalog shows which statements are still needed.
 """
 
 from __future__ import annotations

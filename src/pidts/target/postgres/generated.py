@@ -116,7 +116,7 @@ def _has_its_type(table: Table, name: str, found: PgTable) -> bool:
 
 
 def _written_type(name: str) -> str:
-    """Returns a type in the form in which the catalogue shows it."""
+    """Returns a type in the form in which the catalog shows it."""
     base, opening, size = name.partition("(")
     long = {"varchar": "character varying", "char": "character"}.get(base, base)
     if base == "numeric" and size and "," not in size:

@@ -1,6 +1,6 @@
 """Lists the privileges that a task's accounts need. `check` compares the accounts with this list, `grants` prints it.
 
-The source's catalogue shows an account only the tables that it may read: a table without SELECT is invisible. So the
+The source's catalog shows an account only the tables that it may read: a table without SELECT is invisible. So the
 check searches for the tables that the task file names without a pattern. If an invisible table only fits a pattern, the
 check cannot know that the table exists.
 """

@@ -2,7 +2,7 @@
 
 If a task file gives the start, the task needs the tables' structures at this start. For example, an application writes
 to the new server after a cutover, a column is added there, and only then the task that carries changes back starts for
-the first time. The catalogue shows the column, but rows in the log before the change do not have it. At the switch, the
+the first time. The catalog shows the column, but rows in the log before the change do not have it. At the switch, the
 cutover has recorded the structures. The record is on the new server, which is the source of this task.
 """
 

@@ -13,7 +13,7 @@ This list has the crash points, with the state at each. The record is a row of t
 4. While counters are set: as at 2. A counter only increases, and each is checked again. The record names a new sequence
    before it is created, so `--undo` finds it.
 5. While foreign keys, checks and keys are created: the record names each before it is created, so `--undo` finds all of
-   them. The target's catalogue shows which statements are still needed.
+   them. The target's catalog shows which statements are still needed.
 6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes. This was proved
    just before: no source has changed a table of the task since the place up to which the target was compared. Only
    `--undo` leads back. The same command continues here.

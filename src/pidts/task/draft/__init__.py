@@ -1,1 +1,1 @@
-"""Writes a first task file from the two servers' catalogues."""
+"""Writes a first task file from the two servers' catalogs."""

@@ -11,9 +11,9 @@ from pidts.model import Halted, Kind, PidtsError, Table, TableName, Transient
 from pidts.rules import AllowList
 from pidts.schema import quote
 from pidts.source import Finding, Session, SourceConfig, check_source, connect, query, server_info
-from pidts.source.catalogue import readable_structures
 from pidts.source.connection import variables
 from pidts.source.structures import TableSize, quoted_table, system_versioned, table_sizes
+from pidts.source.table_catalog import readable_structures
 from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})

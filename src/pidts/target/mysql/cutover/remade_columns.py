@@ -10,7 +10,7 @@ Crash points:
 
 1. After the first step: the second column exists. It has a name that only PiDTS uses, and the next attempt or an undo
    drops it.
-2. Before or after the last statement: the catalogue shows what is still needed.
+2. Before or after the last statement: the catalog shows what is still needed.
 
 An undo leaves a generated column generated: the server computes the same values that the source's log has, and a run
 does not write them.
@@ -182,7 +182,7 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     generated = set() if session.server.dialect.mariadb else _generated_columns(session, wanted.table)
     for number, line in enumerate(lines):
         found = _NAME.match(line)
-        # The catalogue decides: a plain column, whose comment may have any text, is never dropped.
+        # The catalog decides: a plain column, whose comment may have any text, is never dropped.
         if found is None or number == at or found[0].lower() not in generated:
             continue
         if _mentions(line.partition(_COMPUTED)[2], names):

@@ -2,7 +2,7 @@
 
 While a task runs, the table has a plain key in place of a FULLTEXT key, no SPATIAL key, and no partitions.
 
-Crash points: one statement makes a key, and one statement makes all partitions. The catalogue shows whether a statement
+Crash points: one statement makes a key, and one statement makes all partitions. The catalog shows whether a statement
 is still needed. If the server ends in the middle of a statement, the table is unchanged.
 
 No statement of this module adds or removes a row. A server refuses partitions into which a row does not fit.

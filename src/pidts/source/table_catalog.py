@@ -23,8 +23,8 @@ _SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueReading:
-    """One reading of the catalogue, which may or may not include a schema change between `began` and `ended`."""
+class CatalogReading:
+    """One reading of the catalog, which may or may not include a schema change between `began` and `ended`."""
 
     history: KnownStructures
     dialect: Dialect
@@ -34,7 +34,7 @@ class CatalogueReading:
 
 def look_at_tables(
     session: Session, wanted: Callable[[TableName], bool], pause: Callable[[float], object] = time.sleep
-) -> CatalogueReading:
+) -> CatalogReading:
     """Reads every wanted table that the account sees. Unreadable tables are left out."""
     info = server_info(session)
     began = log_end(session) if info.is_mariadb else settled(session, info)
@@ -48,7 +48,7 @@ def look_at_tables(
         sequences=frozenset(filter(wanted, sequences(session))),
         complete=holds(global_privileges(current_grants(session, info)), "SELECT"),
     )
-    return CatalogueReading(history, source_dialect(session), began, log_end(session))
+    return CatalogReading(history, source_dialect(session), began, log_end(session))
 
 
 def readable_structures(

@@ -1,4 +1,4 @@
-"""Reads table structures from outside the log: a server's catalogue, or a file of CREATE TABLE statements."""
+"""Reads table structures from outside the log: a server's catalog, or a file of CREATE TABLE statements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pidts.bounded_file import read_small
 from pidts.excerpt.blocks import LogInput, ServerInput
-from pidts.excerpt.catalogue import Catalogue
+from pidts.excerpt.log_catalog import CurrentCatalog
 from pidts.model import ConfigError, Lsn, Position, Transaction, Where
 from pidts.rules import AllowList
 from pidts.schema import Dialect
@@ -27,8 +27,8 @@ _TABLE = re.compile(r"^\s*CREATE\s+TABLE\b", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class ServerCatalogue:
-    """The catalogue of the server that wrote the log."""
+class ServerStructures:
+    """The structures in the catalog of the server that wrote the log."""
 
     server: SourceConfig
     log: LogInput
@@ -36,19 +36,19 @@ class ServerCatalogue:
 
     def at(self, place: Position, lsn: Lsn, dialect: Dialect) -> tuple[KnownStructures, Dialect]:
         """Returns the structures after the transaction that spans `place` to `lsn`, and the server's dialect."""
-        current = Catalogue.read(self.server, self.tables)
+        current = CurrentCatalog.read(self.server, self.tables)
         blocks, number = self.log.again(place), lsn.change_no
         if isinstance(self.log, ServerInput):
             changes = [change for change in current.changes_ahead(blocks, number) if change.lsn > lsn]
             return current.before(changes, number, dialect), current.reading.dialect
         changes = [change for change in current.changes_of_copy(blocks, number) if change.lsn > lsn]
-        # The files may come from another server. Then their log does not contain the moment at which this catalogue was
+        # The files may come from another server. Then their log does not contain the moment at which this catalog was
         # read.
         return current.reading.history.before(changes, dialect), current.reading.dialect
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptCatalogue:
+class ScriptStructures:
     """A file of statements, as from `mysqldump --no-data`: the tables' structures at the place where reading begins."""
 
     path: Path

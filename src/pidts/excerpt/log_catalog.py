@@ -1,6 +1,6 @@
-"""Reads a server's catalogue, and computes its state at an earlier place in the log.
+"""Reads a server's catalog, and computes its state at an earlier place in the log.
 
-A catalogue shows the *current* tables. The log between the earlier place and the present is searched for schema
+A catalog shows the *current* tables. The log between the earlier place and the present is searched for schema
 changes. If a change concerns a table, the table's structure before the change is not known.
 """
 
@@ -19,7 +19,7 @@ from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import KnownStructures
 from pidts.source import SourceConfig, binary_logs, connect
-from pidts.source.catalogue import CatalogueReading, look_at_tables
+from pidts.source.table_catalog import CatalogReading, look_at_tables
 
 _TYPE_AT = 4
 _MADE = slice(0, 9)
@@ -27,24 +27,24 @@ _MADE = slice(0, 9)
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
-    """The server's current catalogue."""
+class CurrentCatalog:
+    """The current catalog of a server, which is compared with its log."""
 
     server: SourceConfig
-    reading: CatalogueReading
+    reading: CatalogReading
     files: tuple[str, ...]
     """The log files that the server still has."""
 
     @classmethod
-    def read(cls, server: SourceConfig, tables: AllowList) -> Catalogue:
-        """Reads the server's catalogue."""
+    def read(cls, server: SourceConfig, tables: AllowList) -> CurrentCatalog:
+        """Reads the server's catalog."""
         with closing(connect(server)) as session:
             return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
 
     def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> KnownStructures:
         """Returns the structures as they were before all of these schema changes.
 
-        Structures of tables that changed while the catalogue was read are not known: the catalogue may show the state
+        Structures of tables that changed while the catalog was read are not known: the catalog may show the state
         before or after such a change.
         """
         began, ended = Lsn.at(self.reading.began, change_no), Lsn.at(self.reading.ended, change_no)
@@ -53,7 +53,7 @@ class Catalogue:
         return self.reading.history.doubting(doubtful, dialect).before(passed, dialect)
 
     def changes_ahead(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
-        """Yields the schema changes of the log in these blocks, up to the place at which the catalogue was read."""
+        """Yields the schema changes of the log in these blocks, up to the place at which the catalog was read."""
         ended = Lsn.at(self.reading.ended, change_no)
         for change in schema_changes(blocks, change_no, ended):
             if change.begin >= ended:
