@@ -52,14 +52,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
     warehouse: PublishedWarehouse,
     monkeypatch: pytest.MonkeyPatch,
+    clock: list[float],
     owner: Any,
     name: str,
     call: int,
     after: bool,
     shows_new: bool,
 ) -> None:
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
     first = warehouse.write((1, 1), (2, 2))
     warehouse.publish()
     assert warehouse.published() == (first, [(1, 1), (2, 2)])
@@ -77,18 +76,16 @@ def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_repairs_it(
     assert warehouse.session.published.of("to-hive")[ORDERS].lsn == third
     warehouse.publish()  # This publication records which folders are not needed any more.
     assert warehouse.folders() > 1, "readers that have begun keep their files"
-    now[0] += 3700
+    clock[0] += 3700
     warehouse.publish()
     assert warehouse.folders() == 1
     assert warehouse.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
 
 
 def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
-    warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: PublishedWarehouse, clock: list[float]
 ) -> None:
     """The warehouse's database comes from a backup, so its record names an earlier folder."""
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
     warehouse.write((1, 1))
     warehouse.publish()
     kept = warehouse.session.published.of("to-hive")[ORDERS]
@@ -97,7 +94,7 @@ def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
     newest = warehouse.session.published.of("to-hive")[ORDERS]
     warehouse.session.published.put("to-hive", ORDERS, replace(newest, folder=kept.folder))
     warehouse.publish()
-    now[0] += 3700
+    clock[0] += 3700
     warehouse.publish()
     assert warehouse.published() == (second, [(1, 1), (2, 2)])
 
@@ -144,11 +141,7 @@ def test_a_table_of_another_program_stays(warehouse: PublishedWarehouse) -> None
     assert "does not publish" in warehouse.session.published.of("to-hive")[ORDERS].problem
 
 
-def test_another_meta_schema_has_folders_of_its_own(
-    warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
+def test_another_meta_schema_has_folders_of_its_own(warehouse: PublishedWarehouse, clock: list[float]) -> None:
     first = warehouse.write((1, 1))
     warehouse.publish()
     file = warehouse.parts[0].path
@@ -160,15 +153,11 @@ def test_another_meta_schema_has_folders_of_its_own(
         session.meta.checkpoints.claim("other", "shop", 1, checkpoint(4, task="other", source="shop"))
         for _ in range(3):
             publication.publish(others, session)
-            now[0] += 3700
+            clock[0] += 3700
     assert warehouse.published() == (first, [(1, 1)])
 
 
-def test_a_table_that_leaves_the_task_stays_as_it_is(
-    warehouse: PublishedWarehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
+def test_a_table_that_leaves_the_task_stays_as_it_is(warehouse: PublishedWarehouse, clock: list[float]) -> None:
     first = warehouse.write((1, 1))
     warehouse.publish()
     warehouse.session.begin()
@@ -176,7 +165,7 @@ def test_a_table_that_leaves_the_task_stays_as_it_is(
     warehouse.session.commit()
     for _ in range(3):
         warehouse.publish()
-        now[0] += 3700
+        clock[0] += 3700
     assert warehouse.session.published.of("to-hive") == {}
     assert warehouse.published() == (first, [(1, 1)])
 

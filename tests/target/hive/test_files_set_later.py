@@ -30,10 +30,8 @@ def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_states_move_changes_continue_and_former_states_are_removed(
-    warehouse: PublishedWarehouse, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    warehouse: PublishedWarehouse, object_store: ObjectStore, clock: list[float]
 ) -> None:
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
     warehouse.write((1, 10), logged=[inserted(warehouse, 10, 1)])
     warehouse.publish()
     directory = Path(warehouse.session.warehouse) / "hive-tables" / "pidts_meta" / "shop" / "orders"
@@ -49,7 +47,7 @@ def test_states_move_changes_continue_and_former_states_are_removed(
     assert seen(warehouse) == [("insert", 1, 10), ("insert", 2, 20)]
     assert not warehouse.changes().problem
     warehouse.publish()
-    now[0] += 3700
+    clock[0] += 3700
     warehouse.publish()
     assert not list(directory.iterdir())
     assert warehouse.published() == (last, [(1, 10), (2, 20)])

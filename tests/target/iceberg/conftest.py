@@ -1,4 +1,4 @@
-"""A folder for warehouses with many commits, and a clock that tests set."""
+"""A folder for warehouses with many commits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,3 @@ def memory_path() -> Iterator[Path]:
     """Returns a folder in memory, if the system has one: on a disk, a hundred commits would wait a thousand times."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         yield Path(folder)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Replaces the time of all Python code by the only element of a list."""
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
-    return now

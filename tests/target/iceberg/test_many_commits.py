@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import random
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -238,22 +237,9 @@ def all_snapshots(target: IcebergTarget) -> list[int]:
         catalog.engine.dispose()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = time.time()
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr("time.time", made)
-    return made
-
-
-def test_a_schema_change_leaves_the_files_of_snapshots_that_it_still_names(target: IcebergTarget, clock: Clock) -> None:
+def test_a_schema_change_leaves_the_files_of_snapshots_that_it_still_names(
+    target: IcebergTarget, clock: list[float]
+) -> None:
     before, after = (table(NAME, dict.fromkeys(names, INT)) for names in (("id", "v"), ("id", "v", "w")))
     with closing(target.connect()) as session:
         create(session, before)
@@ -261,8 +247,8 @@ def test_a_schema_change_leaves_the_files_of_snapshots_that_it_still_names(targe
             session.begin()
             session.write(change(before, upserts=[(number, number)], deletes=[(number - 1,)]))
             session.commit()
-            clock.now += 1
-        clock.now += 7200
+            clock[0] += 1
+        clock[0] += 7200
         kept = {"id": "id", "v": "v"}
         more = {"known": before.arrow.names, "kept": kept, "unfillable": [], "executed_at": 0}
         session.execute(json.dumps({"alter": after.to_json(), **more}))
@@ -271,25 +257,27 @@ def test_a_schema_change_leaves_the_files_of_snapshots_that_it_still_names(targe
             session.begin()
             session.write(change(after, upserts=[(number, number, 0)]))
             session.commit()
-            clock.now += 7200
+            clock[0] += 7200
     assert all_snapshots(target) == [2, 3]
 
 
-def test_a_clock_that_is_set_back_takes_no_file_of_a_snapshot(target: IcebergTarget, clock: Clock) -> None:
+def test_a_clock_that_is_set_back_takes_no_file_of_a_snapshot(target: IcebergTarget, clock: list[float]) -> None:
     structure = table(NAME, {"id": INT, "v": INT})
-    clock.now += 7200
+    clock[0] += 7200
     with closing(target.connect()) as session:
         create(session, structure)
         for number in range(7):
             session.begin()
             session.write(change(structure, upserts=[(1, number)]))
             session.commit()
-            clock.now += -7200 if number == 2 else 1300
+            clock[0] += -7200 if number == 2 else 1300
             assert set(all_snapshots(target)) == {1}
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
-def test_a_snapshot_that_a_user_has_named_stays_with_its_files(target: IcebergTarget, clock: Clock, kind: str) -> None:
+def test_a_snapshot_that_a_user_has_named_stays_with_its_files(
+    target: IcebergTarget, clock: list[float], kind: str
+) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     structure = table(NAME, {"id": INT, "v": INT})
@@ -308,7 +296,7 @@ def test_a_snapshot_that_a_user_has_named_stays_with_its_files(target: IcebergTa
                 (manage.create_tag if kind == "tag" else manage.create_branch)(
                     snapshot.snapshot_id, "month-end"
                 ).commit()
-            clock.now += 7200
+            clock[0] += 7200
     found = catalog.load_table((NAME.schema, NAME.name))
     assert "month-end" in found.refs()
     rows_then = found.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()

@@ -156,7 +156,7 @@ def test_a_missing_object_halts_and_is_named(task: StoreTask) -> None:
     assert "AWS_ENDPOINT_URL" in said
 
 
-def test_unneeded_files_are_swept(task: StoreTask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unneeded_files_are_swept(task: StoreTask, clock: list[float]) -> None:
     task.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     task.sql("INSERT INTO t VALUES (1, 1)")
     task.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
@@ -171,12 +171,10 @@ def test_unneeded_files_are_swept(task: StoreTask, monkeypatch: pytest.MonkeyPat
     orphan = f"{folder}/data/00000001-{'0' * 32}.parquet"
     files.write_bytes(orphan, b"of a run that was killed")
     before = objects(task)
-    now = [time.time()]
-    monkeypatch.setattr("time.time", lambda: now[0])
     with closing(IcebergTarget(str(place), files=task.files).connect()) as session:
         sweep(session)
         assert objects(task) == before
-        now[0] += ORPHAN_SECONDS + 10
+        clock[0] += ORPHAN_SECONDS + SECONDS
         assert sweep(session) == 2  # it removes the file without a table, and the folder of the dropped table
     assert {each for each in before if "/gone-" in each}
     assert not {each for each in objects(task) if "/gone-" in each}

@@ -125,17 +125,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Replaces the time of all Python code.
-
-    The replaced time begins at the present, because the server compares times with its own clock.
-    """
-    now = [time.time()]
-    monkeypatch.setattr("time.time", lambda: now[0])
-    return now
-
-
-@pytest.fixture
 def warehouse(memory_path: Path, address: str) -> Iterator[WarehouseInRestCatalog]:
     made = WarehouseInRestCatalog(memory_path, address)
     yield made
