@@ -5,7 +5,7 @@ from pidts.verify.compared_servers import EstimatedSize, Key, KeySpan, Mark, Not
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
-from pidts.verify.normal_forms import EXACT, LAKE, POSTGRES, Normals
+from pidts.verify.normal_forms import EXACT, ICEBERG, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled
@@ -14,7 +14,7 @@ from pidts.verify.spans import CompareSpans, SpanComparison, SpanResult, joined
 __all__ = [
     "ANYBODY",
     "EXACT",
-    "LAKE",
+    "ICEBERG",
     "NOBODY",
     "POSTGRES",
     "Callbacks",

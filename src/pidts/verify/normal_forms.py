@@ -73,7 +73,7 @@ def _number(value: Decimal) -> str:
 EXACT: Normals = MappingProxyType({Kind.JSON: parsed_json})
 """The normal forms for targets that keep every value unchanged, except the spelling of JSON."""
 
-LAKE: Normals = MappingProxyType(
+ICEBERG: Normals = MappingProxyType(
     {
         Kind.DATE: real_dates_only,
         Kind.DATETIME: real_dates_only,

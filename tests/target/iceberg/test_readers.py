@@ -60,14 +60,14 @@ ROWS = "[(3, 0, 7), (5, 5, 5), (100, 3, 7)]"
 
 
 @dataclass(frozen=True)
-class Lake:
+class Warehouse:
     folder: Path
     location: str
     """The address of the table's metadata file."""
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def warehouse(tmp_path: Path) -> Warehouse:
     folder = tmp_path / "lake"
     with closing(IcebergTarget(str(folder)).connect()) as session:
         session.meta.prepare()
@@ -86,7 +86,7 @@ def lake(tmp_path: Path) -> Lake:
         session.commit()
         place = session.tables.location(NAME)
     assert place is not None
-    return Lake(folder, place)
+    return Warehouse(folder, place)
 
 
 def read(program: str, environment: dict[str, str], *words: str) -> str:
@@ -96,17 +96,17 @@ def read(program: str, environment: dict[str, str], *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_duckdb_reads_the_rows_that_are_there(lake: Lake) -> None:
+def test_duckdb_reads_the_rows_that_are_there(warehouse: Warehouse) -> None:
     folder = ROOT / ".venv-readers"
     command = [ROOT / "setup" / "folder_of.sh", "requirements/readers/readers.txt", folder]
     made = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert made.returncode == 0, made.stderr
-    assert read(DUCKDB, {**os.environ, "PYTHONPATH": str(folder)}, lake.location) == ROWS
+    assert read(DUCKDB, {**os.environ, "PYTHONPATH": str(folder)}, warehouse.location) == ROWS
 
 
 @pytest.mark.spark
-def test_spark_reads_the_rows_that_are_there_by_iceberg_s_own_catalog(lake: Lake) -> None:
+def test_spark_reads_the_rows_that_are_there_by_iceberg_s_own_catalog(warehouse: Warehouse) -> None:
     """The test uses the oldest Spark: Iceberg's classes are made for one version of Spark, and there are none for 4.3."""
     folder = packages(ROOT / "requirements" / "readers" / "pom.xml", ROOT / ".venv-readers-java")
     jars = ",".join(map(str, sorted(folder.glob("*.jar"))))
-    assert read(SPARK, environment_of("4.0"), str(lake.folder), jars) == ROWS
+    assert read(SPARK, environment_of("4.0"), str(warehouse.folder), jars) == ROWS

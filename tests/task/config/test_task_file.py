@@ -27,11 +27,11 @@ block-allow-list: {shop: {do-dbs: ["~^shop_"]}}
 syncers: {global: {worker-count: 4}}
 """
 _SERVER = 'type: postgresql, host: 127.0.0.1, port: 5433, user: app, password: "${PGPASSWORD}", database: shop'
-LAKE_TASK = TASK.replace(_SERVER, "type: iceberg, warehouse: /lake")
+ICEBERG_TASK = TASK.replace(_SERVER, "type: iceberg, warehouse: /lake")
 TO = '{host: db, port: 5444, user: w, password: "${PGPASSWORD}", database: lake}'
 REST = "{type: rest, uri: https://h}"
 METASTORE = "{type: hive, metastore: thrift://h:1}"
-HIVE_TASK = LAKE_TASK.replace("iceberg", "hive")
+HIVE_TASK = ICEBERG_TASK.replace("iceberg", "hive")
 ZONE_TASK = TASK.replace("type: postgresql", "type: mysql").replace(", database: shop", "")
 OWNED = ZONE_TASK + (
     "pidts: {zone: a, target-zone: b, conflict: owner, owners: "
@@ -173,26 +173,31 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (TASK + "pidts: {target-zone: b}\n", "bad-value", 11, "Add pidts.zone"),
         (TASK + "pidts: {zone: a, target-zone: a}\n", "bad-value", 11, "both the zone"),
         (TASK + "pidts: {zone: a, target-zone: b, forward: [c]}\n", "not-supported", 11, "whatever zone"),
-        (LAKE_TASK + "pidts: {zone: a}\n", "not-supported", 11, "warehouse of Iceberg tables"),
-        (LAKE_TASK + "pidts: {zone: a, target-zone: b}\n", "not-supported", 11, "warehouse of Iceberg tables"),
-        (LAKE_TASK.replace("/lake", "/lake, files: 's3://B/x?y'"), "bad-value", 3, "s3://bucket/folder"),
+        (ICEBERG_TASK + "pidts: {zone: a}\n", "not-supported", 11, "warehouse of Iceberg tables"),
+        (ICEBERG_TASK + "pidts: {zone: a, target-zone: b}\n", "not-supported", 11, "warehouse of Iceberg tables"),
+        (ICEBERG_TASK.replace("/lake", "/lake, files: 's3://B/x?y'"), "bad-value", 3, "s3://bucket/folder"),
         (
             HIVE_TASK.replace("/lake", "/lake, files: 's3://bucket/x'"),
             "not-supported",
             3,
             "the metastore in the warehouse cannot",
         ),
-        (LAKE_TASK + "pidts: {hive: {refresh: 1m}}\n", "not-supported", 11, "type hive"),
+        (ICEBERG_TASK + "pidts: {hive: {refresh: 1m}}\n", "not-supported", 11, "type hive"),
         (HIVE_TASK.replace("/lake", f"/lake, publish-to: {TO}"), "not-supported", 3, "publishes to its metastore"),
-        (LAKE_TASK.replace("/lake", "/lake, publish-to: {host: h, user: u}"), "missing-key", 3, "database"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: glue}}"), "bad-value", 3, "postgresql"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {REST[:-1]}, database: d}}"), "unknown-key", 3, "database"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {REST[:-1]}, user: u}}"), "missing-key", 3, "password-file"),
-        (LAKE_TASK.replace("/lake", "/lake, publish-to: {type: rest, uri: h}"), "bad-value", 3, "https://"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: hive}}"), "missing-key", 3, "metastore"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {METASTORE[:-3]}}}"), "bad-value", 3, "thrift://host:port"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {METASTORE[:-1]}, user: u}}"), "unknown-key", 3, "user"),
-        (LAKE_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, meta: x}}"), "unknown-key", 3, "meta"),
+        (ICEBERG_TASK.replace("/lake", "/lake, publish-to: {host: h, user: u}"), "missing-key", 3, "database"),
+        (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: glue}}"), "bad-value", 3, "postgresql"),
+        (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {REST[:-1]}, database: d}}"), "unknown-key", 3, "database"),
+        (
+            ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {REST[:-1]}, user: u}}"),
+            "missing-key",
+            3,
+            "password-file",
+        ),
+        (ICEBERG_TASK.replace("/lake", "/lake, publish-to: {type: rest, uri: h}"), "bad-value", 3, "https://"),
+        (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, type: hive}}"), "missing-key", 3, "metastore"),
+        (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {METASTORE[:-3]}}}"), "bad-value", 3, "thrift://host:port"),
+        (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {METASTORE[:-1]}, user: u}}"), "unknown-key", 3, "user"),
+        (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, meta: x}}"), "unknown-key", 3, "meta"),
         (HIVE_TASK + "pidts: {hive: {refresh: 1}}\n", "bad-value", 11, "length of time"),
         (HIVE_TASK + "pidts: {hive: {refresh: 100ms}}\n", "bad-value", 11, "every second"),
         (HIVE_TASK + "pidts: {split-transactions: 1000}\n", "not-supported", 11, "part of a transaction"),

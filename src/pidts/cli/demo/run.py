@@ -175,8 +175,8 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
             path.touch(mode=0o600)
             path.write_text(server.password, "utf-8")
     path = folder / "demo.yaml"
-    lake = f" {{type: iceberg, warehouse: {_WAREHOUSE}}}"
-    database = lake if target is None else _POSTGRES.format(target=target)
+    iceberg = f" {{type: iceberg, warehouse: {_WAREHOUSE}}}"
+    database = iceberg if target is None else _POSTGRES.format(target=target)
     path.write_text(_TASK.format(source=source, database=database), "utf-8")
     return load_task(path)
 

@@ -19,7 +19,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.warehouse import demand_warehouse
 from pidts.verify import (
     EXACT,
-    LAKE,
+    ICEBERG,
     POSTGRES,
     Callbacks,
     ComparisonProgress,
@@ -169,7 +169,7 @@ def keeps_rows(member: SourceTable) -> bool:
 
 def normals_of(config: TaskConfig) -> Normals:
     """Returns the forms in which values are compared: each kind of target stores some values differently."""
-    return {"postgresql": POSTGRES, "iceberg": LAKE, "hive": LAKE}.get(config.target.type, EXACT)
+    return {"postgresql": POSTGRES, "iceberg": ICEBERG, "hive": ICEBERG}.get(config.target.type, EXACT)
 
 
 def chosen(tables: str) -> TakesTable:
