@@ -43,7 +43,11 @@ def working(**changes: object) -> StageMeasures:
             "target",
             "network to the target is slow: 20 round trips a second of 30.0 ms",
         ),
-        (working(now_at=("apply", 40.0)), "target", "has not answered for 40 seconds"),
+        (
+            working(now_at=("apply", 40.0)),
+            "target",
+            "for most of its 40 seconds: a lock, a long statement or many statements",
+        ),
         (working(waited=0.1), "apply", "own processor is busy with decoding and preparing rows 70%"),
         (working(waited=0.1, no_core=0.9), "apply", "other work takes this machine's cores"),
         (working(steps={"plan": 0.8, "apply": 0.1}), "plan", "busy with planning 80%"),

@@ -280,3 +280,17 @@ def test_a_cutover_in_progress_is_reported_until_it_is_undone(clock: Clock) -> N
     tracker.being_cut_over("")
     tracker.show("sync")
     assert shown[-1].message == ""
+
+
+def test_the_rate_counts_the_last_seconds_of_many_small_batches(clock: Clock) -> None:
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append, clock=clock)
+    tracker.resumed(state(), "", "")
+    for table in ("a.first", "a.second"):
+        for _ in range(6 * 256):
+            tracker.batch(replace(done(state()), counts=Counts(inserted=2, by_table={table: 2})))
+            clock.seconds += 1 / 256
+    tracker.show("sync")
+    assert shown[-1].rate == pytest.approx(512, rel=0.06)
+    rates = {one.name: one.rate for one in shown[-1].changed}
+    assert rates == {"a.second": pytest.approx(512, rel=0.06), "a.first": 0.0}

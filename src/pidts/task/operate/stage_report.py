@@ -294,7 +294,8 @@ def _why_target(working: RunMeasures, waited: float, step: str, seconds: float) 
         )
     if step in _WORK and seconds > _LONG_STEP_SECONDS:
         return (
-            f"the target's server has not answered for {seconds:,.0f} seconds: a lock or a long statement keeps it busy"
+            f"one transaction has waited for the target's server for most of its {seconds:,.0f} seconds: a lock, a "
+            "long statement or many statements take this time"
         )
     each = _each_commit(working, waited)
     network = f"; a round trip takes only {_millis(trip)}" if trip is not None else ""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from pidts.batch.batch_done import BatchDone
@@ -20,9 +20,20 @@ from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableCh
 from pidts.task.operate.stage_report import StageReport
 
 _RATE_SECONDS = 5.0
+_INTERVAL_SECONDS = 0.25
+"""Batches that end within such an interval are counted together, since there can be hundreds of them a second."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
 """The largest number of target tables whose changes are reported separately."""
+
+
+@dataclass(slots=True)
+class _Interval:
+    """The changes of the batches that ended in one interval: all of them, and those of each target table."""
+
+    began: float
+    total: int = 0
+    by_table: Counter[str] = field(default_factory=Counter)
 
 
 class Tracker:
@@ -47,7 +58,8 @@ class Tracker:
         self._by_table: Counter[str] = Counter()
         """The rows applied to each target table."""
         self._batches = 0
-        self._recent: deque[tuple[float, Counts]] = deque()
+        self._recent: deque[_Interval] = deque()
+        """The changes of the last seconds, in intervals."""
         self._lsn: Lsn | None = None
         self._gtid = ""
         self._position: Position | None = None
@@ -86,6 +98,13 @@ class Tracker:
             self._copy.begin(copied, state.copy, self._clock())
             self._reached(state, gtid, position)
 
+    def _count_recent(self, counts: Counts) -> None:
+        now = self._clock()
+        if not self._recent or now - self._recent[-1].began >= _INTERVAL_SECONDS:
+            self._recent.append(_Interval(now))
+        self._recent[-1].total += counts.total
+        self._recent[-1].by_table.update(counts.by_table)
+
     def _reached(self, state: PlanState, gtid: str, position: str) -> None:
         self._lsn, self._gtid = state.lsn, gtid
         self._position = Position.parse(position) if position else None
@@ -97,7 +116,7 @@ class Tracker:
             self._batches += 1
             self._counts += replace(done.counts, by_table={})
             self._by_table.update(done.counts.by_table)
-            self._recent.append((self._clock(), done.counts))
+            self._count_recent(done.counts)
             self._event_time = done.plan.timestamp or self._event_time
             self._copy.reached(done.plan.end.copy, self._clock())
             self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
@@ -209,10 +228,10 @@ class Tracker:
         report: Callable[[float | None, float], StageReport] | None = None,
     ) -> Progress:
         now = self._clock()
-        while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
+        while self._recent and self._recent[0].began < now - _RATE_SECONDS:
             self._recent.popleft()
         window = min(_RATE_SECONDS, now - self._began) or 1.0
-        rate = sum(counts.total for _, counts in self._recent) / window
+        rate = sum(interval.total for interval in self._recent) / window
         lag = self._lag(caught_up=caught_up)
         source = SourceProgress(
             source=self._source,
@@ -265,8 +284,8 @@ class Tracker:
     def _changed(self, window: float) -> tuple[TableChanges, ...]:
         """Returns the changes of each target table, sorted by rows per second."""
         lately: Counter[str] = Counter()
-        for _, counts in self._recent:
-            lately.update(counts.by_table)
+        for interval in self._recent:
+            lately.update(interval.by_table)
         found = lately.most_common(_CHANGED)
         if len(found) < _CHANGED:
             found += ((name, 0) for name, _ in self._by_table.most_common(_CHANGED) if name not in lately)
