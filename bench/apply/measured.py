@@ -22,7 +22,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def keep(path: Path, command: dict[str, Any], runs: list[dict[str, Any]], *places: str) -> None:
-    """Adds results to the file. Earlier results with the same values of `places` are replaced."""
+    """Adds results to the file. Replaces earlier results that have the same values of the keys `places`."""
     known = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
     place = operator.itemgetter(*places)
     new = {place(run) for run in runs}

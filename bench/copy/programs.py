@@ -27,7 +27,10 @@ _READING = ("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
 
 
 def dump(source: Source, target: TargetServer, folder: Path) -> float:
-    """Copies with one stream from a consistent snapshot, as the program's manual recommends."""
+    """Copies the source with `mariadb-dump` in one stream from a consistent snapshot, as its manual recommends.
+
+    Returns the elapsed seconds.
+    """
     errors = folder / "dump.log"
     begun = time.perf_counter()
     with errors.open("wb") as log:

@@ -53,7 +53,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A number with which a task grows, such as the number of tables. All other numbers stay the same."""
+    """A number that grows from point to point, such as the number of tables. All other numbers stay the same."""
 
     name: str
     unit: str
@@ -63,7 +63,7 @@ class Axis:
     work: Work
 
     def sizes_to(self, to: int | None) -> list[int]:
-        """Returns the sizes to measure, up to `to`, which is itself measured; None: up to the axis's own limit."""
+        """Returns the sizes to measure, up to and including `to`, or up to the axis's own limit if `to` is None."""
         limit = self.to if to is None else to
         found = [size for size in self.sizes if size <= limit]
         return found if to is None or to in found else [*found, to]

@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def filled(page: str, drawn: Sequence[Curve]) -> str:
-    """Returns the page with the table of each curve between the curve's marks."""
+    """Returns the page with the table of each curve between the curve's two comments."""
     for curve in drawn:
         text = "\n".join(table(curve))
         page = re.sub(

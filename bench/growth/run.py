@@ -2,9 +2,10 @@
 
     python bench/growth/run.py [--axis tables,columns] [--to SIZE] [--sizes 10,100] [--json FILE]
 
-Each axis has several sizes. A point is one size, with two new MariaDB servers and a new task. It measures the processor
-time and the memory of all processes of PiDTS, and the time. The database servers do not count. Processor time is the
-main figure, since other programs of the machine change it less than the time.
+Each axis has several sizes. A point is one size, with two new MariaDB servers and a new task. For each point, this
+program measures the processor time and the memory of all processes of PiDTS, and the elapsed time. The database servers
+do not count. Processor time is the main figure, since other programs of the machine change it less than the elapsed
+time.
 
 Without `--to`, an axis ends at a size that takes minutes on two cores. `--to` names another end: 10,000,000 rows for a
 transaction of 10 GB, 50,000 MB for a backlog of 50 GB. `--sizes` measures only some sizes. Each point is written to the

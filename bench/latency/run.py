@@ -6,7 +6,7 @@ One process commits one-row transactions at a steady rate; each row has the time
 the target every few milliseconds for the highest key: every row up to this key is visible then. Both use the same
 clock, and the time of the query is part of the result. The times of the steps come from the log lines of `pidts run
 --debug` about a batch, in a second run, since writing these lines takes processor time. With `--updates`, every
-second commit changes a row that was committed shortly before; only new rows are measured.
+other commit changes a row that was committed shortly before; only new rows are measured.
 """
 
 from __future__ import annotations

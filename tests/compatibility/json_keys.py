@@ -1,6 +1,4 @@
-"""Reads from the source code the keys of the documents that commands print with `--json` and that the replicator
-writes.
-"""
+"""Finds in the source code the keys of the documents that commands print with `--json` and that the replicator writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source in memory: its log, its rows and its positions, for a whole pipeline without a server.
+"""A source in memory: its log, its rows and its positions, for tests of a whole pipeline without a server.
 
 Transactions are given as plain Python rows and placed in an imaginary log, with one event for each table and step of a
 transaction. So Lsns, extents and the chain of `prev_lsn` are like those of a server. `entries` returns what the relay's

@@ -317,7 +317,7 @@ def _without_locked(
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
-    """Adds to the changes the rows of the target that the transaction has read and locked.
+    """Adds the target's rows, which the transaction has read and locked, to the changes.
 
     No rows are added to a table with several net changes, since the first one may modify these rows.
     """

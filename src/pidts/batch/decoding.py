@@ -96,7 +96,7 @@ class SliceReader:
 
 
 def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = None) -> Iterator[Blob]:
-    """Yields the blobs of the part that a pointer names.
+    """Yields the blobs with the rows of the slice or of the chunk that a pointer names.
 
     A caller with many pointers passes one reader for all of them.
     """

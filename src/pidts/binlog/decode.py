@@ -248,7 +248,7 @@ class RowDecoder:
 
     @property
     def asks_for_times(self) -> bool:
-        """Whether a table that has occurred has a filter which uses the times of changes."""
+        """Whether any table seen so far has a filter that uses the times of changes."""
         return any(early_filter.dropped_at is not None for early_filter in self._early_filters.values())
 
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:

@@ -129,7 +129,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
 
 
 def _changes_values(statement: Statement) -> bool:
-    """Whether the server, in every SQL mode, changes values that do not fit, and does not refuse them."""
+    """Whether this statement, in every SQL mode, changes values that do not fit instead of failing."""
     return isinstance(statement, AlterTable) and statement.ignore
 
 

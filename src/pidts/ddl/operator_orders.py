@@ -52,7 +52,7 @@ class Orders:
     def read(self, since: float | None = None) -> DdlOrder | None:
         """Returns the ddl command that is in force; retries until it can be read.
 
-        With `since`, a command that another change has read after this time is returned.
+        With `since`, a time of `time.monotonic`, uses what the source's other changes have read after this time.
         """
         while True:
             try:

@@ -82,7 +82,10 @@ class Numbering:
 
     last: Numbers
     open_transaction: bytes = b""
-    """The end of the transaction whose records were numbered last; empty at the start of a batch."""
+    """The end (an Lsn as bytes) of the transaction whose records were numbered last; empty at the start of a batch.
+
+    The next records may belong to the same transaction.
+    """
 
     def of(
         self, records: pa.Table, ends: npt.NDArray[np.bytes_], instance_of: Callable[[int], str]

@@ -105,9 +105,10 @@ class CommittedGroups:
     commit: Lsn
     """The event that commits the first group. The rows of each group get the Lsn of the event that commits them."""
     numbers: bytes = field(repr=False)
-    """Five 64-bit numbers for each group, in this machine's byte order: the group's first byte and its size in the
-    segment, the byte of the log file at which it begins, the byte of the log file at which the event that commits it
-    begins, and the time of this event, in seconds since 1970.
+    """Five 64-bit numbers for each group, in this machine's byte order.
+
+    They are the group's offset in the segment, its size in the segment, its offset in the log file, the offset in the
+    log file of the event that commits it, and the time of this event, in seconds since 1970.
     """
 
     @classmethod

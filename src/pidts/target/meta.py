@@ -64,7 +64,7 @@ class Rows:
         self._run(sql, (*place, *values.values()))
 
     def remove(self, *place: object) -> None:
-        """Removes the rows with this key, or with these first columns of it."""
+        """Removes the rows whose key is `place` or begins with it."""
         self._run(f"DELETE FROM {self._table} WHERE {self._at(place)}", place)
 
     def _at(self, place: tuple[object, ...]) -> str:

@@ -303,14 +303,14 @@ class Shards:
         return shard
 
     def empty(self, shard: Shard) -> None:
-        """Makes a TRUNCATE. Later rows have other keys, so that they do not collide with the rows that stay on the
+        """Runs TRUNCATE. Later rows have other keys, so that they do not collide with the rows that stay on the
         target.
         """
         self._leave(f"TRUNCATE TABLE {shard.name}", shard)
         shard.base = 100 * next(self._fresh)
 
     def drop(self, *shards: Shard, text: str = "") -> None:
-        """Makes a DROP TABLE, or a statement that does the same."""
+        """Runs DROP TABLE, or the statement `text`, which does the same."""
         self._leave(text or f"DROP TABLE {', '.join(str(shard.name) for shard in shards)}", *shards)
         for shard in shards:
             shard.is_gone = True

@@ -77,7 +77,7 @@ class Story(TaskInMemory):
             return session.meta.halts.read("t", source)
 
     def order(self, name: str, kind: OrderKind, *statements: str) -> None:
-        """Gives an operator's ddl command for the schema change before which a shard waits."""
+        """Gives an operator's ddl command for the schema change at which a shard waits."""
         source, _, table = name.partition(": ")
         (halt,) = (halt for halt in self.halts(source) if table in map(str, halt.tables))
         self.give(source, halt.lsn, kind, *statements)

@@ -55,7 +55,7 @@ class Killing:
 
 
 class Client:
-    """The metastore's client, which kills the process at one call."""
+    """A metastore client that kills the process at one call of the method `name`."""
 
     def __init__(self, real: Any, name: str, killing: Killing) -> None:
         self._real, self._name, self._killing = real, name, killing
@@ -65,7 +65,7 @@ class Client:
 
 
 def main(task: Path, place: str, call: int, when: str) -> None:
-    """Publishes the states that wait for a publication, and is killed meanwhile."""
+    """Publishes the states that wait for a publication, and kills its own process while doing so."""
     jvm: list[int] = []
     launch = metastore.launch_gateway
     connected = metastore._connected

@@ -50,7 +50,7 @@ def main(port: int, folder: Path, jars: str = "") -> None:
     conf = hive.conf.HiveConf()
     for name, value in settings.items():
         conf.set(name, value)
-    # The metastore asks for the group of the account, which need not exist on this machine.
+    # The metastore looks up the groups of the account. The account need not exist on this machine.
     user = os.environ.get("HADOOP_USER_NAME", "pidts")
     conf.set("hadoop.user.group.static.mapping.overrides", f"{user}={user}")
     jvm.org.apache.hadoop.security.UserGroupInformation.setConfiguration(conf)

@@ -104,7 +104,7 @@ def altered(folder: Path, columns: str, values: tuple[object, ...], action: str)
 
 @pytest.mark.parametrize(("column", "value", "action"), REFUSED, ids=[one[2] for one in REFUSED])
 def test_values_that_only_the_source_knows_halt(tmp_path: Path, column: str, value: object, action: str) -> None:
-    """A value that the source has changed, or may have changed, never stays as it was."""
+    """The target never keeps a value that the source has changed, or may have changed: the table halts instead."""
     with pytest.raises(Halted) as caught:
         altered(tmp_path, column, (value,), action)
     assert caught.value.code == "ddl-not-translatable"

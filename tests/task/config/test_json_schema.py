@@ -175,7 +175,7 @@ def test_the_page_on_task_files_has_a_row_for_every_key_and_no_other() -> None:
 
 
 def paths(schema: dict[str, Any], before: str = "") -> set[str]:
-    """Returns each key with the keys above it. A name of the user's choice is NAME."""
+    """Returns each key with the keys above it. A name that the user chooses is written as NAME."""
     found = set()
     for name, one in schema.get("properties", {}).items():
         found.add(before + name)

@@ -439,7 +439,7 @@ def test_a_target_table_with_the_present_structure_joins_after_the_schema_change
 def purged(
     tmp_path: Path, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
 ) -> Iterator[Task]:
-    """Returns a task whose relay is lost, and whose source has purged the log after its checkpoint."""
+    """Yields a task whose relay is lost, and whose source has purged the log after the task's checkpoint."""
     with start_mariadb() as source:
         run_sql(source, f"CREATE DATABASE {database}")
         task = make_task(tmp_path, source, postgres, database, run_sql, programs)

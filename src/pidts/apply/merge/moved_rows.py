@@ -43,10 +43,10 @@ Two kinds of keys are not noted: keys of copied rows, since it is not known sinc
 that a repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's
 collation ignores case, the row counts as two.
 
-When no member of a table lags any more on any worker, the record of the table is removed (`pidts.batch.lagging_merge`).
-Entries belong to keys, not to workers, so a key may move to another worker meanwhile. Entries name the members. When a
-member is renamed, the commit that records the RENAME changes the name in the entries. Rows of a member that was dropped
-stay on the target, and so do its entries.
+When no member of a merged table lags any more on any worker, all entries of the table are removed
+(`pidts.batch.lagging_merge`). Entries belong to keys, not to workers, so a key may move to another worker meanwhile.
+Entries name the members. When a member is renamed, the commit that records the RENAME changes the name in the entries.
+Rows of a member that was dropped stay on the target, and so do its entries.
 
 Crash points: entries are in the transaction that moves the worker's checkpoint. A crash before the COMMIT leaves
 neither rows nor entries nor the new checkpoint. A crash after it leaves all of them, and the next attempt leaves out

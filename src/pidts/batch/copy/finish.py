@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
-    """Finishes a table, however long this takes. Returns the statements for which nothing waits (`Rendered.later`).
+    """Finishes a table, however long this takes. Returns the statements that can run later (`Rendered.later`).
 
     Returns None if the copy has to read recorded keys before the table can be finished.
     """
@@ -72,7 +72,7 @@ class FinishThreads:
         self._failures: list[BaseException] = []
         self._begins_no_more = False
         self.later: list[str] = []
-        """The statements for which nothing waits. They run after all others."""
+        """The statements that no batch waits for (`Rendered.later`). They run after all others."""
         self.unread: set[ChunkRequest] = set()
         """The requests that could not be finished, because recorded keys of their tables have to be read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
@@ -125,7 +125,7 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
-    Does not run statements for which nothing waits (`Rendered.later`), but returns them.
+    Does not run the statements that can run later (`Rendered.later`), but returns them.
     """
     with closing(context.target.connect()) as session:
         if session.schema.transactional_ddl:

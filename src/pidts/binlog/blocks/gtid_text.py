@@ -78,7 +78,10 @@ def _mariadb(event: int, body: int, end: int, target: int) -> tuple[int, int]:
 
 @jit
 def _varlen(at: int, end: int) -> tuple[int, int]:
-    """Returns a number of one to nine bytes and the place after it; -1 if it is incomplete or implausibly large."""
+    """Returns a number of one to nine bytes, and the place after it.
+
+    The place is -1 if the number is incomplete or implausibly large.
+    """
     if at >= end:
         return 0, -1
     first = load8(at)

@@ -69,7 +69,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
     """Returns lines that say what happens to the other shards of the lock if the target runs this change.
 
-    Some of the other shards then continue. The rest wait at a different change, which the target does not run.
+    Some of the other shards then continue. The rest wait at a different change, which is not run then.
     """
     alike, apart = split_by_agreement(lock, at)
     lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []

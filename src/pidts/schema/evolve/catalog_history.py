@@ -124,10 +124,10 @@ class KnownStructures:
         return history._with(due) if due else history  # noqa: SLF001 - of this class
 
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> KnownStructures:
-        """Returns the history at an earlier place.
+        """Returns the structures as they were known before `changes`.
 
-        `changes` are the schema changes between the earlier place and this catalog, in the order of the log. If they
-        are applied to the result one by one with `after`, the result becomes this catalog again.
+        `changes` are the log's last schema changes before this catalog, in the order of the log. If they are applied to
+        the result one by one with `after`, the result becomes this catalog again.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}

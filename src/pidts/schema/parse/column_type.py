@@ -252,7 +252,7 @@ def parse_charset(cursor: TokenCursor, base: ColumnType) -> ColumnType:
         elif cursor.take("COLLATE"):
             named = parse_collation_name(cursor)
             if base.collation == "bin" and base.charset is None:
-                # MariaDB refuses BINARY and COLLATE together. On MySQL, COLLATE then only sets the charset.
+                # MariaDB refuses BINARY and COLLATE together. On MySQL, a COLLATE after BINARY sets only the charset.
                 base = replace(base, charset=charset_of(named))
             else:
                 base = replace(base, collation=named)

@@ -114,10 +114,10 @@ class HostedRelay:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns the lag that the query's progress shows.
+        """Returns what the query's progress shows about the backlog.
 
-        The lag has the ends of the received log and of the source's log, and the number of bytes from `at` to the end
-        of the source's log.
+        These are the ends of the received log and of the source's log, and the number of bytes from `at` to the end of
+        the source's log. Without a server or without `at`, it is only the end of the received log.
         """
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}

@@ -179,7 +179,7 @@ class JdbcCatalog(ABC):
 
 
 class PostgresCatalog(JdbcCatalog):
-    """A catalog in a database of PostgreSQL."""
+    """A catalog in a PostgreSQL database."""
 
     __slots__ = ()
     kind = "postgresql"

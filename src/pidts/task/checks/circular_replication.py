@@ -6,8 +6,8 @@ overwrites the second value. Task `ba` loses writes of B in the same way.
 
 This task's source shows a task that carries changes back. Another task that writes to the source keeps its checkpoint,
 its tables and its routes there in its meta schema. It also records the identity of the server that it reads. If that
-server is this task's target, the routes of both tasks show the tables whose changes go in a circle. An account that may
-not read that meta schema does not find the task.
+server is this task's target, the routes of both tasks show the tables whose changes go in a circle. If this task's
+account may not read that meta schema, the other task is not found.
 
 A ring of three tasks, A to B to C to A, is found, too. Each task also records whose changes other tasks carry to its
 source: the task from B to C records on C that it also carries tables of A. The task from B to C knows this if the task

@@ -44,7 +44,7 @@ class FirstLook:
     server: str
     tables: tuple[SeenTable, ...]
     findings: tuple[Finding, ...]
-    """The findings of the source's checks, without the tables that are left out."""
+    """The findings of the source's checks, without findings about tables that are left out."""
     has_gtids: bool = False
     """Whether every transaction of the source has a GTID."""
     refuses_unreal: bool = False

@@ -196,8 +196,8 @@ def _held_log_bytes(
     """Returns the size of the log from the earliest Lsn of a waiting table on.
 
     The result is None if the relay is on another machine, or if it is damaged; the relay's own check reports damage.
-    Log between the checkpoint and the first transaction of other tables also counts, since the checkpoint moves only
-    when there is something to apply.
+    Log after the checkpoint also counts, up to its first transaction that changes a table that does not wait: the
+    checkpoint moves only when there is something to apply.
     """
     try:
         behind = measure(config.relay, config.source.source_id)

@@ -25,7 +25,7 @@ another row and is locked. The command does not notice a program that writes the
 
 The named lock records the winner before anything is changed. These cases cover a crash at each point:
 
-1. Before this record is committed: nothing has changed.
+1. Before the record in the named lock is committed: nothing has changed.
 2. Between two zones: the named lock still exists, and names the winner. The repeated command resolves the lock in the
    remaining zones. Another winner is refused for this lock, and for each other lock of the same key: some zones may
    already have the first winner's row and no lock, so the zones would differ without a lock.
