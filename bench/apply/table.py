@@ -1,4 +1,4 @@
-"""Writes the results into docs/reference/performance.md, between the marks of each table.
+"""Writes the results into docs/reference/performance.md, between the two comments around each table.
 
 python bench/apply/table.py
 """

@@ -1,4 +1,4 @@
-"""A JSON document whose changes alone are in the log becomes equal to the document that the server stores."""
+"""A JSON document of which the log has only the changes becomes equal to the document that the server stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests replace names of the product only where it offers no other way; their number only falls."""
+"""Tests replace names of the product only where it offers no other way; the number of these calls never grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Lsn has the same order in all three forms, and is the same place as the server's position."""
+"""Lsns have the same order as objects, as bytes and as texts, and are the same places as the server's positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`survey` counts the log of a relay after a place."""
+"""The amount of log that a relay has after a place is counted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The microsecond of a commit is read from the server's log: with GTIDs, without them, with tags.
-
-Some logs do not have it.
-"""
+"""The microsecond of a commit is read from the server's log, if the log has it: with GTIDs, without them, with tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to the source show how late its log is received, with this machine's clock alone."""
+"""Queries to the source show how late its log is received, by this machine's clock alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DM's routes give the same target names."""
+"""Routes give the same target names as in DM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event filter sees certain kinds in a DDL statement, and keeps a part of the statement."""
+"""Each part of a DDL statement has the kind that DM gives it, and an event filter may keep only some of the parts."""
 
 from __future__ import annotations
 

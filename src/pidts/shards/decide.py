@@ -6,9 +6,9 @@ are on the target. This module then decides whether the member goes on or waits.
 of a statement does not matter. After a crash all members arrive again and get the same answer.
 
 **Pessimistic**: the first member to arrive waits for the others, until each of them has reached a change that leads to
-the same structure. Then one statement is run for all of them. If the group already has that structure, a member passes.
-The change cannot be run when the first member arrives: after a `DROP COLUMN c`, another member would still write values
-to `c`.
+the same structure. Then one statement is run for all of them. If the group already has that structure, a member
+*passes*: it continues, and its statement is not run. The change cannot be run when the first member arrives: after a
+`DROP COLUMN c`, another member would still write values to `c`.
 
     A.t  v0 ──ALTER──▶ waits ················▶ v1
     B.t  v0 ─ rows ─ rows ─ rows ──ALTER──▶ runs, v1        the target's table: v0 until here, then v1

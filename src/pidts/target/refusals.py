@@ -16,7 +16,8 @@ UNREACHABLE_TODO = (
 def constraint_todo(constraint: str, remedy: str) -> str:
     """Returns the next step after a constraint has refused a row.
 
-    `constraint` names its kind, itself and its table. `remedy` is the statement that removes it from the target.
+    `constraint` is a text with the kind, the name and the table of the constraint. `remedy` is the statement that
+    removes the constraint from the target.
     """
     return (
         f"The {constraint} on the target refuses the row. If the source may have such rows, remove it: {remedy}; "
@@ -27,8 +28,8 @@ def constraint_todo(constraint: str, remedy: str) -> str:
 def index_todo(index: str, remedy: str, of_constraint: str) -> str:
     """Returns the next step after a unique index of the target alone has refused a row.
 
-    `index` names itself and its table. `remedy` is the statement that removes it, and `of_constraint` the one if the
-    index belongs to a constraint.
+    `index` is a text with the name and the table of the index. `remedy` is the statement that removes the index, and
+    `of_constraint` the statement that does so if the index belongs to a constraint.
     """
     return (
         f"The unique index {index} on the target refuses the row, and the source's table has no such index. Remove it: "

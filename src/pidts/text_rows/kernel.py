@@ -31,7 +31,10 @@ _BAD = -(1 << 40)
 
 @jit
 def take(state: int) -> int:
-    """Reads rows up to the first packet that is incomplete, or that is not an ordinary row."""
+    """Reads rows up to the first packet that is incomplete, or that is not an ordinary row.
+
+    Returns the reason why it stopped: `WANTS_BYTES`, `IS_ODD`, or a code of `take_row`.
+    """
     begin, end = load64(state + AT), load64(state + END)
     while end - begin >= 4:
         size = load32(begin) & _LONGEST_PACKET
@@ -55,7 +58,8 @@ def take(state: int) -> int:
 def take_row(state: int, begin: int, end: int) -> int:
     """Reads a row. Each value is its length, in one to nine bytes, followed by its bytes; 0xFB is NULL.
 
-    A row that failed may be tried again.
+    Returns `FINE`, or the reason why the row was not added (`MORE_ROWS`, `BAD_VALUE`, …). Then the row may be tried
+    again.
     """
     row, width = load64(state + ROWS), load64(state + WIDTH)
     if row >= load64(state + CAPACITY):

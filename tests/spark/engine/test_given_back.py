@@ -1,7 +1,8 @@
-"""Spark starts while small batches continue, ends when it has had no work for a while, and starts again; with kills
-meanwhile.
+"""Spark starts while small batches continue, ends when it has had no work for a while, and starts again, even if
+processes are killed.
 
-Processes are killed at the moments that exist only if Spark does not always run. For other moments see `test_crashes`.
+The processes are killed at moments that exist only because Spark does not always run. For other moments see
+`test_crashes`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class TargetCheckpoints:
 
 
 def find_relays(path: Path) -> list[RelayPlace]:
-    """Returns the relays of a task's sources, the relay in this folder, or all relays in this directory."""
+    """Returns the relays of a task file's sources, the relay in a relay's folder, or all relays in a directory."""
     if not path.is_dir():
         return [RelayPlace(part.relay, part.source.source_id, part) for part in load_parts(path)]
     path = path.absolute()

@@ -129,7 +129,7 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
 
 
 def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
-    """Returns the servers whose changes other tasks carry to the source, and this task from there to the target.
+    """Returns the servers whose changes other tasks carry to the source and this task carries on to the target.
 
     The target itself is left out. So are the servers of zones that this task does not forward.
     """

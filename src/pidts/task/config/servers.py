@@ -66,7 +66,7 @@ class SourceSpec:
     servers: tuple[SourceConfig, ...] = ()
     """The server of `from` and its standbys, in the file's order; empty if there are no standbys."""
     failover_after: int = 3
-    """The number of failed connections after which the task looks for a standby."""
+    """The number of failed attempts to connect after which the task looks for a standby."""
 
     @property
     def source_id(self) -> str:

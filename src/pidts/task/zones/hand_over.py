@@ -149,7 +149,7 @@ class HandOver:
                 raise self._refused(what, "Resolve them (pidts locks list TASK), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
-        """Locks and returns the checkpoint of the task from `zone` to the seed. It stays until the transaction ends."""
+        """Locks the checkpoint of the task from `zone` to the seed until the transaction ends, and returns it."""
         one = self._joined.into_seed[zone]
         rows = seed.meta.checkpoints.lock_shared(one.task, one.source)
         if not rows:

@@ -1,5 +1,5 @@
-"""The owner of a range is read in the transaction of the rows. It changes only after all transactions that have read
-it.
+"""The owner of a range is read in the transaction of the rows. It changes only after all transactions that have read it
+have ended.
 """
 
 from __future__ import annotations
