@@ -21,8 +21,8 @@ _SHARE = 20 if IS_QUICK else 4
 def examples(usual: int) -> int:
     """`usual` is the number of examples for a thorough run.
 
-    Other runs try a quarter of them, and `./test quick` one of twenty. Each run tries other examples, so that small
-    numbers find much in the course of time.
+    Other runs try a quarter of this number, and `./test quick` a twentieth. Each run tries other examples, so that
+    small numbers find much in the course of time.
     """
     return EXAMPLES or math.ceil(usual / _SHARE)
 

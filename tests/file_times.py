@@ -1,9 +1,9 @@
 """Prints after a run how much processor time each test file took, and names each file over its budget.
 
 This is the time of the worker and of all processes below it: servers, JVMs, PiDTS's own programs. Unlike the elapsed
-time, it hardly depends on other work of the machine. If several files share a server, each file counts the server's
-work for it. A file's budget depends on what its tests need: nothing, a server, or Spark. The last line shows for how
-long each worker had no test to run at the end. If this is long, a long file began too late.
+time, it hardly depends on other work of the machine. If several files share a server, each file is charged with the
+work that the server does for this file. A file's budget depends on what its tests need: nothing, a server, or Spark.
+The last line shows for how long each worker had no test to run at the end. If this is long, a long file began too late.
 """
 
 from __future__ import annotations

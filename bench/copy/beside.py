@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 _BENCH = Path(__file__).parent.parent
-# Those folders come after this one: if a module is in both, the one in this folder is meant.
+# The two folders come last in `sys.path`: if this folder has a module of the same name, that one is imported.
 sys.path += [str(_BENCH / "apply"), str(_BENCH / "latency")]

@@ -54,8 +54,8 @@ def main() -> None:
             lambda: workloads.long_event(server, session, options.event),
         )
         for make in makers:
-            # Each log is received before the next one is made: a replicator does not stop at the end of a log that
-            # continues.
+            # Each log is received before the next workload runs: a replicator ends only when it has received all that
+            # the server has logged.
             results["runs"] += measured(server, make(), Path(folder), options)
         results["latency_ms"] = {
             kernel: printed(latency(server, session, Path(folder), kernel)) for kernel in options.kernels.split(",")

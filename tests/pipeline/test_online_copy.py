@@ -110,7 +110,7 @@ def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
 
 
 class ChangingSource:
-    """The source, on which changes of all kinds happen."""
+    """A source whose tables are changed in all ways while they are copied."""
 
     def __init__(self, chance: random.Random, steps: int, *, ddl: bool) -> None:
         self.server, self.chance, self.left, self.ddl = Server(list(TABLES)), chance, steps, ddl

@@ -195,7 +195,8 @@ def test_a_mapping_counts_even_where_it_leaves_the_structure() -> None:
 def test_the_target_computes_no_column_of_other_values() -> None:
     """A mapped column has other values on the target.
 
-    Merged tables and several sources may compute a column differently.
+    If a target table has several shards, or the task several sources, each source table may compute the column by
+    another expression.
     """
     column = Column("next", ColumnType(Kind.BIGINT), generated=True, computed="(`id` + 1) STORED")
     other = Column("twice", TEXT, generated=True, computed="(concat(`c1`,`c1`)) VIRTUAL")

@@ -79,7 +79,8 @@ class Shards:
             self._cursors[source].execute(statement.format(self.target_schema, f"{self.schema}_1", f"{self.schema}_2"))
 
     def at_target(self, statement: str) -> list[tuple[Any, ...]]:
-        """Returns rows of the target; `{0}` is the schema of the merged tables.
+        """Returns the rows that a statement finds on the target; `{0}` in it stands for the schema of the merged
+        tables.
 
         Empty if the table does not exist yet.
         """

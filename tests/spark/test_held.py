@@ -1,4 +1,4 @@
-"""Only the tables of a schema change wait for it, and a kill meanwhile changes nothing.
+"""Only the tables of a schema change wait for it, and the result is the same if the run is killed meanwhile.
 
 A session on the target prevents the ALTER of a table for as long as the test wants. Meanwhile rows of another table
 arrive. Rows of the altered table arrive only when the session ends its lock.

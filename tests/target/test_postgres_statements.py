@@ -45,7 +45,7 @@ def round_to(value: Decimal, scale: int) -> Decimal:
 
 @pytest.mark.parametrize("precision", range(1, 66))
 def test_a_decimal_of_any_width_is_written_digit_for_digit(precision):
-    """Decimals of up to 18 digits are made from 64 bits, wider ones from their text: the widest values show both ways."""
+    """Decimals of up to 18 digits are made from 64-bit numbers, wider ones from their text. Both ways are tested."""
     for scale in range(min(precision, 30) + 1):
         column = Column("d", ColumnType(Kind.DECIMAL, precision=precision, scale=scale))
         top = 10**precision - 1

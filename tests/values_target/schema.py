@@ -44,7 +44,9 @@ class ValuesSchema:
         return watched_columns(table, [UniqueKey(key.columns) for key in stored.keys if key.unique] if stored else ())
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Compares names and identity only."""
+        """Returns how the stored table differs from `table` in its column names and its identity; None if there is
+        none.
+        """
         stored = self.structure(table.name)
         if stored is None:
             return None
@@ -158,7 +160,9 @@ def run_step(step: Mapping[str, Any], tables: dict[TableName, StoredTable], *, f
 
 
 def _finish(table: Table, tables: dict[TableName, StoredTable]) -> None:
-    """Adds the table's keys. As on a server, a unique key is refused if two existing rows have the same values."""
+    """Adds the keys of `table` to the stored table. As on a server, a unique key is refused if two existing rows have
+    the same values.
+    """
     stored = tables[table.name]
     for key in table.keys:
         values = [stored.values(key.columns, row) for row in stored.rows.values()] if key.unique else []

@@ -188,7 +188,7 @@ def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFa
 
 
 def _takes_all(piece: LogSlice) -> bool:
-    """Whether the rows of all tables are taken from a slice."""
+    """Whether a slice is decoded for all tables, not only for some."""
     return piece.only is None and not piece.without and not piece.has_notes
 
 

@@ -1,4 +1,4 @@
-"""The parts of a batch that Spark hands out: pointers to data, never the data."""
+"""What Spark gives to its tasks for a batch: pointers to data, never the data."""
 
 from __future__ import annotations
 

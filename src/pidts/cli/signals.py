@@ -38,8 +38,8 @@ def run_until_stopped(
 
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
     at once; it is False for work that has to clean up after itself. `ends_within` ends the process, as `kill -9` does,
-    if the process still runs this number of seconds after the first signal. Give it only to a process that ends with
-    this work, and only if the next process can continue from any state.
+    if the process still runs this number of seconds after the first signal. It may be set only if the process ends with
+    this work, and if the next process can continue from any state.
     """
     stop = threading.Event()
     results: list[Result] = []

@@ -298,8 +298,8 @@ class DdlThreads:
     def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[float], bool]) -> None:
         """Waits until the group allows the change to continue, or until there is another ddl command.
 
-        When the group's state has changed, the change is tried again, but never without a pause. Without the pause, two
-        answers of the group that contradict each other could cause an endless loop that nobody notices.
+        When the group's state has changed, the schema change is tried again, but always after a pause. Without the
+        pause, two answers of the group that contradict each other could cause an endless loop that nobody notices.
         """
         began = looked = time.monotonic()
         if self._shards.still(waits) is None:

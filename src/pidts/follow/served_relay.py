@@ -390,8 +390,8 @@ class ServedRelay:
         first = next(payloads(data), None)
         if first is None:
             return None
-        # Only the header is sent. So the follower can create the segment at once, even if its first entry is larger
-        # than a piece.
+        # Only the header is sent. So the follower can create the segment at once, even if the first entry is too large
+        # for one answer.
         return self._events(begin, len(MAGIC) + len(self._format(segment)), data[: first[0]])
 
     def _format(self, segment: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Source tables that share one target table, and the schema changes for which they wait for each other."""
+"""Source tables that share one target table, and the schema changes at which they wait for each other."""
 
 from __future__ import annotations
 

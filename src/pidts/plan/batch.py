@@ -20,7 +20,7 @@ _FAR = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Whole transactions that are neighbours in one relay segment, or are near each other.
+    """Whole transactions of one relay segment, with no gaps or only small gaps between them.
 
     A slice may instead be groups of events that prepared XA transactions, in the order of their commits. Such a slice
     is in the batch that has the commits of these transactions, wherever the groups are in the log. Prepared groups

@@ -27,12 +27,12 @@ and a DELETE in the other, in either order:
     INSERT INTO b SELECT * FROM a WHERE id=1;  DELETE FROM a WHERE id=1
 
 If all tables were reduced as one table, the DELETE would be the last change, and the row would be lost. So the net
-effect is computed for each row in each of the merged tables. The row exists in the end if one of the merged tables has
-it, and the target gets the row of the table that wrote it last. The INSERT and the DELETE may also be in different
-parts of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the merged tables may have a
-row with a given key: if two had one, and a batch ended there, the later DELETE would remove the row. A target table
-with only one source table does not count as merged: if a row is inserted and deleted, its key is removed nevertheless,
-since a chunk of the copy may have loaded the row.
+effect is computed for each row in each of these tables (the shards). The row exists in the end if one of the shards has
+it. The target then gets it from the shard that wrote it last. The INSERT and the DELETE may also be in different parts
+of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the shards may have a row with a
+given key: if two had one, and a batch ended there, the later DELETE would remove the row. A target table with only one
+source table does not count as merged: if a row is inserted and deleted, its key is removed nevertheless, since a chunk
+of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
 in these columns from another table's row, or from a row of a dropped table of the same name. So if a row is new to its
@@ -398,11 +398,12 @@ def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
 
 
 def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """Returns two columns with a number for each change, which is higher for a later change: `2 * index + 1`.
+    """Returns a number for each change, higher for a later change; then the same numbers for logged changes only.
 
-    The second column is NULL for changes that were not logged. The even number below a change's number is the moment at
-    which an update removes its row's old key. In merged tables, a key that a repair has not found on the source counts
-    as logged: it stands for an existing row of this table.
+    The number of a change is `2 * index + 1`. Logged changes are later than rows that were read, so `2 * size` is added
+    to their numbers. The even number below a change's number is the moment at which an update removes its row's old
+    key. The second column is NULL for changes that were not logged. If `merged`, a key that a repair has not found on
+    the source counts as logged: it stands for an existing row of this table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)

@@ -178,7 +178,7 @@ class Folder:
         return Halted("relay-purged", what, where=Where(source=self.source_id, file=str(self.path)), todo=todo)
 
     def sync(self) -> None:
-        """Makes created and removed files durable."""
+        """Makes the creation and the removal of files durable."""
         sync_folder(self.path)
 
 

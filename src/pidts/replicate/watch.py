@@ -6,8 +6,8 @@ file. So the stream looks like the stream of an idle source.
 
 Two observations are suspicious: the log ends before the received place, or the log grows and nothing arrives. The
 received place is noted before the log's end is read, so the first observation is never made in a log that only grows.
-The second observation is normal for a short time. Neither observation is a proof. So a second check is made on a new
-connection, and then the replicator compares the logs.
+The second observation is normal if it lasts only for a short time. Neither observation is a proof. So a second check is
+made on a new connection, and then the replicator compares the logs.
 """
 
 from __future__ import annotations

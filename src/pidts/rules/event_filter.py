@@ -1,7 +1,7 @@
 """The event filter: decides, as DM does, which kinds of changes of which tables a task takes.
 
-All rules whose patterns match are applied: first rules for whole schemas, and general patterns before special ones.
-Each rule looks at a change in two steps:
+All rules whose patterns match are applied: rules for whole schemas before rules for tables, and among these, rules with
+general patterns before rules with specific ones. Each rule looks at a change in two steps:
 
 1. At its kind: a match drops the change (`Ignore`) or refuses it (`Error`); under `Do`, a change without a match is
    dropped.
@@ -106,7 +106,7 @@ ACTIONS = ("Do", "Ignore", "Error")
 
 
 class FilterDecision(Enum):
-    """The decision on a change."""
+    """What the event filter does with a change."""
 
     TAKE = "take"
     SKIP = "skip"

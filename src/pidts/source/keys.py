@@ -108,7 +108,7 @@ def _compared(column: Column) -> str:
 
 
 def _literals(value: Any, column: Column, table: Table) -> str:
-    """Returns the literals of all values of a column that have this text.
+    """Returns SQL literals, separated by commas, for all values of the column whose text is `value`.
 
     An ENUM's empty label and its invalid value, number 0, have the same text.
     """

@@ -153,7 +153,7 @@ class RowLockRecord:
         return found
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks of one table, which this transaction has locked, and stores their new forms."""
+        """Overwrites these records and their forms. This transaction has already locked the records (`lock`)."""
         for table in {one.table.name for one in locks}:
             old = self._some(task, source, table, [one.id for one in locks if one.table.name == table])
             self._remove_forms(task, source, old)

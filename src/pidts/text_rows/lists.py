@@ -39,7 +39,7 @@ class Lists:
             at += size
 
     def table(self) -> pa.Table:
-        """Returns all rows that were added so far. Rows that are added later do not change this table."""
+        """Returns all rows that have been added so far. Rows that are added later do not change this table."""
         arrays = []
         for column, values in zip(self._table.columns, self._columns, strict=True):
             try:

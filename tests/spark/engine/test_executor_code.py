@@ -110,8 +110,8 @@ def test_a_process_without_anything_of_the_driver_applies_a_batch(
 
 
 def test_the_master_says_whether_executors_run_elsewhere() -> None:
-    """Executors elsewhere start the interpreter by its own path: only the driver's machine has a local session's
-    launcher.
+    """On other machines, executors start the Python interpreter itself. The launcher that a local session starts
+    instead is only on the driver's machine.
     """
     assert [is_local(master) for master in ("local", "local[2]", "local[*,4]")] == [True] * 3
     assert [is_local(master) for master in ("spark://a:7077", "yarn", "k8s://https://a")] == [False] * 3

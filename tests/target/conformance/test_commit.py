@@ -237,7 +237,7 @@ def test_a_run_s_second_batch_is_one_round_trip(kind: str, target: Target, task:
             batch = [change(structure, deletes=[(number - 1,)], upserts=[(number, 1), (number + 10, 1)])]
             writer.commit(0, lsn(100 + number), checkpoint(101 + number), lambda _, batch=batch: batch)
             trips.append(writer.times.reading().trips - sum(trips))
-    assert trips[2] == (1 if kind != "values" else 6)  # begin, advance, save, write, and two for commit
+    assert trips[2] == (1 if kind != "values" else 6)  # one each for begin, advance, save and write, and two for commit
     assert len(state(target, task, structure)[1]) == 4
 
 

@@ -88,7 +88,7 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
             return loaded_programs().start(["run", str(self.file), "--json", *more], log, log)
 
     def run(self) -> None:
-        """Runs until the target has all rows of the source, and they are published."""
+        """Runs the task until the target has all rows of the source, and they are published."""
         done = self.start("--until-synced").wait(SECONDS)
         assert done == 0, self.log[-3000:]
 

@@ -33,7 +33,7 @@ _SENT_SECONDS = 1.0
 
 
 class Killing:
-    """Kills the process at one call of a function."""
+    """Kills the process at call number `call` of the function `real`."""
 
     def __init__(self, real: Any, call: int, when: str, jvm: list[int]) -> None:
         self._real, self._left, self._when, self._jvm = real, call, when, jvm
@@ -55,7 +55,7 @@ class Killing:
 
 
 class Client:
-    """A metastore client that kills the process at one call of the method `name`."""
+    """A metastore client whose method `name` kills the process at the call that `Killing` counts to."""
 
     def __init__(self, real: Any, name: str, killing: Killing) -> None:
         self._real, self._name, self._killing = real, name, killing

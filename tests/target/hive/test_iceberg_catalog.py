@@ -37,7 +37,7 @@ A, B = TableName("shop", "a"), TableName("shop", "b")
 
 
 class WarehouseInMetastore:
-    """A warehouse with a table, and a metastore."""
+    """A warehouse with one table, in a metastore."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.target = IcebergTarget(str(folder / "warehouse"))

@@ -47,7 +47,7 @@ A, B = TableName("shop", "a"), TableName("shop", "b")
 
 
 class WarehouseInRestCatalog:
-    """A warehouse with a table, and a REST catalog."""
+    """A warehouse with one table, in a REST catalog."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.target = IcebergTarget(str(folder / "warehouse"))

@@ -65,7 +65,7 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
             return loaded_programs().start(["run", str(self.file), "--json", *more], log, log)
 
     def run(self) -> None:
-        """Runs until the target has all rows of the source."""
+        """Runs the task until the target has all rows of the source."""
         done = self.start("--until-synced").wait(SECONDS)
         assert done == 0, (self.folder / "log").read_text()[-3000:]
 

@@ -82,7 +82,8 @@ class ComparisonSettings:
     """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
 
     seeks_removals: bool = False
-    """Whether other tasks may still insert rows that a change deletes, or may have deleted rows that a change inserts.
+    """Whether another task may insert a row after this task has deleted it, or may have deleted a row before this task
+    inserts it. Then deletes that find no row are recorded, and these records are read.
     """
 
     def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:

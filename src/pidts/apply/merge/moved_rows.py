@@ -149,7 +149,10 @@ def _of_one(
 
 
 class _Outcomes:
-    """The outcomes of the keys in each member: how the changes of one part end for each key."""
+    """Finds, for each member and each key that it changes, whether the member has the key after the changes.
+
+    The result for one member and one key is called an *outcome*. Each part has the changes of one member.
+    """
 
     def __init__(self, parts: Sequence[ChangeBatch]) -> None:
         self._parts = parts

@@ -54,7 +54,8 @@ class Unpacked:
             try:
                 made = zstandard.ZstdDecompressor().multi_decompress_to_buffer(segments, decompressed_sizes=sizes)
             except zstandard.ZstdError:
-                # One frame is damaged, and the error does not say which. Those before it should not be read alone.
+                # One frame is damaged, and the error does not say which. The first half of the frames is tried again:
+                # if it is intact, its transactions need not be decompressed one by one.
                 found = found[: len(found) // 2]
                 continue
             contents = found[:, _CONTENT_SIZE]

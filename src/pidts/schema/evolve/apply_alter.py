@@ -72,8 +72,8 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
     """Returns names of keys that the statement adds, or renames a key to, and that the table already has.
 
-    A server refuses a statement with a key name that exists, but `altered` accepts it: on the source, the new key may
-    have replaced a key of the same name that was made for a foreign key.
+    Usually a server refuses to add a key whose name exists. But a new key replaces a key of the same name that the
+    server made for a foreign key. So `altered` accepts both.
     """
     added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added

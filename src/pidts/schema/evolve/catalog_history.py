@@ -365,8 +365,9 @@ class KnownStructures:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # If no further change makes something known again, the log has reached the place of the catalog. The
-        # catalog includes the effects of all statements that could not be parsed.
+        # Each turn makes structures known again that `before` could not compute from the catalog. After the last turn,
+        # the log has reached the catalog's place, so the catalog shows the effects of all statements that could not be
+        # parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 

@@ -1,4 +1,4 @@
-"""Records which files of changes wait, which files they become, and how far each change table is published."""
+"""Records which change files are unpublished, into which files they are merged, and how far tables are published."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _FILES = (
     "table_schema text NOT NULL, table_name text NOT NULL, columns text NOT NULL, size integer NOT NULL, "
     "published_as text NOT NULL)"
 )
-"""The waiting files. `published_as`: the name of the published file that they become; empty until it is chosen."""
+"""The files that wait to be published. `published_as`: the name of the published file into which the file is merged;
+empty until it is chosen.
+"""
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.change_table (task text NOT NULL, table_schema text NOT NULL, "

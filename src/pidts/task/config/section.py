@@ -174,10 +174,10 @@ class Section:
         later: Iterable[str] = (),
         hints: Mapping[str, str] | None = None,
     ) -> str:
-        """Returns one of some words.
+        """Returns the value of a key, which has to be one of `allowed`.
 
-        `later` are words that are not supported yet, and `hints` are remedies for other words. A key with hints decides
-        how the rest of the section is read, so after a wrong word the reading ends.
+        `later` are values that are not supported yet. `hints` say, for other values, what to write instead. A key with
+        hints decides how the rest of the section is read, so after a wrong value the section is not read further.
         """
         word = self.text(key, default)
         self._ask(key, "choice").words = allowed = tuple(allowed)

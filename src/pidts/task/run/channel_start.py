@@ -165,7 +165,7 @@ def _first_start(
 ) -> Checkpoint:
     read = read_at_start(config, source, reader)
     # If a second channel begins here at the same time, it waits for the lock, and then finds the owner. A second run of
-    # this channel finds the checkpoint, and the structures that belong to it were saved before.
+    # this channel finds the checkpoint. It also finds the structures, which are saved before the checkpoint.
     with target.meta.ddl_lock(*_LOCK):
         target.begin()
         try:

@@ -313,7 +313,8 @@ def test_an_account_without_a_privilege_writes_sql(
     if lacking != "TRIGGER":
         rival(f"GRANT TRIGGER ON {schema}.* TO {user}@localhost")
     with closing(replace(target, user=user, password="").connect()) as session:
-        # The server refuses the only BINLOG statement, which shows that the privilege is missing.
+        # The session sends at most one BINLOG statement. The server refuses it, so the session knows that the privilege
+        # is missing.
         assert write(session, updated_and_new(structure, 5)) <= 1
         assert content(session, structure) == after(5)
         write(session, net(structure, rows(structure, *pairs(first=100, count=800, value=6)), [False] * 800))
