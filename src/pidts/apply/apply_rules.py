@@ -23,7 +23,7 @@ class ApplyRules:
     version_column: str = ""
     safe: bool = False
     safe_until: Lsn | None = None
-    """The place up to which changes may have been applied before the task began."""
+    """The place up to which changes may have been applied before the task began; None: no change was."""
     merged: frozenset[TableName] = frozenset()
     """The merged tables of the target."""
     beside: bool = False
@@ -53,7 +53,8 @@ class ApplyRules:
     expects: bool = False
     """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
     inserts: bool = False
-    """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
+    """Whether the target may be asked to refuse a new row whose key another program has inserted since rows were read.
+    """
     read_first: frozenset[str] = frozenset()
     """Target tables whose rows are read before they are written: for them, `expects` and `inserts` do not apply. An
     empty name means all tables.
@@ -108,9 +109,9 @@ class ApplyRules:
         return self.expects and not is_read and not self._guards_any(batches)
 
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
-        """Whether the target may refuse new rows of these changes if it already has them.
+        """Whether the target may be asked to refuse new rows of these changes whose keys it already has.
 
-        The target may not refuse new rows if versions decide about a table (`guards`).
+        It is not asked if versions decide about a table (`guards`).
         """
         return self.inserts and not self._guards_any(batches)
 
@@ -144,7 +145,7 @@ class ApplyRules:
         return self.compares(batch) or bool(self.owners) or (self.has_locks and batch.table.name not in self.merged)
 
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
-        """Whether the table is being copied, and the copy can read a row again by its key.
+        """Whether a row may be left to a copy under way, which reads the row again by its recorded key.
 
         The copy cannot read the row again if a filter may have dropped it on purpose, or if the version guard decides
         which version counts.

@@ -72,7 +72,7 @@ class CheckpointRecord(Protocol):
         """
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
+        """Returns all workers' rows, locked until the transaction ends. Several transactions may share these locks.
 
         The rows are read after every earlier change of them has ended. The list is empty if the task never ran.
         """

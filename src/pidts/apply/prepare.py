@@ -411,7 +411,7 @@ def _keys_read_by_repair(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, r
 
 
 def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[NetChange]:
-    """Adds the changes in the log to the first change of each table. A table without a change gets an empty change."""
+    """Adds the log's changes of a table to its first net change. A table without a net change gets an empty one."""
     logged: dict[TableName, list[LoggedChanges]] = {}
     for batch in batches:
         mine = replace(batch, rows=batch.rows.filter(pc.is_in(batch.rows.column("op"), value_set=_LOGGED)))

@@ -83,9 +83,9 @@ class Search:
             return None
 
     def _to_write(self, session: TargetSession) -> list[NetChange]:
-        """Returns the changes.
+        """Returns the commit's changes, after it has written them.
 
-        Each is written before the next one is made, since that one may depend on the written rows.
+        Each change is written before the next one is made, since the next one may depend on the written rows.
 
         The returned changes lack `NetChange.expected`, `is_new` and `there`: what these say about existing rows holds
         only while this transaction locks the rows, and the tries are other transactions.

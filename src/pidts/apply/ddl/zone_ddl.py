@@ -10,13 +10,13 @@ Only what the statement changes is compared: the columns and keys that differ be
 it. The change counts as made if the target has each of these columns and keys as the statement leaves it. Comparing the
 rest of the structure would prove no more, and two kinds of servers write many attributes differently.
 
-    ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    not taken for made: the rows of each zone have their own times
-    ADD COLUMN c, ADD COLUMN d, and c is there    not made: the server refuses the statement, and a person has to look
-    MODIFY c, where the types are not the same    not made: the statement is run, which changes nothing if it was made
-    ADD COLUMN c ... AS (a + b)                   not taken for made: servers write one expression in several ways
-    DROP c, ADD c                                 not taken for made: the structure does not show what the rows have
-    DROP PARTITION, CONVERT TO CHARACTER SET      not taken for made: the structure does not show it
-    RENAME a TO x, b TO a, x TO b                 not taken for made if both are alike: no structure changes
+    ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    does not count as made: each zone's rows have their own times
+    ADD COLUMN c, ADD COLUMN d, and c is there    is not made: the server refuses the statement; a person has to look
+    MODIFY c, where the types are not the same    is not made: the statement is run, and changes nothing if it was made
+    ADD COLUMN c ... AS (a + b)                   does not count as made: servers write one expression in several ways
+    DROP c, ADD c                                 does not count as made: the structure does not show the values
+    DROP PARTITION, CONVERT TO CHARACTER SET      does not count as made: the structure does not show it
+    RENAME a TO x, b TO a, x TO b                 does not count as made if a and b are alike: no structure changes
 
 **At the same moment.** The zone may run its own statement after this check. Then the server refuses the task's
 statement, and the check is repeated. **Crash points:** nothing is run here. The commit that ends a change records that
@@ -65,7 +65,7 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 def warn_if_not_shown(change: SchemaChange) -> None:
     """Warns if no structure shows whether programs of the zone have run the statement, too.
 
-    Running it twice does harm.
+    If they have, it runs twice, and this does harm.
     """
     statement = change.statement
     if not change.between_zones or change.order is not None:

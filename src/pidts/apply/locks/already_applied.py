@@ -1,6 +1,6 @@
 """Finds the changes that follow a change which the target already had.
 
-Their zone may have made them without knowing of another zone's change.
+The zone that made these later changes may not have known of another zone's change.
 
 Zones compare rows by their values. If a row gets former values again, this can hide that two zones have changed it at
 the same time:
@@ -211,7 +211,10 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than the event before has left, and which of these make that left row."""
+    """Returns which events find another row than their key's previous event has left.
+
+    The second item of the result says which of these events leave the row as that previous event has left it.
+    """
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
     if not len(later):

@@ -79,7 +79,8 @@ class ComparisonSettings:
     """Whether, in tables without locked rows, the target itself may compare rows while it writes them."""
 
     inserts: bool = False
-    """Whether the target may refuse a new row whose key another program has inserted since rows were read."""
+    """Whether the target may be asked to refuse a new row whose key another program has inserted since rows were read.
+    """
 
     seeks_removals: bool = False
     """Whether another task may insert a row after this task has deleted it, or may have deleted a row before this task
@@ -200,7 +201,7 @@ def _unread(
 
 
 def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
-    """Whether only a comparison with the target's rows decides about these changes, so that the target may make it."""
+    """Whether only a comparison with the target's rows judges these changes, and the target itself may compare them."""
     if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
         return False
     if settings.owners or settings.seeks_rivals or settings.seeks_removals:

@@ -90,8 +90,8 @@ class UnfinishedResolves:
     winner: str = ""
     """The zone whose row this command writes to all zones."""
     zones: Collection[str] | None = None
-    """The zones between which commands can be repeated; None: this command may not end a command that cannot be
-    repeated.
+    """The zones between which commands can be repeated. A command for another winner cannot be repeated, so this
+    command may end it. None: this command may end no command for another winner.
     """
 
     def may_end(self, winner: str) -> bool:
@@ -439,7 +439,7 @@ def _alike(tables: Sequence[Table]) -> list[Table]:
 
 
 def _is_alike(one: Table, other: Table) -> bool:
-    """Whether rows of two structures have the same columns; nearly all locks of a table share one object."""
+    """Whether rows of two structures have the same columns. Nearly always, the two are one object."""
     return one is other or one.arrow == other.arrow
 
 

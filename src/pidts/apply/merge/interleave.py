@@ -145,9 +145,9 @@ class _Places:
             here = self._size + event
 
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
-        """Returns the table that has the row before these changes, and the index of the row's image.
+        """Returns, as a set, the table that has the row before these changes; and the index of the row's image.
 
-        The first of the `events` that finds the row shows the row's table and image.
+        The first of the `events` that finds the row shows both. If none finds it: an empty set, and -1.
         """
         met: set[int] = set()
         for event in map(int, events):
