@@ -61,7 +61,9 @@ Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
 _GAPS = 64 << 10
-"""The bytes between prepared groups, besides as many bytes as the groups have, that are read in order to read once."""
+"""Prepared groups are read at once if the bytes between them are at most as many as those of the groups, plus this
+number.
+"""
 _BLOB_BYTES = 8 << 20
 """The most bytes of one blob, since the JVM needs several times a blob's size while Spark shuffles the blob."""
 

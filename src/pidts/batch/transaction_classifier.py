@@ -44,7 +44,7 @@ _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 """The most relevances that are cached. A task may have 20,000 tables, and its transactions change each of them in turn.
 """
 _FEW_TABLES = 8
-"""A transaction with more tables is wide. It may have thousands of them, so many of these would fill the memory."""
+"""A transaction with more tables is wide. It may have thousands of tables, so fewer wide transactions are cached."""
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""
 

@@ -81,7 +81,10 @@ class FinishThreads:
             thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Returns whether all tables are finished; raises the error of a table that failed."""
+        """Waits for this time at most.
+
+        Returns whether all tables are finished; raises the error of a table that failed.
+        """
         for thread in self._threads:
             thread.join(seconds / len(self._threads))
         if self._failures:
