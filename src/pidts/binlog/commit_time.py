@@ -23,7 +23,9 @@ _UUID_FIELD, _TAG_FIELD, _TIME_FIELD = 1, 3, 6
 
 
 def commit_time(raw: bytes | memoryview) -> float | None:
-    """Returns when the server committed the transaction that begins with this event, in seconds since 1970, or None.
+    """Returns when the server committed the transaction that begins with this event, in seconds since 1970.
+
+    Returns None if the event does not have this time.
 
     `raw` begins with the event, and may continue after it. If the server is a replica and has the transaction from its
     source, this is the time of the commit on the replica.

@@ -18,7 +18,7 @@ LARGEST = 2**32
 
 
 class GroupPlaces:
-    """Returns the number of each event of one group; the events come in log order, and none is left out."""
+    """Numbers the events of one group, which come in log order; none is left out."""
 
     __slots__ = ("end", "first")
 

@@ -226,7 +226,7 @@ class TransactionScanner:
             now.xa = Xa(step=XaStep.PREPARE, xid=prepare.xid, at=self._at(event))
 
     def _xa(self, event: Event, sql: str) -> bool:
-        """Handles XA statements.
+        """Handles an XA statement; returns True if it ends its group of events.
 
         `XA START` stands for BEGIN. A later `XA COMMIT` or `XA ROLLBACK` is a transaction without rows.
         """

@@ -392,7 +392,7 @@ def _unpacked_at(state: Any, at: int) -> int:
 def _inner(state: Any, begin: int, size: int) -> int:
     """Checks the events of a compressed transaction, of which only the last may end it.
 
-    Adds nothing to the open transaction.
+    Returns DONE, or the reason why the scan stops. Adds nothing to the open transaction.
     """
     at = maps = 0
     while at < size:
@@ -445,7 +445,10 @@ def _take_inner(state: Any, begin: int, size: int) -> None:
 
 @jit
 def _packed(state: Any, at: int, end: int) -> int:
-    """Reads the compressed transaction at byte `at` of the block; the log continues at `end` after it."""
+    """Reads the compressed transaction at byte `at` of the block; returns DONE, or the reason why the scan stops.
+
+    The log continues at `end` after the transaction.
+    """
     entry = _unpacked_at(state, at)
     if entry == 0:
         return PACKED

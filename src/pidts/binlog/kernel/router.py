@@ -40,6 +40,7 @@ from pidts.model.event import Op
 # The reasons why the walk stopped. The results of `read_rows` are further reasons.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
+"""The event is read, and the walk goes on."""
 MORE_ARENA = 4
 """There is no memory for the `NEEDED` bytes that the images of the next event have after decompression."""
 PACKED = 5

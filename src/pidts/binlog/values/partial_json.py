@@ -36,7 +36,7 @@ def documents(wires: Sequence[Wire]) -> Documents:
 
 
 def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents) -> tuple[dict[int, bytes], int]:
-    """Appends a before image; returns its JSON documents as bytes, and the place after the image."""
+    """Appends a before image's values to the columns; returns its JSON documents as bytes, and the place after it."""
     nulls, at = _nulls(data, at, len(held))
     found = {}
     for column in held:
@@ -53,7 +53,7 @@ def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Doc
 def after_image(
     table: TableName, data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]
 ) -> int:
-    """Appends an after image, in which changes of documents are replaced by whole documents.
+    """Appends an after image's values to the columns, with whole documents in place of changes of documents.
 
     Returns the place after the after image.
     """
