@@ -388,7 +388,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
-    """Returns one result for each key over all merged tables; `starts` counts the tables that had the row before."""
+    """Returns one result for each key over all shards; `starts` counts the shards that had the row before."""
     whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
     names = [*by, "last", "kept", "start", "logged", "starts"]
     if "came" in nets.column_names:
