@@ -52,7 +52,7 @@ class PurgeLimits:
 
 
 def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: bool = False) -> Release:
-    """Purges the relay, or with `dry_run` returns what a purge would do."""
+    """Purges the relay, unless `dry_run`. Returns what the purge removes or would remove."""
     folder = Folder.of(relay, source_id)
     with nullcontext() if dry_run else needs_locked(folder):
         listed = list_segments(relay, source_id)

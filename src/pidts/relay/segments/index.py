@@ -322,8 +322,8 @@ def _decode_names(names: bytes) -> tuple[TableName, ...]:
 
 
 _FEW_BYTES = 256
-"""The size of the names of few tables. A transaction may change thousands of tables, so many of these would fill the
-memory.
+"""Lists of tables whose names take more bytes than this are cached in a smaller number: such a list may have thousands
+of tables.
 """
 _few_tables = lru_cache(maxsize=1 << 15)(_decode_names)  # a task may have 20,000 tables, and change them in turn
 _many_tables = lru_cache(maxsize=1024)(_decode_names)
