@@ -46,7 +46,8 @@ class ExpiryOutlook:
 def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlook:
     """Returns the outlook.
 
-    `reading`: the relay's place in the source's log. `event_time`: the time at this place; 0 if it is not known.
+    Returns how much of the source's log the relay lacks, with a warning if the source may purge it. `reading`: the
+    relay's place in the source's log. `event_time`: the time at this place; 0 if it is not known.
     """
     names = [name for name, _ in logs.files]
     newest, oldest = logs.files[-1], logs.files[0]
