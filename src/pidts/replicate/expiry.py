@@ -44,10 +44,9 @@ class ExpiryOutlook:
 
 
 def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlook:
-    """Returns the outlook.
+    """Returns how much of the source's log the relay lacks, with a warning if the source may purge it.
 
-    Returns how much of the source's log the relay lacks, with a warning if the source may purge it. `reading`: the
-    relay's place in the source's log. `event_time`: the time at this place; 0 if it is not known.
+    `reading`: the relay's place in the source's log. `event_time`: the time at this place; 0 if it is not known.
     """
     names = [name for name, _ in logs.files]
     newest, oldest = logs.files[-1], logs.files[0]

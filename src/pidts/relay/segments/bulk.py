@@ -186,7 +186,10 @@ def _put_step(at: int, line: int, change_no: int, log_index: int, gtids: int, li
 
 @inline
 def _put_group(at: int, group: int, first: Any, change_no: int, log_index: int, segment: int) -> int:
-    """Writes the place of the group at the line `group`; `first` is the first line, with the places of its events."""
+    """Writes the place of the group of events that the line `group` describes.
+
+    `first` is the first line, the byte of the segment at which its events begin, and the one at which the block begins.
+    """
     line, begin, base = first
     if group != line:
         begin = base + load64(group - 8 * o.LINE + 8 * o.L_BLOCK_END)

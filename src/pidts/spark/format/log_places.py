@@ -18,7 +18,7 @@ _FIRST_EVENT = 4
 
 
 def first_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
-    """Returns the Lsn after which a range begins."""
+    """Returns the Lsn after which a query begins to read if the user names `point` as its beginning."""
     first, received = _ends(reader)
     if point in {EARLIEST, LATEST}:
         return first if point == EARLIEST else received
@@ -28,7 +28,7 @@ def first_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -
 
 
 def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) -> Lsn:
-    """Returns the Lsn with which a range ends. It may be the Lsn of a row in the range's last transaction."""
+    """Returns the Lsn up to which a query reads if the user names `point` as its end. It may be the Lsn of a row."""
     first, received = _ends(reader)
     if point in {EARLIEST, LATEST}:
         return first if point == EARLIEST else received
@@ -47,7 +47,7 @@ def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) ->
 
 
 def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
-    """Returns the Lsn after which a stream begins.
+    """Returns the Lsn after which a stream begins to read if the user names `point` as its beginning.
 
     This function is for a stream with a temporary relay, in whose Lsns the number of failovers is always 0.
     """
