@@ -35,7 +35,7 @@ class ApplyRules:
     into_zone: str | None = None
     """The zone of the target; empty: a zone that the task file does not name; None: the target is no zone.
 
-    In a zone, a copy removes extra rows only while the zone returns (`removes_extra_rows`).
+    In a zone, a copy removes extra rows only while `pidts zones return` fills the zone (`removes_extra_rows`).
     """
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows. A write by another zone is set aside."""
@@ -83,7 +83,7 @@ class ApplyRules:
         return is_alone and not is_read and not self.filters.drops(batch.origin)
 
     def may_share(self, batch: ChangeBatch) -> bool:
-        """Whether the batch's target table may have rows of other tables, including dropped ones."""
+        """Whether the batch's target table may have rows of other source tables, including dropped tables."""
         is_merged = batch.table.name in self.merged
         return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
 

@@ -76,7 +76,7 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
 def demand_not_fenced(stored: Iterable[Checkpoint], epoch: int) -> None:
     """Raises if another run has claimed the task since this run's claim.
 
-    `epoch` is that claim; 0: this run has made none.
+    `epoch` is the epoch of this run's claim; 0: this run has made no claim.
     """
     for row in stored:
         if epoch and row.epoch > epoch:

@@ -23,10 +23,10 @@ A load can be interrupted at these points:
    another epoch, or checkpoints after `low`, and loads nothing.
 
 Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only
-the first attempt loads it. In the same transaction that attempt notes this on the target, with its result. A later
-attempt returns the noted result in place of its own, since the later attempt's snapshot may be older or newer than the
-snapshot that the planner uses. Attempts wait for each other, since an attempt cannot see a note that another attempt
-has not committed yet.
+the first attempt loads it. In the same transaction, this attempt records on the target that the table is loaded, with
+its result. A later attempt returns the recorded result in place of its own, since the later attempt's snapshot may be
+older or newer than the snapshot that the planner uses. Attempts wait for each other, since an attempt cannot see a
+record that another attempt has not committed yet.
 """
 
 from __future__ import annotations

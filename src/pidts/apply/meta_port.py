@@ -313,7 +313,7 @@ class RowLockRecord(Protocol):
         """Inserts locks."""
 
     def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks that this transaction has locked."""
+        """Overwrites the records of these locks. This transaction must have locked the records (`lock`)."""
 
     def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
         """Inserts held changes."""

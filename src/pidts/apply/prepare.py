@@ -554,7 +554,7 @@ def _check_moves(batch: ChangeBatch) -> None:
 def _guarded(
     session: TargetSession, batch: ChangeBatch, rules: ApplyRules, known_before: Mask | None, read: pa.Table | None
 ) -> GuardedBatch:
-    """Returns the version guard's verdict.
+    """Returns the changes that are applied according to the version guard.
 
     Reads keys and versions of all rows, and whole rows only where versions are equal.
 

@@ -25,7 +25,7 @@ after c, when the row is at y there. They cannot all find the states that they n
 to y + (y - x), which is no state. So a locks one of them or leaves one out. If the one that it leaves out is its last,
 it is x -> y, too: nothing else leads to a state. Then both zones have left out the same step. So it is enough to lock
 each change of another zone that *follows* one that was made already. A zone cannot find out whether the zone that made
-the change knew of both. So some changes are locked although their zone knew of both.
+the following change already knew the changes of both zones. So some changes are locked although their zone knew these.
 
 After a DELETE that was made already, two zones that have deleted the row agree, and its key may be used again. So it is
 enough to lock each change of the key that makes the deleted row again, if equal rows have equal texts. There is no
@@ -96,8 +96,8 @@ class MadeAlready:
     events: Numbers
     """Events that find the row as they would leave it."""
     behind: Mapping[int, str]
-    """Events that are set aside, with the reasons: those after one that was made already, and those that find another
-    row than the event before them has left.
+    """Events that are set aside, with the reasons: events after an event that was made already, and events that find
+    another row than the event before them has left.
     """
 
 
@@ -106,8 +106,8 @@ def made_already(
 ) -> MadeAlready:
     """Returns the events of a batch that were made already; each key's first event was compared with the target's row.
 
-    `until` is the place up to which changes may have been applied before, and `known` says which columns of each change
-    the log has; None: all.
+    `until` is the place up to which the target may already have the changes, and `known` says which columns of each
+    change the log has; None: all.
     """
     events = compared.met.events
     made = np.zeros(len(events.key), np.bool_)

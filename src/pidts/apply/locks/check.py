@@ -173,7 +173,7 @@ def checked(
 
 
 class _Unread(Enum):
-    """The keys whose rows are not read, because the target itself refuses a change that finds another row."""
+    """Which keys' rows are not read, because the target itself refuses a change that finds another row."""
 
     NONE = "none"
     NEW = "new"

@@ -159,7 +159,7 @@ class Compared:
 
     met: KeyRows
     goes_on: Mask
-    """Whether the events of each key may be applied."""
+    """For each key, whether its events may be applied."""
     begins: Numbers
     """For each key, the first event that found another row than it expects; the key's first event if none did."""
     differs: Mask
@@ -198,8 +198,8 @@ def compared(
 ) -> Compared:
     """Compares one table's changes with the target's rows.
 
-    `seen_until` is the place up to which changes may have been applied before. Without `compares`, only the keys of
-    foreign events differ (`Compared.divergence`).
+    `seen_until` is the place up to which the target may already have the changes. Without `compares`, only keys with
+    foreign events count as different (`Compared.divergence`).
     """
     events, rows, at = met.events, met.rows, met.at
     batch = events.batch
@@ -278,9 +278,9 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
 
 
 def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
-    """Returns the columns in which the target's row equals an event's before image.
+    """Returns, for each of these events, the columns in which the target's row equals the before image.
 
-    If it equals the after image, these are all columns.
+    If the row equals the after image, these are all columns.
     """
     table, change = events.batch.table, pa.array(events.change[number])
     before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
@@ -296,7 +296,7 @@ def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, s
 
 
 def is_newer(batch: ChangeBatch, changes: Numbers, until: Lsn | None) -> Mask:
-    """Returns which of these changes cannot have been applied before."""
+    """Returns which of these changes are after `until`, so that the target cannot have them yet."""
     if until is None:
         return np.ones(len(changes), np.bool_)
     return behind(batch, until)[changes]

@@ -95,7 +95,7 @@ class UnfinishedResolves:
     """
 
     def may_end(self, winner: str) -> bool:
-        """Whether this command may end a lock for which another command has recorded this winner."""
+        """Whether this command may resolve a lock for which another command has recorded this winner."""
         return winner in {"", self.winner} or (self.zones is not None and winner not in self.zones)
 
 

@@ -60,10 +60,10 @@ def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tupl
 
 
 def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the changes in the form in which they are applied after the version guard.
+    """Divides the changes that the version guard has left, and returns the parts.
 
-    The changes are separated by source table, since each table has its own columns. Changes of a key that changes in
-    several tables stay together, as changes of the merged table.
+    There is a part for each source table, since each table has its own columns. Changes of a key that changes in
+    several tables are in a further part, as changes of the merged table.
     """
     mine, theirs = identities(batch), [identities(part) for part in parts]
     leaving = [[values.filter(one.moved) for values in one.before] for one in theirs]

@@ -92,7 +92,7 @@ class Lagging:
 def without_moved(
     session: TargetSession, batches: Sequence[ChangeBatch], lagging: Lagging, shared: Collection[TableName]
 ) -> list[ChangeBatch]:
-    """Sets changes of a part aside, updates the record of moved keys, and returns the part's other changes.
+    """Returns the changes without those of rows that other members have got, and updates the record of moved keys.
 
     `shared` are target tables with several known members. For other target tables, only the record shows which keys
     have moved.

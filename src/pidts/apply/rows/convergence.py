@@ -119,7 +119,7 @@ class Convergence(VersionGuard):
         return ~self._deletes
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Returns the verdict; `rows` are the full rows of `tied`, `at` has the index of each key's row, or -1."""
+        """Returns the applied changes. `rows` has the full rows of `tied`, `at` the index of each key's row, or -1."""
         kind, held = self._found.kind, self._found.rank
         level = 2 * self._rank + self._deletes
         there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMBSTONE))

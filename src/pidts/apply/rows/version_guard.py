@@ -154,7 +154,7 @@ class VersionGuard:
         return np.unique(self._key[self._tie])
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Returns the verdict; `rows` are the full rows of `tied`, `at` has the index of each key's row, or -1."""
+        """Returns the applied changes. `rows` has the full rows of `tied`, `at` the index of each key's row, or -1."""
         equal = np.zeros(len(self._key), np.bool_)
         ties = np.nonzero(self._tie & (at[self._key] >= 0))[0]
         if len(ties):
