@@ -191,7 +191,7 @@ Floor: TypeAlias = Callable[[TableName], Lsn]
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The full copies around one worker's batch, by the source table's name."""
+    """The progress of full copies before and after one worker's batch, keyed by the source's table names."""
 
     before: Mapping[TableName, CopyState]
     """The progress of each full copy that is not complete before the batch."""

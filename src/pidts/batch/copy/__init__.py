@@ -1,1 +1,1 @@
-"""Does a batch's work on the full copy: divides requests into pieces, loads the pieces, and finishes tables."""
+"""Does a batch's work on the full copy: divides requests into pieces (chunks), loads them, and finishes tables."""

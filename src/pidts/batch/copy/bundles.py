@@ -13,7 +13,8 @@ _SHARE = 0.75
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
     """Divides the pieces into bundles. The pieces of a bundle are read and loaded one after the other.
 
-    `counts`: the number of pieces by table. `slots`: the number of bundles that are carried out at the same time.
+    `counts`: for each table, the number of its pieces. `slots`: the number of bundles that are carried out at the same
+    time.
 
     The start of a Spark task costs as much time as some ten thousand rows, so there are few bundles. With `takes_next`,
     a slot takes several bundles one after the other. Then the last bundles are short, so that all slots end at about

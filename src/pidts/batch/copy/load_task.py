@@ -64,7 +64,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class RequestedChunk:
-    """One chunk of a request."""
+    """One chunk of a request, called a *piece*."""
 
     request: ChunkRequest
     batch: int

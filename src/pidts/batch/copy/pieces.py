@@ -199,7 +199,7 @@ def _by_keys(
 
 
 def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:
-    """Returns the boundaries that were found in advance, if there are enough of them at about the wanted distance."""
+    """Returns the ranges that were found in advance, if they are enough and have about `limit` rows each."""
     if known is None:
         return []
     try:
