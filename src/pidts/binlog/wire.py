@@ -69,7 +69,7 @@ _PAIR = frozenset({WireType.BIT, WireType.DECIMAL, WireType.STRING, WireType.ENU
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One column's form.
+    """The encoding of one column.
 
     `size` is the column's length in bytes, the size of a blob's length field, or a decimal's precision.
 
@@ -85,7 +85,7 @@ class Wire:
 
 
 def read_wires(types: bytes, metadata: bytes) -> tuple[Wire, ...]:
-    """Returns the forms of all columns of one table."""
+    """Returns the encodings of all columns of one table."""
     cursor = Cursor(metadata, "a table map's column metadata")
     wires = tuple(_wire(kind, cursor) for kind in types)
     if cursor.left:

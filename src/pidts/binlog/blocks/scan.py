@@ -308,7 +308,7 @@ class BlockScan:
 
         As long as all of them are used, each call decompresses twice as many as the last call.
 
-        Returns False if the first one has to be read by itself.
+        Returns False if the first transaction has to be decompressed by itself.
         """
         tail = CHECKSUM_SIZE if self._state[o.CHECKSUMS] else 0
         self._unpacked, state = Unpacked.of(block, at, tail, self._most_unpacked), self._state

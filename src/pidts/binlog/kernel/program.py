@@ -51,7 +51,7 @@ def cell_size(kind: ColumnType) -> int:
 
 
 def instruction(column: Column, wire: Wire) -> Instruction | None:
-    """Returns the instruction for a column in the form that it has in the log. `columns.reader` has accepted this form.
+    """Returns the instruction for a column by its encoding in the log, which `columns.reader` has accepted.
 
     Returns None if only plain code can read the column.
     """

@@ -181,7 +181,7 @@ class RoutedDecoder(decode.RowDecoder):
         return len(self._unpacked) > 0 and int(self._unpacked.entries[0, 0]) == place
 
     def _take_unpacked(self, unpacked: Unpacked) -> None:
-        """Makes decompressed transactions known. Keeps the earlier ones as long as their rows could be read again."""
+        """Makes decompressed transactions the current ones. Keeps the former ones if their rows may be read again."""
         if len(self._unpacked) and self._reads_again:
             self._pieces.append(self._unpacked)
         self._unpacked, state = unpacked, self._state

@@ -22,7 +22,7 @@ _LARGEST_PRECISION = 65
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a decimal; None if the form does not fit the type."""
+    """Returns the reader of a decimal; None if the encoding in the log does not fit the type."""
     declared = ((kind.precision or 10), (kind.scale or 0))
     if wire.type is not WireType.DECIMAL or (wire.size, wire.scale) != declared:
         return None

@@ -15,7 +15,7 @@ _SIZES = {Kind.UUID: 16, Kind.INET6: 16, Kind.INET4: 4}
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns a reader whose values become ASCII text; None if the form does not fit the type."""
+    """Returns a reader whose values become ASCII text; None if the encoding in the log does not fit the type."""
     size = _SIZES[kind.kind]
     if wire.type is not WireType.STRING or wire.size != size:
         return None

@@ -1,9 +1,9 @@
 """The two steps of decoding a column: from row images to a list, and from the list to an Arrow array.
 
-A *reader* is made once for each TABLE_MAP event, for the form of the column in the log. It gets the bytes of a row
+A *reader* is made once for each TABLE_MAP event, for the encoding of the column in the log. It gets the bytes of a row
 image and a place in them, appends one value to the column's list, and returns the place after the value. A *builder* is
-made once per table structure. The values in the list do not depend on the form in the log: an int for numbers, dates
-(packed, see `temporal`) and decimals (unscaled), bytes for text and bytes.
+made once per table structure. The values in the list do not depend on the encoding in the log: an int for numbers,
+dates (packed, see `temporal`) and decimals (unscaled), bytes for text and bytes.
 
 Readers do not look for the end of the bytes at every step. `data[at]` and `unpack_from` raise by themselves. A slice
 that is too short leads to a place after the end, and the caller checks the place once for each row.

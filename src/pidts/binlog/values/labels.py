@@ -18,7 +18,7 @@ _SET_BYTES = (0, 1, 2, 3, 4, 8, 8, 8, 8)
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of an ENUM or a SET; None if the form does not fit the type."""
+    """Returns the reader of an ENUM or a SET; None if the encoding in the log does not fit the type."""
     if kind.kind is Kind.ENUM and wire.type is WireType.ENUM:
         size = 1 if len(kind.labels) <= _ONE_BYTE_LABELS else 2
     elif kind.kind is Kind.SET and wire.type is WireType.SET and len(kind.labels) <= 64:

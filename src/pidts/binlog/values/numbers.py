@@ -22,7 +22,7 @@ _FLOATS = {Kind.FLOAT: (WireType.FLOAT, 4, "<f"), Kind.DOUBLE: (WireType.DOUBLE,
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a number; None if the form does not fit the type."""
+    """Returns the reader of a number; None if the encoding in the log does not fit the type."""
     if kind.kind in _INTEGERS:
         expected, code = _INTEGERS[kind.kind]
         return _fixed(code.upper() if kind.unsigned else code) if wire.type is expected else None

@@ -34,7 +34,7 @@ _LONGEST_SHORT = 255
 
 
 def reader(column: Column, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a text or of bytes; None if the form does not fit the type."""
+    """Returns the reader of a text or of bytes; None if the encoding in the log does not fit the type."""
     kind = column.type.kind
     if kind in _BLOB_KINDS and wire.size == _BLOB_KINDS[kind]:
         if wire.type in _BLOBS:

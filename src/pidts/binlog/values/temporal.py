@@ -37,7 +37,7 @@ _MARIADB_FRACTION = (0, 1, 1, 2, 2, 3, 3)
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a date or time; None if the form does not fit the type."""
+    """Returns the reader of a date or time; None if the encoding in the log does not fit the type."""
     if kind.fsp == UNKNOWN_DIGITS:
         raise Halted(
             "unknown-precision",
