@@ -107,7 +107,7 @@ def next_state(
 
 
 def _windows(staged: Mapping[TableName, StagedChunk]) -> tuple[Lsn | None, Lsn | None]:
-    """Returns the ends of two windows: the window of loaded chunks, and the window of waiting chunks.
+    """Returns the end of the window of loaded chunks, and that of waiting chunks; None if there are no such chunks.
 
     A batch extends to the end of the second window only while it is smaller than `copy_bytes`.
     """

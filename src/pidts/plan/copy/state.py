@@ -28,7 +28,7 @@ again, or the copy reads them again.
 
 A table without a key is read as a whole, from one snapshot. None of its changes is applied before this request is
 settled. The request only counts if the log has no change of the table from `low` to `high`. Then the table is at
-`high`, and continues from there alone until it has caught up with the other tables.
+`high`, and continues from there separately until it has caught up with the other tables.
 
 A table under repair (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched for
 rows that the source does not have (`Phase.EXTRAS`). If other sources have rows there, too (`CopyMode.OWN`), their rows
