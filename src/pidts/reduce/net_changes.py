@@ -35,8 +35,8 @@ source table does not count as merged: if a row is inserted and deleted, its key
 of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
-in these columns from another table's row, or from a row of a dropped table of the same name. So if a row is new to its
-table in this part (by an INSERT, by an UPDATE from another key, or as a copied row), the target's row with its key is
+in these columns from another table's row, or from a row of a dropped table of the same name. So if these changes make a
+row new to its table (by an INSERT, by an UPDATE from another key, or as a copied row), the target's row with its key is
 removed first, whichever table that row belongs to. If a row's table had it before, the row keeps its values in these
 columns.
 """
