@@ -1,7 +1,7 @@
 """Waits, without polling, until a relay is written to. The kernel reports a write at once (inotify).
 
-New events alone do not matter to a reader, which sees them only once the index has them. So of the folder's files, only
-the newest index is watched for writes. Other files of interest are replaced as a whole, so their names appear again.
+A reader sees new events only once the index has them. So of the folder's files, only the newest index is watched for
+writes. Other files of interest are replaced as a whole, so their names appear again.
 
 The kernel may be unable to report a write (systems other than Linux, or no watch left for this user), or may not notice
 it (a network file system that another machine writes to). Then the wait ends when its time limit is reached, and the
