@@ -99,7 +99,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, RunDecision):
-            groups.failed(decision)  # so that the other members do not wait for its end
+            groups.failed(decision)  # so that the other members do not wait for the change's end
         raise
 
 

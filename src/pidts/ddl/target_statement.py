@@ -87,7 +87,7 @@ def _clause(action: Action, table: TableName, rules: Rules) -> Action:
         and action.computed is not None
         and _maps({*action.computed.names, action.column.name.lower()}, table, rules)
     ):
-        # A column mapping changes a column from which this column would be computed on the target.
+        # A column mapping changes a column from which this column would be computed. So the target does not compute it.
         action = replace(action, computed=None, column=replace(action.column, computed=""))
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))

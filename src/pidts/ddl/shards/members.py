@@ -161,9 +161,9 @@ class Members:
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
-        """Sets all tables of a source that wait before a statement that removes them.
+        """Replaces the set of a source's tables that wait before a statement that removes them.
 
-        Returns whether the set of the source's leaving tables has changed.
+        Returns whether the set has changed.
         """
         if self._leaving.get(source, frozenset()) == tables:
             return False
