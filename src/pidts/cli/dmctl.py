@@ -49,7 +49,7 @@ _OF_SERVICE = {"start-task": "start", "resume-task": "resume"}
 
 
 def of_service(arguments: Sequence[str]) -> list[str]:
-    """Turns `start-task` and `resume-task` into the service's commands, if they name a task of the service.
+    """Returns the arguments; `start-task` and `resume-task` of a service's task become the service's commands.
 
     With a task file, both commands run the task in the foreground, like `pidts run`.
     """

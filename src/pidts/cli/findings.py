@@ -64,7 +64,7 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
 
 
 def show_report(task: str, report: Report, *, as_json: bool) -> int:
-    """Prints a line for each table, then the examples of rows that are not equal."""
+    """Prints a line for each table, then examples of rows that are not equal; returns the exit code."""
     if as_json:
         print(json.dumps(report.to_json(task), ensure_ascii=False), flush=True)
         return exit_code(report)
@@ -138,7 +138,10 @@ def _colour(one: TableReport) -> str:
 
 
 def show_comparison(report: Report, summary: Progress, *, as_json: bool) -> int:
-    """Prints the counters of the demo's run, the first differences that its comparison has found, and their number."""
+    """Prints the demo's counters, then the first differences and the number of all differences.
+
+    Returns the exit code.
+    """
     if as_json:
         result = {
             "rows_compared": report.rows,

@@ -106,7 +106,11 @@ class FileInput:
 def server_blocks(
     server: SourceConfig, begins: Position, *, follow: bool = False, server_id: int | None = None
 ) -> Iterator[LogBlock]:
-    """Yields a server's log from a position on."""
+    """Yields a server's log from a position on.
+
+    With `follow`, the function waits for further log at the end of the log. `server_id` is the replica id with which
+    the function connects; None: that of `server`.
+    """
     replica = reader_name(server.source_id)
     with BinlogStream(server, begins, non_blocking=not follow, server_id=server_id, replica=replica) as stream:
         yield LogBlock(b"", begins)

@@ -130,7 +130,7 @@ class LogCutter:
             self.changes.append(piece.transaction)
 
     def close(self) -> Iterator[DecodeRange]:
-        """Ends the open log part."""
+        """Ends the open log part, and yields it; yields nothing if no log part is open."""
         first, last = self._first, self._last
         if first is not None and last is not None:
             yield DecodeRange(

@@ -106,7 +106,10 @@ class FileMark:
 
 
 def schema_changes(blocks: Iterable[LogBlock], change_no: int, until: Lsn | None = None) -> Iterator[Transaction]:
-    """Yields the transactions with statements in these blocks of a log. The place of the first block must be known."""
+    """Yields the transactions with statements in these blocks of a log, up to the place `until` (None: all of them).
+
+    The place of the first block must be known.
+    """
     for found, _, _ in completed(blocks, change_no):
         if isinstance(found.what, Transaction):
             if found.what.ddl is not None:

@@ -121,7 +121,10 @@ class ChannelCommitter:
         has_records: bool,
         also: Callable[[TargetSession], None] = lambda _: None,
     ) -> Outcome:
-        """Moves the task from `expected` to `checkpoint`. `also` writes further rows in the last transaction."""
+        """Moves the task from `expected` to `checkpoint`. `also` writes further rows in the last transaction.
+
+        `has_records` says whether the log part has records. Returns ALREADY if the target had this log part before.
+        """
         with self.times.measured():
             return self._commit(expected, checkpoint, make, has_records=has_records, also=also)
 
@@ -163,7 +166,7 @@ class ChannelCommitter:
         return self._retry.repeat(attempt, drop=self._drop, sleep=self._sleep, given_up=self._given_up)
 
     def remove_old(self, seconds: int, most: int) -> int:
-        """Removes some of the oldest rows, in a separate transaction."""
+        """Removes old rows in a separate transaction, as `Datacenter.remove_old` describes; returns how many."""
         own = self._connected()
         try:
             return own.datacenter.remove_old(seconds, most)
@@ -251,7 +254,7 @@ class ChannelCommitter:
         return _Ahead(base, last)
 
     def _shared(self, pieces: Iterator[tuple[pa.Table, Numbers]]) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Divides each piece into equal parts, so that all connections work at the same time."""
+        """Yields each piece in equal parts, so that all connections work at the same time."""
         for rows, last in pieces:
             parts = max(1, min(self._channel.connections, len(rows) // _SHARED_ROWS))
             yield from _cut(rows, last, -(-len(rows) // parts))
@@ -322,7 +325,10 @@ class ChannelCommitter:
 
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Divides rows into pieces of about the same size; `last` are the numbers of the last row."""
+    """Yields the rows in pieces of about the same size, each with its last row's numbers.
+
+    `last` has the numbers of the last of all rows.
+    """
     yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
 
 

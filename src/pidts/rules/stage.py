@@ -208,7 +208,10 @@ class Rules:
     def _dropped(
         self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch, times: pa.Array | None = None
     ) -> pa.BooleanArray | None:
-        """Returns TRUE for changes that the expression filter drops; halts at the first refused change."""
+        """Returns TRUE for changes that the expression filter drops; None if no rule concerns the table.
+
+        Halts at the first refused change. `times` has the times of the changes in the source's log.
+        """
         if refused:
             _demand_none(batch, refused)
         return self.expressions.dropped(batch, unwanted, times)

@@ -127,7 +127,7 @@ def _stored(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str
 
 
 def _plain_text(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str | None:
-    """Returns the text that a server stores for the literal."""
+    """Returns the text that a server stores for the literal; None if its bytes are no text in the column's charset."""
     if isinstance(value, Number):
         return _shown(value.value)
     if isinstance(value, BytesLiteral):
@@ -144,7 +144,10 @@ def _number(value: TextLiteral | BytesLiteral | Number) -> Decimal:
 
 
 def _whole(value: TextLiteral | BytesLiteral | Number) -> int:
-    """Rounds as servers do: a half is rounded up, or, if the number has an exponent, to the even neighbour."""
+    """Returns the whole number to which servers round a literal.
+
+    A half is rounded away from zero or, if the number has an exponent, to the even neighbour.
+    """
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
@@ -206,7 +209,7 @@ def _labelled(text: str, value: TextLiteral | BytesLiteral | Number, kind: Colum
 
 
 def _label(text: str, kind: ColumnType) -> str | None:
-    """Returns the label that a text names. Case is ignored only for ASCII, for which all collations agree."""
+    """Returns the label that a text names, if any. Case is ignored only for ASCII, for which all collations agree."""
     if text in kind.labels:
         return text
     if not text.isascii() or not (kind.collation or "").endswith("_ci"):
@@ -227,7 +230,10 @@ def _bytes(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str 
 
 
 def _moment(text: str | None, kind: ColumnType) -> str | None:
-    """Returns a date, or a date and a time, with two digits for each part."""
+    """Returns a date, or a date and a time, with at least two digits for each part.
+
+    Returns None if the text is neither, or if a server may round it up.
+    """
     if text is None:
         return None
     text = text.strip()

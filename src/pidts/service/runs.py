@@ -113,7 +113,7 @@ class Runs:
         return found
 
     def cancel(self, task: TaskFolder, name: str) -> dict[str, Any]:
-        """Ends a run, or removes it if it has ended."""
+        """Ends a run and returns its description. Removes a run that has already ended, and returns only the name."""
         with self._lock:
             folder = _folder(task, name)
             found = self._described(folder)

@@ -297,7 +297,7 @@ def usual_state_folder() -> Path:
 
 
 def posted_file(draft: Path, text: str) -> Path:
-    """Writes the text of a task file into a draft."""
+    """Writes the text of a task file into a draft; returns the file's path."""
     path = draft / "task.yaml"
     write_text(path, text)
     return path

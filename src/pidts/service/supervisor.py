@@ -142,13 +142,13 @@ class Supervisor:
             return [(task.name, task.is_alive, task.report.get("metrics") or []) for task in self._tasks.values()]
 
     def create(self, text: str, *, start: bool) -> dict[str, Any]:
-        """Creates a task from the text of a task file."""
+        """Creates a task from the text of a task file; returns its line of the overview."""
         with self._state.draft() as draft:
             posted_file(draft, text)
             return self._created(draft, draft / "task.yaml", start=start)
 
     def create_from(self, path: Path, *, start: bool) -> dict[str, Any]:
-        """Creates a task from a task file that stays at its path."""
+        """Creates a task from a task file that stays at its path; returns the task's line of the overview."""
         if not path.is_absolute():
             raise ConfigError(
                 "usage", f"the path of the task file is not absolute: {path}", todo="Write the whole path, from / on"
@@ -175,7 +175,10 @@ class Supervisor:
             return summary(self._tasks[name], time.monotonic())
 
     def replace(self, name: str, text: str) -> dict[str, Any]:
-        """Replaces the task file of a task. A running task applies this like an edit of its file."""
+        """Replaces the task file of a task; returns the task's line of the overview.
+
+        A running task applies the new file as if its file had been edited.
+        """
         with self._lock:
             task = self._named(name)
             if task.folder.is_elsewhere:
@@ -205,7 +208,11 @@ class Supervisor:
                 return summary(task, time.monotonic())
 
     def start(self, name: str, resync: Sequence[str] | None = None) -> dict[str, Any]:
-        """Lets a task run from its checkpoint. `resync` names tables to copy again; an empty list means all tables."""
+        """Lets a task run from its checkpoint; returns its line of the overview.
+
+        `resync` names tables to copy again; an empty list means all tables. Raises if there is a list, and the task
+        runs.
+        """
         with self._changing(name) as task:
             if resync is not None and task.is_alive:
                 raise WrongTaskState(
@@ -216,7 +223,7 @@ class Supervisor:
         return self.summary(name)
 
     def resume(self, name: str) -> dict[str, Any]:
-        """Lets a paused, halted or failed task continue."""
+        """Lets a paused, halted or failed task continue; returns its line of the overview."""
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
                 raise WrongTaskState(
@@ -225,7 +232,7 @@ class Supervisor:
         return self.start(name)
 
     def pause(self, name: str) -> dict[str, Any]:
-        """Pauses a task at the end of a transaction."""
+        """Pauses a task at the end of a transaction; returns its line of the overview."""
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
                 raise WrongTaskState("task-stopped", f"the task {name} is stopped already", todo="")
@@ -233,7 +240,7 @@ class Supervisor:
         return self.summary(name)
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stops a task at the end of a transaction, until it is started again."""
+        """Stops a task at the end of a transaction, until it is started again; returns its line of the overview."""
         with self._changing(name) as task:
             task.want_no_more("stopped")
         return self.summary(name)
@@ -250,7 +257,7 @@ class Supervisor:
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """Removes a task. A running task is refused, or stopped first with `force`.
 
-        The task's relay and its records on the target stay.
+        The task's relay and its records on the target stay. Returns the name and a text that says so.
         """
         if force:
             self.stop(name)

@@ -164,7 +164,10 @@ def _put_whole(begin: int, end: int, cell: int, size: int, lowest: int, highest:
 
 @jit
 def _put_large(begin: int, end: int, cell: int) -> bool:
-    """Reads a number up to 2^64 - 1. Its bits are correct, although they are computed with signed numbers."""
+    """Writes a number up to 2^64 - 1 into a cell; returns False if the text is no such number.
+
+    The number's bits are correct, although they are computed with signed numbers.
+    """
     while end - begin > 1 and load8(begin) == 48:
         begin += 1
     digits = end - begin
@@ -217,7 +220,10 @@ def _two(begin: int) -> int:
 
 @inline
 def _day(begin: int) -> int:
-    """Reads a day such as `2024-02-29`, which need not be a real date."""
+    """Returns the `days` value of a text such as `2024-02-29`; `_BAD` for any other text.
+
+    The date need not be a real one.
+    """
     year, month, day = _two(begin) * 100 + _two(begin + 2), _two(begin + 5), _two(begin + 8)
     if load8(begin + 4) != 45 or load8(begin + 7) != 45:
         return _BAD
@@ -267,7 +273,10 @@ def _put_moment(begin: int, end: int, cell: int) -> bool:
 
 @jit
 def _put_time(begin: int, end: int, cell: int) -> bool:
-    """Reads a time such as `-838:59:59.000000`; the sign applies to the whole value."""
+    """Writes a time such as `-838:59:59.000000` into a cell, in microseconds; returns False for any other text.
+
+    The sign applies to the whole value.
+    """
     is_negative = begin < end and load8(begin) == 45
     if is_negative:
         begin += 1

@@ -18,7 +18,7 @@ class Lists:
         self._columns: list[Values] = [[] for _ in table.columns]
 
     def take_all(self, reader: object) -> bool:  # noqa: ARG002 - every row is taken by itself
-        """Leaves each row to `take_row`."""
+        """Takes no row, and returns True: the caller then gives each row to `take_row`."""
         return True
 
     def take_row(self, row: bytes) -> None:

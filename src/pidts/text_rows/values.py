@@ -85,7 +85,10 @@ _MOMENTS: dict[Kind, Callable[[Values], pa.Array]] = {
 
 
 def _day(value: bytes | None) -> int | None:
-    """Parses a date of a column that also has dates which do not exist: Arrow refuses such dates."""
+    """Returns the `days` value of a date.
+
+    It is used for columns that also have dates which do not exist: Arrow refuses such dates.
+    """
     if value is None:
         return None
     if not (match := _MOMENT.fullmatch(value)):

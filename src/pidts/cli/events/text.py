@@ -62,7 +62,7 @@ def lines(change: Change) -> Iterator[Text]:
 
 
 def shown(value: Any, kind: ColumnType | None = None) -> str:
-    """Returns a value as text on one line, shortened if it is long."""
+    """Returns a value as text on one line, shortened if it is long. `kind` is the column's type, if it is known."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes) and not isinstance(json_value(value, kind), list):

@@ -33,7 +33,7 @@ ALL_TABLES = "*"
 
 
 def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
-    """Runs the task of a folder; `arguments` are the folder and tables to copy again.
+    """Runs the task of a folder, and returns the exit code; `arguments` are the folder and tables to copy again.
 
     `replicators` forks the task's replicators; without it, each replicator is a new program.
     """

@@ -95,7 +95,10 @@ def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
 
 
 def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
-    """Pads the shorter text with spaces, as servers do before comparing: `a` followed by a tab is less than `a`."""
+    """Returns both sides, with the shorter text of each row padded with spaces.
+
+    Servers do this before they compare: so `a` followed by a tab is less than `a`.
+    """
     sizes = pc.binary_length(left), pc.binary_length(right)
     longest = pc.max_element_wise(*sizes, skip_nulls=False)
     return tuple(

@@ -120,7 +120,10 @@ def _compared(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Compares integers and decimals by value, even if one is unsigned, or their scales differ."""
+    """Returns a function that compares integers and decimals by value.
+
+    One of them may be unsigned, and their scales may differ.
+    """
     _no_short_year(left, right)
     one, other = as_integer(left), as_integer(right)
     if {one.family, other.family} == {Family.INT, Family.UINT}:
@@ -188,7 +191,7 @@ def _number_in_quotes(number: Expr, text: str) -> Expr:
 
 
 def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Compares texts by the collation of the two sides."""
+    """Returns a function that compares texts by the collation that `shared_collation` finds for the two sides."""
     order = collations.collation(shared_collation(left, right))
     if operation not in ("equal", "not_equal") and not order.ordered:
         raise NotSupportedError(f"the order of texts in the collation {order.name}")
@@ -218,7 +221,10 @@ def shared_collation(*exprs: Expr) -> str:
 
 
 def _bytes(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Compares bytes. Text constants count as bytes; hexadecimal constants compared with a number count as numbers."""
+    """Returns a function that compares bytes.
+
+    Text constants count as bytes; hexadecimal constants compared with a number count as numbers.
+    """
     for one, other in ((left, right), (right, left)):
         if one.family is Family.BYTES and isinstance(one.constant, bytes) and other.family in INTEGERS:
             value = int.from_bytes(one.constant, "big")

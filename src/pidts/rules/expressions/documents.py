@@ -70,7 +70,10 @@ def unquoted(value: Expr) -> Expr:
 
 
 def comparison(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Compares a JSON value with a constant, as a JSON value of the constant's type: a text never equals a number."""
+    """Returns a function that compares a JSON value with a constant.
+
+    The constant counts as a JSON value of its type, so a text never equals a number.
+    """
     value, other = (left, right) if left.family is Family.JSON else (right, left)
     order = _order_of(operation, other)
     sign = 1 if value is left else -1
@@ -111,7 +114,10 @@ _SMALLEST = 10.0**-15
 
 
 def _beside_number(text: str, constant: float | Decimal) -> int:
-    """Compares a JSON value with a number. JSON's NULL is less than any number, a value of another type is greater."""
+    """Returns -1, 0 or 1 if a JSON value is less than, equal to or greater than a number.
+
+    JSON's NULL is less than any number; a text, a boolean, an array or an object is greater.
+    """
     if text == "null":
         return -1
     if text[0] not in "-0123456789":

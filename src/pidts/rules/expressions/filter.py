@@ -168,8 +168,8 @@ def columns_of_images(
     """Returns the columns of the images `before` or `after` by name.
 
     The images are those of the changes in `of` (None: of all changes); each of these changes must have such an image.
-    With MINIMAL and NOBLOB images, an update's new row lacks the unchanged columns. Their values are in the old row, or
-    not known.
+    `times` has the times of all changes, for expressions that use these times. With MINIMAL and NOBLOB images, an
+    update's new row lacks the unchanged columns. Their values are in the old row, or not known.
     """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}

@@ -30,7 +30,10 @@ _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
 
 
 def moment(text: str) -> int:
-    """Parses a constant such as `2024-02-29` or `2024-02-29 12:00:00.5`. The zero date is also accepted."""
+    """Returns a constant such as `2024-02-29` or `2024-02-29 12:00:00.5` as `calendar.microseconds` does.
+
+    The zero date is also accepted.
+    """
     found = _MOMENT.match(text)
     if found is None and _WITH_OFFSET.match(text):
         # If a text with an offset is compared with a column, MySQL ignores the offset, and TiDB applies it.
@@ -48,7 +51,7 @@ def moment(text: str) -> int:
 
 
 def time(text: str) -> int:
-    """Parses a constant such as `-12:30:00.25`."""
+    """Returns the microseconds of a constant such as `-12:30:00.25`."""
     found = _TIME.match(text)
     if found is None:
         raise NotSupportedError(f"{text!r} as a time: write it as 'hh:mm:ss'")
@@ -174,7 +177,10 @@ PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 
 def now(local: Callable[[pa.Array], pa.Array], name: str, fraction: Expr | None = None) -> Expr:
-    """Returns `NOW()` and similar functions: the time of the change, which the log has only in whole seconds."""
+    """Returns the value of `NOW()` or a similar function: the time of the change.
+
+    The log has this time only in whole seconds. So `fraction`, the wanted number of digits after them, changes nothing.
+    """
     if fraction is not None and not (fraction.family is Family.INT and fraction.constant in range(7)):
         raise NotSupportedError(f"{name}() with anything but a constant number of digits from 0 to 6")
     return Expr(Family.MOMENT, lambda rows: local(rows[NOW]), nature=f"{name}()")

@@ -183,7 +183,7 @@ def as_decimal(expr: Expr, kind: pa.DataType) -> Callable[[Rows], Any]:
 
 
 def as_double(expr: Expr) -> Callable[[Rows], Any]:
-    """Converts a value to double, as servers do for a comparison of different families."""
+    """Returns a function that computes a value as a double, as servers do to compare values of different families."""
     run = as_integer(expr).run
     if expr.family is Family.DOUBLE:
         return run

@@ -192,12 +192,12 @@ def _at(slots: list[_Slot], name: str) -> int | None:
 
 
 def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
-    """Moves a new column to the end, because in `DROP a, ADD a int FIRST, MODIFY a text` MariaDB ignores FIRST."""
+    """Returns the columns, the new one last: in `DROP a, ADD a int FIRST, MODIFY a text`, MariaDB ignores FIRST."""
     return sorted(slots, key=lambda slot: slot.old is None and _fold(slot.column.name) == _fold(name))
 
 
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
-    """Adds a column to the structure.
+    """Returns the columns with an added column.
 
     IF NOT EXISTS considers the old columns, even dropped ones, and the columns that the statement has named before this
     clause.

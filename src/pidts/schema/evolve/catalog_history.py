@@ -296,9 +296,10 @@ class KnownStructures:
         *,
         inherits: bool,
     ) -> KnownStructures:
-        """Applies a statement. If it is unknown which charset the table inherits, several charsets are tried.
+        """Returns the structures after a statement.
 
-        Most statements make the same structure under all charsets.
+        If it is unknown which charset the table inherits, several charsets are tried: most statements make the same
+        structure under all charsets.
         """
         schema = statement.table.schema
         default = self.charsets.get(schema) if inherits else None
@@ -321,7 +322,10 @@ class KnownStructures:
         return name in self.tables and self.tables[name].has_unknown_charset
 
     def _renamed(self, statement: ddl.RenameTable, text: str) -> KnownStructures:
-        """Applies the renames pair by pair, since two tables can swap their names by using a third name."""
+        """Returns the structures after the renames.
+
+        They are applied pair by pair, since two tables can swap their names by using a third name.
+        """
         state: dict[TableName, Known] = {}
         sequences = self.sequences
         for old, new in statement.pairs:

@@ -222,7 +222,7 @@ def _convert(cursor: TokenCursor) -> alter.Action:
 
 
 def _manner(cursor: TokenCursor) -> alter.AlterOption | None:
-    """Parses a clause about the way in which the server makes the change."""
+    """Parses a clause about the way in which the server makes the change; None if no such clause comes next."""
     start = cursor.peek()
     if cursor.take_any("ALGORITHM", "LOCK"):
         cursor.take_sign("=")
@@ -245,7 +245,10 @@ _ROWS_STAY = ("ADD", "REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "O
 
 
 def _partition(cursor: TokenCursor) -> alter.Action | None:
-    """Parses a clause about partitions. Such a clause is the last of a statement."""
+    """Parses a clause about partitions; None if no such clause comes next.
+
+    Such a clause is the last of a statement.
+    """
     word = cursor.peek().word
     if cursor.at_words("PARTITION", "BY") or cursor.at_words("REMOVE", "PARTITIONING"):
         return alter.AlterOption(cursor.skip_to_end(), "partition")
@@ -270,7 +273,10 @@ def _partition(cursor: TokenCursor) -> alter.Action | None:
 
 
 def _other_table(cursor: TokenCursor) -> TableName | None:
-    """Parses the table of `EXCHANGE PARTITION p WITH TABLE t` or `CONVERT PARTITION p TO TABLE t` or the reverse."""
+    """Parses the table of `EXCHANGE PARTITION p WITH TABLE t`, `CONVERT PARTITION p TO TABLE t` or the reverse.
+
+    Returns None if the clause names no table.
+    """
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word == "TABLE":
             return cursor.table_name()

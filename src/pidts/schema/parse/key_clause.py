@@ -82,7 +82,7 @@ def _foreign_key(cursor: TokenCursor, symbol: str, *, if_not_exists: bool) -> Ad
 
 
 def _name(cursor: TokenCursor) -> tuple[str, str]:
-    """Parses a key's name and type, both optional."""
+    """Returns a key's name and type; either is empty if the statement does not have it."""
     name = "" if cursor.at_sign("(") or cursor.at_words("USING") else cursor.name()
     return name, cursor.name() if cursor.take_any("USING", "TYPE") else ""
 

@@ -30,7 +30,7 @@ class TokenCursor:
         return all(self.peek(ahead).word == word for ahead, word in enumerate(words))
 
     def take(self, *words: str) -> bool:
-        """Consumes these keywords if all of them come next."""
+        """Consumes these keywords if all of them come next; returns whether they do."""
         if not self.at_words(*words):
             return False
         self._at += len(words)
@@ -52,7 +52,7 @@ class TokenCursor:
         return token.lexeme is Lexeme.SIGN and token.text == sign
 
     def take_sign(self, sign: str) -> bool:
-        """Consumes this sign if it comes next."""
+        """Consumes this sign if it comes next; returns whether it does."""
         if not self.at_sign(sign):
             return False
         self.next()

@@ -104,9 +104,9 @@ class AlterWriter:
         return _column(self.after, column.name) or column
 
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
-        """Returns `IF EXISTS` if the server has to decide whether the column exists, else an empty text.
+        """Returns `IF EXISTS` if the server has to decide whether the column exists, otherwise an empty text.
 
-        Returns None if the column does not exist.
+        `asked` says whether the source's statement has IF EXISTS. If so, and the column does not exist, returns None.
         """
         if not asked or self.before is None:
             return "IF EXISTS " if asked else ""

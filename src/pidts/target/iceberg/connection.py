@@ -206,7 +206,7 @@ class CatalogConnection:
             _release(descriptor)
 
     def lock(self, *name: object, shared: bool = False) -> None:
-        """Takes a named lock until the transaction ends."""
+        """Takes a named lock until the transaction ends; with `shared`, other sessions can share it."""
         self.demand_open()
         key = _digest(name)
         if key not in self._locks:

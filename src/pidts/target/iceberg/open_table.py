@@ -170,7 +170,11 @@ class OpenTable:
         limit: int | None = None,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows in the source's types, sorted by identity."""
+        """Returns rows in the source's types, sorted by identity.
+
+        These are the rows with the identities `keys`, or up to `limit` rows after the identity `after`. `only` has
+        values that columns of the rows must have.
+        """
         identity = list(table.identity)
         names = [*identity, *(only or {})]
         last = () if after is None else zip(identity, after, strict=True)

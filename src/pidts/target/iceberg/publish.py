@@ -107,7 +107,7 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 def publish(table: OpenTable, notes: Mapping[str, str]) -> Published:
-    """Writes the transaction's changes of a table as one snapshot."""
+    """Writes the transaction's changes of a table as one snapshot; returns the new metadata file."""
     compact(table)
     return _Publication(table, notes).written()
 
@@ -179,7 +179,7 @@ class _Publication:
         self._retired: list[str] = []
 
     def written(self) -> Published:
-        """Writes all files."""
+        """Writes all files of the snapshot; returns the new metadata file."""
         gone = set(self._table.dropped)
         data = [*self._table.prepared, *data_files(self._base, self._table.written)]
         deletes, deletes_gone = self._delete_files()
@@ -329,7 +329,10 @@ class _Publication:
 def replace_metadata(
     location: str, metadata: TableMetadata, updates: Sequence[TableUpdate], retired: Sequence[str] = ()
 ) -> Published:
-    """Writes the next metadata file of a table."""
+    """Writes the next metadata file of a table, and returns it.
+
+    `retired` names other files that the table no longer needs after this.
+    """
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
     return Published(write_metadata(new), new, [*retired, location], _has_branches(metadata))
 

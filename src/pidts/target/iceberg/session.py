@@ -80,7 +80,10 @@ class IcebergSession(CatalogConnection):
         return False
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads rows in the open transaction."""
+        """Loads rows in the open transaction.
+
+        Returns False, and loads nothing, if the table already has one of their keys, or if a key occurs twice.
+        """
         self.demand_open()
         if self.owns_database:
             return self._opened(table).load(table, rows)

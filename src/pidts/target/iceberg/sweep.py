@@ -197,7 +197,10 @@ def _table_folders(session: CatalogConnection) -> list[str]:
 
 
 def _sweep_dropped(session: CatalogConnection) -> int:
-    """Removes the folders of dropped tables. A local folder is first renamed, so that the lock lasts only a moment."""
+    """Removes the folders of tables that were dropped long ago; returns how many.
+
+    A local folder is first renamed, so that the lock lasts only a moment.
+    """
     aside = Path(session.warehouse) / LOCKS
     old, _ = session.run(
         "SELECT location FROM pidts_meta.dropped_table WHERE since < %s", (int(time.time()) - ORPHAN_SECONDS,)

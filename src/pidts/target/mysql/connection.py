@@ -204,7 +204,10 @@ class MySqlConnection:
         return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Queues a statement that changes one row. If the row does not exist, the task stops."""
+        """Queues a statement that changes one row. If the row does not exist, the task stops.
+
+        Returns what `run` would return for one changed row.
+        """
         self.pipeline.later(self.pipeline.text(self.named(sql), values), check=_demand_one)
         return [], 1
 

@@ -138,7 +138,7 @@ class MySqlCheckpoints(CheckpointRecord):
         return True
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows for sharing.
+        """Locks the rows of all workers for sharing, and returns them.
 
         TiDB has no shared locks: there, only one session at a time can have these locks.
         """

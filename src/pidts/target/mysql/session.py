@@ -94,7 +94,7 @@ class MySqlSession(MySqlConnection):
         return not self.server.tidb
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads rows in the open transaction."""
+        """Loads all rows in the open transaction, or no row. Returns False if the target already has one of them."""
         self.mark()
         return self._loader.load(table, rows)
 

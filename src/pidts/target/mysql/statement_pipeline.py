@@ -73,7 +73,10 @@ class StatementPipeline:
             self.flush()
 
     def now(self, sql: bytes, table: str = "") -> StatementResult:
-        """Sends the queued statements and this statement. `table` is the table that this statement concerns."""
+        """Sends the queued statements and this statement; returns the result of this statement.
+
+        `table` is the table that the statement concerns.
+        """
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()  # together, the statements might be larger than the server accepts
         place = len(self._waiting)
@@ -100,7 +103,7 @@ class StatementPipeline:
         return rows
 
     def load(self, sql: bytes, texts: Iterable[memoryview], table: str = "") -> StatementResult:
-        """Sends the queued statements, and then LOAD DATA LOCAL with this text."""
+        """Sends the queued statements, and then LOAD DATA LOCAL with this text; returns the result of LOAD DATA."""
         self.flush()
         self.trips += 2
         try:
@@ -109,7 +112,10 @@ class StatementPipeline:
             raise translate(error, table) from error
 
     def rows(self, sql: bytes, read: Callable[[RawRows], _T], table: str = "") -> _T:
-        """Sends the queued statements, and then this SELECT; `read` has to consume all of its rows."""
+        """Sends the queued statements, and then this SELECT; returns what `read` returns for its rows.
+
+        `read` has to consume all rows.
+        """
         self.flush()
         self.trips += 1
         try:

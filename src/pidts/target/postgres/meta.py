@@ -125,7 +125,10 @@ class PostgresCheckpoints(CheckpointRecord):
             yield
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Queues a statement that fails if the row is no longer as `left` says, so the row need not be locked first."""
+        """Queues a statement that fails if the row is no longer as `left` says; returns True.
+
+        So the row need not be locked first.
+        """
         self._connection.pipeline.later(
             self._connection.named(_ADVANCE),
             self._advancing(left, new),

@@ -81,7 +81,7 @@ class PostgresSession(PostgresConnection):
         return self._writer.can_expect(table)
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads rows in the open transaction."""
+        """Loads all rows in the open transaction, or no row. Returns False if the target already has one of them."""
         return self._loader.load(table, rows)
 
     def clear(self, name: TableName) -> None:

@@ -83,7 +83,7 @@ class StatementPipeline:
         table: str = "",
         explain: Explain | None = None,
     ) -> StatementResult:
-        """Sends the queued statements and this statement."""
+        """Sends the queued statements and this statement; returns the result of this statement."""
         cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
         self._waiting += self._behind
         self._behind = []

@@ -111,7 +111,10 @@ def compare_channel(
     callbacks: Callbacks | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Compares the tables that `takes` selects, and checks that no record's number is missing or wrong."""
+    """Compares the tables that `takes` selects (None: all), and checks that no record's number is missing or wrong.
+
+    The report has at most `examples` rows that are not equal. `say` gets a line when the comparison has to wait.
+    """
     callbacks = callbacks or Callbacks()
     with ExitStack() as stack:
         target = stack.enter_context(closing(config.target.server.connect()))
@@ -170,7 +173,7 @@ class _Comparison:
         self.datacenter = Datacenter(self.target, self.config.target.database)
 
     def run(self, takes: TakesTable | None) -> Report:
-        """Compares all tables."""
+        """Compares the tables that `takes` selects; None: all tables."""
         is_taken = takes or (lambda _: True)
         allow = self.config.allow
         tables = read_structures(self.source, lambda name: allow(name) and is_taken(name))

@@ -44,7 +44,11 @@ def compare_task(
     say: Callable[[str], None] = lambda _: None,
     elsewhere: Elsewhere | None = None,
 ) -> Report:
-    """Compares every table that `takes` selects, on all sources."""
+    """Compares every table that `takes` selects (None: all tables), on all sources.
+
+    `say` gets a line when the comparison has to wait for the task. The other arguments are those of
+    `Comparison.run`.
+    """
     callbacks = callbacks or Callbacks()
     with opened_comparison(parts, takes or (lambda _: True), stop=callbacks.stop, say=say) as comparison:
         return comparison.run(examples=examples, memory=memory, callbacks=callbacks, elsewhere=elsewhere)

@@ -39,7 +39,10 @@ def with_current_server(source: SourceSpec, relay: Path) -> SourceSpec:
 
 
 def choose_server(source: SourceSpec, relay: Path, address: str) -> SourceSpec:
-    """Records the choice durably, for this and all later runs, and bars all other servers until they are compared."""
+    """Records durably that the source is read from the server at `address`; returns the source with this server.
+
+    All other servers are barred until they are compared with this one.
+    """
     others = [other for other in map(address_of, source.servers) if other != address]
     for other in others:
         bar(relay, source.source_id, other, f"it was not compared with {address} since that became the source")

@@ -196,7 +196,7 @@ class CutoverRun:
     # The steps that are done.
 
     def _until_stopping(self, record: Cutover | None) -> Cutover:
-        """Does the steps that can be undone."""
+        """Does the steps that can be undone; returns the new record. `record` is that of an earlier attempt, if any."""
         status = load_status(self._target, self._parts)
         _demand_ready(status, self._parts[0])
         self._done(StepName.TABLES, _tables_step(status).about)
@@ -231,7 +231,7 @@ class CutoverRun:
         return record
 
     def _read_only(self, record: Cutover) -> Cutover:
-        """Prevents applications from writing to the sources."""
+        """Prevents applications from writing to the sources; returns the new record."""
         if not self._options.read_only:
             self._add(StepName.READ_ONLY, StepState.SKIPPED, "you have stopped all programs that write to the source")
             return record
@@ -370,7 +370,10 @@ class CutoverRun:
             time.sleep(0.2)
 
     def _end(self, record: Cutover) -> Cutover:
-        """Records that the cutover is done, where the target's log ends, and the structures of its tables there."""
+        """Records that the cutover is done, where the target's log ends, and the structures of its tables there.
+
+        Returns the new record.
+        """
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
         end = target_log_end(self._parts[0], names)
         record = replace(record, stage=CutoverStage.DONE, position=end.position, gtid=end.gtid, done_at=time.time())

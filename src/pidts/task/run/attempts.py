@@ -198,7 +198,10 @@ class Attempts:
         return self._shared.completion.is_over or (self._config is before and not self._is_asked_again)
 
     def _fails_over(self, *, is_failing: bool) -> bool:
-        """Switches to another server of the source, if the current one is lost or another one was chosen."""
+        """Switches to another server of the source, if the current one is lost or another one was chosen.
+
+        Returns whether it has switched. `is_failing` says whether the last attempt has failed.
+        """
         if self._config.relay_from is not None:
             return False  # The machine that receives the log chooses the server.
         moved = self._failover.look(self._config, is_failing=is_failing)
@@ -473,7 +476,7 @@ class Attempts:
         )
 
     def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:
-        """Begins the task.
+        """Begins the task; returns the state from which it continues.
 
         Sets the task's mark in the relay first. So no other task purges the relay before this task's place is known.
         """

@@ -235,7 +235,10 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
 def _claim(
     config: TaskConfig, target: TargetSession, first: Checkpoint, read: int | None, on_claim: Callable[[int], None]
 ) -> tuple[Checkpoint, ...]:
-    """Claims the task, unless another run has claimed it since this run has read the epoch `read`."""
+    """Claims the task, and returns the checkpoints of its workers.
+
+    Raises if another run has claimed the task since this run has read the epoch `read`.
+    """
     place = config.name, config.source.source_id, config.workers
     return tuple(target.meta.checkpoints.claim(*place, first, read=read, on_claim=on_claim))
 

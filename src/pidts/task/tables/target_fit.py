@@ -69,7 +69,7 @@ def fit_of(
     may_have_rows: bool = False,
     other_shards: Iterable[Shard] = (),
 ) -> Fit:
-    """Compares the target table of `table` with the structure that its rows need.
+    """Returns whether and how the target table of `table` can take its rows.
 
     `copies`: the table's existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired.
     Otherwise a target table with rows is refused, since a row that the source does not have would stay for ever. Such a

@@ -123,7 +123,7 @@ class OwnerMove:
         return found[0] or max((one for one in found if one is not None), key=lambda one: one.number, default=None)
 
     def _claim(self, there: RangeOwner | None) -> RangeOwner:
-        """Records in the first zone that a move is under way; `there` is the record so far."""
+        """Records in the first zone that a move is under way, and returns this record; `there` is the record so far."""
         owner = self._wanted.zone if there is None else (there.zone if there.settled else there.origin)
         number = 1 if there is None else there.number + 1
         mine = replace(self._wanted, zone=owner, origin=owner, settled=False, number=number)

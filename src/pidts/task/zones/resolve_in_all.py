@@ -133,7 +133,10 @@ class ResolveInAll:
                 self._takes(session, zone, lock, winning)
 
     def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskIntoZone, ResolvePreview]]:
-        """Resolves the locks of one key in one zone, in one transaction."""
+        """Resolves the locks of one key in one zone, in one transaction.
+
+        Returns the resolved locks, each with the task that had it.
+        """
         tasks = self._into(zone)
         with closing(tasks[0].connect()) as session:
             takes = self._takes(session, zone, lock, winning)
