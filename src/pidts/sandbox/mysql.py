@@ -45,7 +45,10 @@ _MYSQL56 = (
 def start_mariadb(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts MariaDB; existing data in the folder is used."""
+    """Starts MariaDB in a folder, and uses the data that the folder has.
+
+    Without `directory`, the folder is new; without `port`, a free port is chosen. The same is true for MySQL below.
+    """
     program = programs.mariadb()
 
     def make_data(folder: Path) -> None:
@@ -67,7 +70,7 @@ def start_mariadb(
 def start_mysql97(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts MySQL 9.7 (GTID, caching_sha2); existing data in the folder is used."""
+    """Starts MySQL 9.7 (GTID, caching_sha2); uses the data that the folder has."""
     program = programs.mysql97()
 
     def make_data(folder: Path) -> None:
@@ -87,7 +90,7 @@ def start_mysql97(
 def start_mysql56(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts MySQL 5.6; existing data in the folder is used."""
+    """Starts MySQL 5.6; uses the data that the folder has."""
     program = programs.mysql56()
 
     def make_data(folder: Path) -> None:

@@ -20,7 +20,11 @@ _USER = "postgres"
 def start_postgres(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Starts PostgreSQL; `options` are words like `-c max_connections=20`. Existing data is used."""
+    """Starts PostgreSQL in a folder, and uses the data that the folder has.
+
+    Without `directory`, the folder is new; without `port`, a free port is chosen. `options` are words like
+    `-c max_connections=20`.
+    """
     program = programs.postgres()
     as_user = _USER if os.geteuid() == 0 else None
     with directory_for("postgres", directory) as folder:

@@ -148,7 +148,10 @@ def unfillable(
 
 
 def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
-    """Whether adding a column with this default gives existing rows the same value on both servers."""
+    """Whether adding a column with this default gives existing rows the same value on both servers.
+
+    `alike`: the two are servers of the same kind, and read literals in the same way.
+    """
     parsed = parse_default(column.default)
     if isinstance(parsed, CurrentTime):
         return parsed.fsp == 0 and executed_at > 0

@@ -173,7 +173,7 @@ def _is_old(one: BlockedChange) -> bool:
 
 
 def show_retry(rows: Sequence[BlockedChange], *, given: bool, as_json: bool) -> None:
-    """Prints the tables whose refused rows are tried again."""
+    """Prints the tables whose refused rows are tried again, and with `given` that this was ordered."""
     tables = [str(name) for one in rows for name in one.tables]
     says = [f"{', '.join(map(str, one.tables))}: rows were refused and are tried again" for one in rows]
     if as_json:
@@ -192,7 +192,10 @@ def show_order(
     as_json: bool,
     lock: OpenLock | None = None,
 ) -> None:
-    """Prints the effect of a ddl command on the schema change and on the waiting rows."""
+    """Prints the effect of a ddl command on the schema change and on the waiting rows.
+
+    `given` says whether the command was recorded (`--yes`), `lock` is the lock that the change waits for, if any.
+    """
     says = _order_lines(at, kind, statements, lock)
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}

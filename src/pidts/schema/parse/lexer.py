@@ -103,7 +103,10 @@ def _token(sql: str, at: int, dialect: Dialect, *, in_name: bool) -> Token:
 
 
 def quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
-    """Returns the text between the quote at `at` and the closing quote, and the place after the closing quote."""
+    """Returns the text between the quote at `at` and the closing quote, and the place after the closing quote.
+
+    With `escapes`, a backslash begins an escape.
+    """
     parts: list[str] = []
     quote, begin, at = sql[at], at, at + 1
     while at < len(sql):

@@ -42,7 +42,11 @@ def quote_table(name: TableName) -> str:
 
 
 def type_text(kind: ColumnType, collations: Container[str] | None = None) -> str:
-    """Returns a type as SQL, with its charset. A collation that is not in `collations` is left out."""
+    """Returns a type as SQL, with its charset.
+
+    `collations` are those that the server knows; None: all. Here and in the other functions of this module, a collation
+    that the server does not know is left out.
+    """
     text = kind.kind.value + _size(kind)
     if kind.unsigned:
         text += " unsigned"
@@ -60,7 +64,7 @@ def _size(kind: ColumnType) -> str:
 
 
 def charset_clause(charset: str | None, collation: str | None, collations: Container[str] | None = None) -> str:
-    """Returns ` CHARACTER SET x COLLATE y`. A part that is not set, or that the server does not know, is left out."""
+    """Returns ` CHARACTER SET x COLLATE y`; leaves out a part that is not set, and a collation not in `collations`."""
     text = f" CHARACTER SET {charset}" if charset is not None else ""
     if charset == "binary" or collation == "default":
         return text

@@ -314,7 +314,7 @@ def _parquet(uri: str) -> pq.ParquetFile:
 def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int] | None = None) -> pa.Table:
     """Reads some columns, found by their ids, with the table's current types; NULL if the file lacks the column.
 
-    The columns keep their ids, so that the rows can be written again.
+    `groups` are the row groups to read; None: all. The columns keep their ids, so that the rows can be written again.
     """
     with reading(uri), _parquet(uri) as file:
         own = {

@@ -142,7 +142,10 @@ def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
 
 
 def _time_zone(task: Section, *, used: bool) -> str:
-    """Reads the time zone in which expressions read TIMESTAMP columns, and in which a datacenter gets them."""
+    """Reads the time zone in which expressions read TIMESTAMP columns, and in which a datacenter gets them.
+
+    If the zone is not `used` for either, a note says so.
+    """
     key, usual = "timezone", "+00:00"
     zone = task.text(key, "") or usual
     try:

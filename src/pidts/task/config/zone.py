@@ -61,7 +61,10 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
 
 
 def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str:
-    """Reads `pidts.conflict`: `version` needs both zones and a version column, `owner` both zones and the owners."""
+    """Reads `pidts.conflict`: `version` needs both zones and a version column, `owner` both zones and the owners.
+
+    `name` is the source's zone, and `target` the target's; either may be empty.
+    """
     key = "conflict"
     found = ours.choice(key, ("lock", "version", "owner"), "lock")
     if not ours.has(key):
@@ -93,7 +96,10 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
 
 
 def _owners(ours: Section, *, is_asked: bool) -> Owners:
-    """Reads `pidts.owners`: the zones that own rows, and the ranges of these rows."""
+    """Reads `pidts.owners`: the zones that own rows, and the ranges of these rows.
+
+    `is_asked`: `pidts.conflict` is `owner`. Only then may and must there be owners.
+    """
     key = "owners"
     sections = ours.sections(key)
     if not is_asked:

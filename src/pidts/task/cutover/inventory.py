@@ -78,7 +78,10 @@ class Inventory:
 
 
 def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts: bool = True) -> Inventory:
-    """Reads the sources' catalogs; the tables' structures come from the task's records on the target."""
+    """Reads the sources' catalogs; the tables' structures come from the task's records on the target.
+
+    Without `texts`, the texts of objects, and the objects that the account cannot see, are not read.
+    """
     tables: dict[str, Mapping[TableName, Table]] = {}
     nexts: dict[str, Mapping[TableName, int]] = {}
     keys: list[tuple[TaskConfig, ForeignKey]] = []

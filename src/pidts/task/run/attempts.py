@@ -712,7 +712,8 @@ class Attempts:
     def _is_goal(self, state: PlanState, relay: RelayReader, *, only_halts_left: bool) -> bool:
         """Whether this part has applied the log up to its goal and copied all rows.
 
-        Tables that need an operator do not count.
+        Tables that need an operator do not count. `only_halts_left` says whether the target lacks only changes of such
+        tables.
         """
         if self._goal is None or (goal := self._goal.lsn) is None or self._absence is not None:
             return False

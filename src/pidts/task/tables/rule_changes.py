@@ -104,7 +104,8 @@ def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
 def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
     """Returns the fit with advice that does not delete the task's own rows.
 
-    The task's own rows include the rows of tables that have left the task, and of dropped shards.
+    The task's own rows include the rows of tables that have left the task, and of dropped shards. `own` says whether
+    the target table belongs to the task, `begun` whether the task has begun with this source.
     """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")

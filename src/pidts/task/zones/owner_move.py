@@ -159,7 +159,10 @@ class OwnerMove:
     def _write(
         self, zone: ZoneRecords, record: RangeOwner, demand: Callable[[RangeOwner | None], bool] | None = None
     ) -> None:
-        """Overwrites a zone's record after all transactions that have read it have ended."""
+        """Overwrites a zone's record after all transactions that have read it have ended.
+
+        Raises if the zone has the record of a later move, or a record that `demand` does not accept.
+        """
 
         def attempt() -> None:
             with closing(zone.connect()) as session:

@@ -115,7 +115,10 @@ class EventWriter:
         *,
         is_off: bool = False,
     ) -> None:
-        """`shape` reads a table's structure from the server each time."""
+        """`shape` reads a table's structure from the server each time, and `fingerprint` a text that changes with it.
+
+        With `is_off`, no events are written.
+        """
         self._server, self._pipeline, self._shape, self._fingerprint = server, pipeline, shape, fingerprint
         self._is_off = is_off or not server.replays_events
         self._privileges: Privileges | None = None
