@@ -28,7 +28,7 @@ class Latest(Collector):
         self._snapshot = progress
 
     def collect(self) -> Iterator[Metric]:
-        """Returns the metrics of the latest snapshot; none before the first one."""
+        """Yields the metrics of the latest snapshot; none before the first one."""
         if self._snapshot is not None:
             yield from metric_families(self._snapshot)
 

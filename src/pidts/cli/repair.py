@@ -196,7 +196,7 @@ def _are_left(noun: str, count: int, what: str) -> str:
 
 
 def _removing(work: Repairs) -> Iterator[str]:
-    """Returns a line for each kind of extra row that `--remove-extra` deletes or would delete."""
+    """Yields a line for each kind of extra row that `--remove-extra` deletes or would delete."""
     verb = "had to be deleted" if work.apply else "would be deleted"
     for count, noun, what in (
         (work.removing.of_shards, "extra row", "of merged tables"),

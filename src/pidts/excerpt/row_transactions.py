@@ -89,7 +89,7 @@ class RowTransactions:
         return self._events.times(offsets)
 
     def xids(self) -> list[int | None]:
-        """Returns the number in the XID event that ends each transaction.
+        """Returns the number in the XID event that ends each transaction; None if another event ends it.
 
         The XID event may be inside a compressed event.
         """

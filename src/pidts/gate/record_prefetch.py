@@ -42,7 +42,10 @@ class RecordPrefetch:
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> PreparedRecords | None:
-        """Returns what `begin` made for a place, but only once; None if nothing was made for this place and context."""
+        """Returns what `begin` made for a place, but only once.
+
+        Returns None if nothing was made for this place, or if it was made with another context than this one.
+        """
         begun, self._begun = self._begun, None
         if begun is None:
             return None

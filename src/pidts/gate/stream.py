@@ -287,7 +287,10 @@ class ChannelStream:
         self._commit(plan, records, began)
 
     def _made_ahead(self, state: PlanState, context: JobContext) -> PreparedRecords | None:
-        """Returns the log part after a state; None if there are no rows yet. A separate thread calls this."""
+        """Returns the log part after a state, with its records already made. A separate thread calls this.
+
+        Returns None if there are no rows yet, or if the records are too large to wait in memory.
+        """
         relay = self._relay_ahead
         entries = partial(relay.entries, joined=True, most=self._limits.joined)
         transactions = next_transactions(entries(state.lsn), state.lsn, self._classifier, self._limits)

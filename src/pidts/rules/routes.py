@@ -77,7 +77,10 @@ class RouteRule:
 
     @property
     def extracts(self) -> tuple[Extract | None, Extract | None, Extract | None]:
-        """Returns the extracts of table, schema and source, in the order in which their columns are appended."""
+        """Returns the extracts of table, schema and source, in the order in which their columns are appended.
+
+        The rule may lack any of them (None).
+        """
         return self.extract_table, self.extract_schema, self.extract_source
 
     @property

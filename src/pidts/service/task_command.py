@@ -79,7 +79,7 @@ def run_command(words: Sequence[str], file: str, more: Sequence[str] = (), given
 
 
 def last_object(output: bytes) -> dict[str, Any] | None:
-    """Returns the JSON object in the last line of an output."""
+    """Returns the JSON object in the last line of an output; None if that line is not one."""
     lines = output.rstrip().rsplit(b"\n", 1)
     try:
         value = json.loads(lines[-1])

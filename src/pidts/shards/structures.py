@@ -96,7 +96,7 @@ def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
 
 
 def widened_like(table: Table, like: Table) -> Table:
-    """Returns the table, with the counterpart from `like` in place of each column that differs from it."""
+    """Returns the table; a column that differs from the column of its name in `like` is replaced by that column."""
     theirs = {column.name.lower(): column for column in like.columns}
     pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
     return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))
@@ -331,7 +331,10 @@ def _column(column: Column) -> tuple[object, ...]:
 
 
 def _known(text: str | None) -> str | None:
-    """Returns a default in a form that is the same for both products: a number may be in quotes or not."""
+    """Returns a default in one form for both products, which differ in whether a number is in quotes.
+
+    Returns None if there is no default, or if it is NULL.
+    """
     if text is None or text.upper() == "NULL":
         return None
     text = _NOW.sub("current_timestamp", text) if _NOW.match(text) else text

@@ -17,7 +17,7 @@ class _TaskCollector(Collector):
         self._tasks = tasks
 
     def collect(self) -> Iterator[Metric]:
-        """Returns each metric once, with the series of all tasks."""
+        """Yields each metric once, with the series of all tasks."""
         up = GaugeMetricFamily("pidts_up", "Whether the process of a task lives.", labels=["task"])
         families: dict[str, Metric] = {}
         for task, is_alive, metrics in self._tasks:

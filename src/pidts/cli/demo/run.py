@@ -157,7 +157,7 @@ def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = 
 
 
 def _start_servers(cleanup: ExitStack, kind: Kind) -> tuple[Server, Server | None]:
-    """Returns the source, and the target if that is a server."""
+    """Returns the source, and the target if that is a server, otherwise None."""
     starts = [start_mariadb, start_postgres][: 2 if kind == "postgresql" else 1]
     with ThreadPoolExecutor(2) as pool:
         starting = [pool.submit(start, password=secrets.token_hex(12)) for start in starts]

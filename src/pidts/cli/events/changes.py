@@ -55,7 +55,7 @@ def changes_of(
     tables: AllowList,
     zone: int,
 ) -> Iterator[Change]:
-    """Returns a transaction's changes within the range. `prepared` has the rows of a two-phase XA transaction."""
+    """Yields a transaction's changes within the range. `prepared` has the rows of a two-phase XA transaction."""
     group = prepared or own
     dialect = Dialect.of(group.format.server_version)
     at = transaction.xa.at if prepared and transaction.xa else None
@@ -137,7 +137,7 @@ def read_events(
     zone: int,
     say: Callable[[str], None],
 ) -> Generator[Change]:
-    """Returns all changes of these tables in the range, in log order."""
+    """Yields all changes of these tables in the range, in log order."""
     change_no = wanted.start.change_no if isinstance(wanted.start, Lsn) else 0
     cut = RangeFilter(wanted)
     open_at = ""
@@ -160,7 +160,7 @@ def read_events(
 
 
 def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction, TransactionEvents] | str]:
-    """Returns each transaction with its raw events; at the end, the place of a transaction without an end, if any."""
+    """Yields each transaction with its raw events; at the end, the place of a transaction without an end, if any."""
     walker = LogWalker()
     scanner: TransactionScanner | None = None
     group: TransactionEvents | None = None

@@ -87,7 +87,7 @@ class TransactionEvents:
         return f"{self.file}:{self._begin}"
 
     def chunks(self, *, whole: bool) -> Iterator[EventChunk]:
-        """Returns the transaction's events, except those that the source rolled back.
+        """Yields the transaction's events, except those that the source rolled back.
 
         With `whole`, each chunk begins with a copy of the transaction's first event.
 
@@ -161,7 +161,7 @@ class TransactionEvents:
         return self._begin + (low - self._begin) % _WRAP
 
     def _without_place(self, raw: bytes) -> bytes:
-        """Returns the event with 0 as its place in the log, since the rows after it may be far from that place."""
+        """Returns a TABLE_MAP with 0 as its place in the log, since rows of its chunk may be far behind that place."""
         moved = raw[:13] + bytes(4) + raw[17:]
         if not self.format.checksum:
             return moved

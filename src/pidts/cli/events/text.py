@@ -36,7 +36,7 @@ class EventPrinter:
 
 
 def lines(change: Change) -> Iterator[Text]:
-    """Returns the event as lines of text."""
+    """Yields the event as lines of text."""
     event = change.event
     time = datetime.fromtimestamp(event.timestamp, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     tail = Text(f"  {event.gtid or '-'}  {event.lsn}", "dim")

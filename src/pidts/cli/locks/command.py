@@ -227,7 +227,7 @@ def _pair(text: str) -> tuple[str, str | None]:
 
 
 def _read_values(file: str) -> dict[str, str | None]:
-    """Reads the values from a file.
+    """Reads the values of columns from a file of JSON; None is NULL.
 
     Values may be secrets, and other users of the machine can see a program's arguments.
     """

@@ -30,7 +30,7 @@ _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
 
 
 def moment(text: str) -> int:
-    """Returns a constant such as `2024-02-29` or `2024-02-29 12:00:00.5` as `calendar.microseconds` does.
+    """Returns the number that `calendar.microseconds` has for a constant like `2024-02-29` or `2024-02-29 12:00:00.5`.
 
     The zero date is also accepted.
     """
@@ -179,7 +179,7 @@ PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
 def now(local: Callable[[pa.Array], pa.Array], name: str, fraction: Expr | None = None) -> Expr:
     """Returns the value of `NOW()` or a similar function: the time of the change.
 
-    The log has this time only in whole seconds. So `fraction`, the wanted number of digits after them, changes nothing.
+    The log has this time only in whole seconds. So `fraction`, the wanted number of digits of a second, has no effect.
     """
     if fraction is not None and not (fraction.family is Family.INT and fraction.constant in range(7)):
         raise NotSupportedError(f"{name}() with anything but a constant number of digits from 0 to 6")

@@ -329,7 +329,7 @@ def _changes_nothing(
 def _asked(
     table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> tuple[str | None, str | None]:
-    """Returns the new default charset.
+    """Returns the new default charset and its collation; each is None if it is not named.
 
     If a statement has both DEFAULT CHARACTER SET and CONVERT, MariaDB uses the former, and MySQL the last clause.
     """
@@ -351,9 +351,10 @@ def _asked(
 
 
 def _meant(charset: str | None, inherited: Charset | None, dialect: Dialect) -> str | None:
-    """Returns the charset that a clause means.
+    """Returns the charset that a clause names; `charset` is None for CHARACTER SET DEFAULT.
 
-    On MariaDB, CHARACTER SET DEFAULT means the database's charset, but not its collation.
+    On MariaDB, DEFAULT means the database's charset, but not its collation. On MySQL, the result is None: the table
+    inherits both.
     """
     return inherited[0] if charset is None and inherited is not None and dialect.mariadb else charset
 

@@ -74,7 +74,10 @@ def parse_option(cursor: TokenCursor) -> Action | None:
 
 
 def parse_default_charset(cursor: TokenCursor) -> tuple[str | None, str | None] | None:
-    """Parses `[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` into (charset, collation)."""
+    """Parses `[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` into (charset, collation), of which one is None.
+
+    Both are None for CHARACTER SET DEFAULT. Returns None if no such option comes next.
+    """
     ahead = 1 if cursor.at_words("DEFAULT") else 0
     word, following = cursor.peek(ahead).word, cursor.peek(ahead + 1).word
     if word == "COLLATE":

@@ -331,7 +331,7 @@ def replace_metadata(
 ) -> Published:
     """Writes the next metadata file of a table, and returns it.
 
-    `retired` names other files that the table no longer needs after this.
+    `retired` has further files that the table no longer needs.
     """
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
     return Published(write_metadata(new), new, [*retired, location], _has_branches(metadata))

@@ -155,7 +155,10 @@ class CopyRemover:
         return found is not None and _form(found.type) == _form(column.type)
 
     def _near_column(self, rows: pa.Table) -> Column | None:
-        """Returns a column of whole numbers without NULL in `rows`, preferably one with which an index begins."""
+        """Returns a column of whole numbers without NULL in `rows`; None if there is none.
+
+        Columns with which an index begins are preferred.
+        """
         begins = {key.columns[0].lower() for key in self._found.table.keys if key.columns}
         for column in sorted(self._written, key=lambda column: column.name.lower() not in begins):
             found = self._found.column(column.name)

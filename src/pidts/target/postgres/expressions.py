@@ -220,7 +220,7 @@ def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
 
 
 def _letters_stored(table: Table, node: Node, kind: ColumnType) -> str:
-    """Returns the text; without strict mode a column stores the beginning of a text that is too long."""
+    """Returns the text as the column stores it without strict mode: only the beginning of a text that is too long."""
     sql, most = _letters(table, node, kind.charset)
     if kind.length is None and most * _BYTES_A_CHARACTER > LOB_BYTES[kind.kind]:
         raise NotSupportedError("a text that the source may cut")

@@ -99,7 +99,7 @@ class TaskCatchUp:
         """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why the target is behind.
 
         The method returns at once if the table is halted or still being copied. Otherwise it gives up when no
-        checkpoint moves.
+        checkpoint moves, or when the user stops the comparison.
         """
         pause, is_announced = _FIRST_POLL, False
         while True:

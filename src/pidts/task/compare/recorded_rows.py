@@ -147,7 +147,10 @@ class OneSource:
         return (self.catch_up.place(),)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, NotCaughtUp]:
-        """Waits until the datacenter has the table's log up to `mark`."""
+        """Waits until the datacenter has the table's log up to `mark`.
+
+        Returns the reason if it does not get this log, with the number 0 of the only source; otherwise nothing.
+        """
         (lsn,) = mark
         found = self.catch_up.behind(table, lsn)
         return {} if found is None else {0: found}

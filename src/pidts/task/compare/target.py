@@ -164,7 +164,7 @@ class TargetRows:
             yield from self._read_parts(table)
 
     def _values(self, table: Table, key: Key | None) -> Sequence[object] | None:
-        """Returns a key's values for a statement; PostgreSQL takes bits as text."""
+        """Returns a key's values for a statement (None for no key); PostgreSQL takes bits as text."""
         if key is None:
             return None
         kinds = [table.column(name).type for name in table.identity]

@@ -653,7 +653,10 @@ class Attempts:
     def _waiting_and_lacking(
         self, stream: TaskStream | ChannelStream, relay: RelayReader, state: PlanState, received: Lsn | None
     ) -> tuple[Mapping[TableName, Lsn], LogEntry | None]:
-        """Returns the waiting tables, with their places, and the first entry with changes that other tables lack."""
+        """Returns the waiting tables, with their places, and the first entry with changes that other tables lack.
+
+        The entry is None if these tables lack no changes, or if nothing was received yet.
+        """
         waiting = stream.waiting
         if received is None:
             return waiting, None

@@ -49,7 +49,10 @@ class Failover:
         self._said: set[str] = set()
 
     def look(self, config: TaskConfig, *, is_failing: bool) -> SourceSpec | None:
-        """Returns the source with the server at which to continue; None if that is the current one."""
+        """Returns the source with the server at which to continue; None if that is the current one.
+
+        `is_failing` says whether the last attempt has failed. Only then is the current server asked for an answer.
+        """
         if time.monotonic() < self._next_look:
             return None
         self._say_unknown(config)

@@ -77,7 +77,10 @@ class RowLayout:
         return _joined([*before, *after] if updates else after)
 
     def keys(self, keys: pa.Table) -> pa.Array | None:
-        """Returns the images of rows as they are in an event that deletes them: only their keys."""
+        """Returns the images of rows as they are in an event that deletes them: only their keys.
+
+        Returns None if a value cannot be encoded, or is NULL.
+        """
         cells: list[Cells] | None = cells_of(
             [self.types[place] for place in self.key], keys, [self.names[place] for place in self.key]
         )
