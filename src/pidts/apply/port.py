@@ -37,12 +37,15 @@ class TargetSchema(Protocol):
         """True if zero dates, and other dates in no calendar, are stored unchanged; otherwise they become NULL."""
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the target's table, if any. Names, nullability and keys are exact, types are the nearest ones."""
+        """Returns the target's table; None if there is none.
+
+        Names, nullability and keys are exact, types are the nearest.
+        """
 
     def declared(self, name: TableName) -> Table | None:
         """Returns the structure with the types and defaults of the table's declaration, as far as the target has these.
 
-        A call costs more than a call of `structure`.
+        None if there is no table. A call costs more than a call of `structure`.
         """
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:

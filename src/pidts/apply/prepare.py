@@ -397,7 +397,7 @@ def _is_repaired(copies: Mapping[TableName, CopyState], name: TableName) -> bool
 
 
 def _keys_read_by_repair(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) -> pa.Table | None:
-    """Returns the keys whose rows a repair has read from the source."""
+    """Returns the keys whose rows a repair has read from the source; None if the table is not `repaired`."""
     if not repaired:
         return None
     names = list(batch.table.identity)
@@ -483,7 +483,10 @@ def _completion(
     *,
     is_alone: bool,
 ) -> ImageCompletion | None:
-    """Returns the completion for images that lack columns; `is_alone`: the batch has no other changes of the table."""
+    """Returns the completion for images that lack columns; None if none does.
+
+    `is_alone`: the batch has no other changes of the table.
+    """
     if not batch.is_partial:
         return None
     needed = set(watched)

@@ -50,7 +50,7 @@ class RefusedRow:
     """Whether the row was to be written; otherwise it was to be removed."""
     error: Halted
     owner: TableName | None = None
-    """The source table that the row comes from, if this is known."""
+    """The source table that the row comes from; None if it is not known."""
 
     def __str__(self) -> str:
         return shown_row(self.row)
@@ -137,7 +137,8 @@ def first_refused(
     """Returns the refused row: the last row of the shortest beginning of the changes that fails with this code.
 
     The beginnings of `changes` that are tried differ in their number of steps. A step is a row that is removed or
-    written, or the beginning of a change. If the target refuses a change before its first row, no row is the reason.
+    written, or the beginning of a change. If the target refuses a change before its first row, no row is the reason,
+    and the result is None. It is also None if the target refuses nothing, or with another code.
     """
     steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
     low, high = 0, sum(steps)

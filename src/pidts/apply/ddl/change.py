@@ -56,9 +56,9 @@ class SchemaChange:
     """The source's tables that the change renames."""
     executed_at: int = 0
     order: DdlOrder | None = None
-    """The ddl command that replaces this statement by others, or runs others before it."""
+    """The ddl command that replaces this statement by others, or runs others before it; None: there is none."""
     shared: TableName | None = None
-    """The merged table on the target, if other members change the table, too."""
+    """The merged table on the target; None if no other member changes the table."""
     others: tuple[MemberChange, ...] = ()
     """The other members, of this or of other sources, for which the same change is made."""
     origin: str = ""

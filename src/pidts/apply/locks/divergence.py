@@ -252,7 +252,7 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
     """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
 
     The second item of the result has, for each event, a mask of the columns that no earlier image has. Events after the
-    one by which the row leaves its key do not count.
+    one by which the row leaves its key do not count. None: there are no such events.
     """
     before, after = known.before, known.after
     first = events.first[events.key]

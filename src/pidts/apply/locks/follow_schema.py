@@ -227,7 +227,7 @@ def structure_now(lock: RowLock, there: Table | None) -> Table:
 
 
 def converted(values: Values | None, old: Table, new: Table) -> Values | None:
-    """Returns a row image, or the known part of it, with the columns of the structure `new`."""
+    """Returns a row image, or the known part of it, with the columns of the structure `new`; None if there is none."""
     if values is None or old == new:
         return values
     known = {name.lower(): value for name, value in values.items()}

@@ -147,7 +147,9 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sour
 
 
 _last: tuple[Table, str, pa.Schema] | None = None
-"""The last table with its digest and schema, kept because nearly all locks of a table share one structure."""
+"""The last table with its digest and schema, kept because nearly all locks of a table share one structure; None at
+first.
+"""
 
 
 def _types(table: Table) -> tuple[str, pa.Schema]:

@@ -118,9 +118,9 @@ class ResolvePreview:
     expected: Values | None
     """The row before the first held change, in the columns that the source's log has; None: there was no row."""
     actual: Values | None
-    """The row on the target."""
+    """The row on the target; None: there is no row."""
     outcome: Values | None
-    """The row after the held changes, without columns whose value is unknown."""
+    """The row after the held changes, without columns whose value is unknown; None: there is no row."""
     changes: Sequence[HeldChange]
 
 
@@ -486,7 +486,10 @@ def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
 
 
 def _followed(row: Values | None, before: Values | None, after: Values | None, take: ResolveWith) -> Values | None:
-    """Returns the row after a held change; the change's images have only the columns that the log has."""
+    """Returns the row after a held change; None: there is no row.
+
+    `before` and `after` have only columns that the log has.
+    """
     if after is None:
         return None
     if before is None:

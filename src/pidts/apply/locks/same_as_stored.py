@@ -37,12 +37,12 @@ class Stored:
     """How the target stores the rows of a table."""
 
     table: Table | None
-    """The target's table."""
+    """The target's table; None if it does not exist."""
     unreal_dates: bool = True
     """Whether the target stores zero dates and other dates that are in no calendar."""
 
     def column(self, name: str) -> Column | None:
-        """Returns the target's column of this name."""
+        """Returns the target's column of this name; None if there is none."""
         columns = self.table.columns if self.table else ()
         return next((column for column in columns if column.name.lower() == name.lower()), None)
 
@@ -94,7 +94,10 @@ def _same(spelling: Spelling, one: Any, other: Any) -> bool:
 
 
 def _spelling(column: Column, there: Column) -> Spelling | None:
-    """Returns a function that gives the same form to values that the target's column stores alike."""
+    """Returns a function that maps values to the same value if the target's column stores them alike.
+
+    None: the column stores no different values alike.
+    """
     kinds = {column.type.kind, there.type.kind}
     if Kind.JSON in kinds:
         return _document

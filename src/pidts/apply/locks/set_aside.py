@@ -77,7 +77,7 @@ class SetAside:
         return free
 
     def without_locked(self, found: Divergence) -> Divergence | None:
-        """Returns the divergence without the keys that are locked already."""
+        """Returns the divergence without the keys that are locked already; None if all are."""
         batch = found.events.batch
         if not self.has_locks(batch.table.name):
             return found

@@ -65,7 +65,7 @@ class GuardedBatch:
     irregular: bool
     """Whether some row of the target differs from the before image of the first applied change of its key."""
     shown: pa.Table | None = None
-    """Rows that are written before they are removed, so that the target's log has them."""
+    """Rows that are written before they are removed, so that the target's log has them; None: there are none."""
     present: pa.Table | None = None
     """The keys with a row on the target."""
 
