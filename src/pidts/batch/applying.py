@@ -261,7 +261,7 @@ class _CommitInput:
             )
 
     def owner(self, row: RefusedRow) -> TableName | None:
-        """Returns the source table that the row comes from."""
+        """Returns the source table that the row comes from; None if no change names the row."""
         return owner(row, (batch for log_part in self.newer() for batch in log_part.changes))
 
     def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:

@@ -204,7 +204,7 @@ def _structures(context: JobContext, piece: LogSlice) -> Structures:
 
 
 def _early_filter(context: JobContext, table: Table) -> EarlyFilter | None:
-    """Returns the filter that decoding applies to the table's changes."""
+    """Returns the filter that decoding applies to the table's changes; None if all changes are wanted."""
     early_filter = context.rules.early_filter(table)
     if early_filter is None:
         return None

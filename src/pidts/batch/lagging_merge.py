@@ -42,7 +42,10 @@ Sleep: TypeAlias = Callable[[float], None]
 
 
 def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> Lagging | None:
-    """Returns the lagging tables in one worker's commit; `cut` are source tables with changes in a cut transaction."""
+    """Returns the lagging tables in one worker's commit; None if there are none.
+
+    `cut` are source tables with changes in a cut transaction.
+    """
     if not rules.task or not rules.filters.routes.rules:
         return None
     filters = rules.filters
