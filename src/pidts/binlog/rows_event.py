@@ -69,7 +69,7 @@ class RowsEvent:
 
     @property
     def partial(self) -> bytes | None:
-        """Returns the value that the event's rows have in the column `partial` of a batch."""
+        """Returns the rows' value in the column `partial` of a batch; None if the images have all columns."""
         if all(bits == all_columns(self.width) for bits in self.present):
             return None
         return b"".join(bits.to_bytes((self.width + 7) // 8, "little") for bits in self.present)

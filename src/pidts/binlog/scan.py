@@ -103,7 +103,7 @@ class TransactionScanner:
         self._skipped = True
 
     def feed(self, event: Event) -> Transaction | None:
-        """Returns the transaction that this event completes, if any."""
+        """Returns the transaction that this event completes; None if it completes none."""
         self._skipped = False
         if event.is_artificial:
             if event.type == EventType.ROTATE and self._open is None:

@@ -7,7 +7,7 @@ from pidts.binlog.jit import inline, jit, load8, load32, load64, store8
 from pidts.binlog.kernel.writing import hex_digit
 
 NO_GTID = -1
-"""Returned in place of a length if the event is unusual."""
+"""The functions return this in place of a length if the event is unusual."""
 GTID_ROOM = 128
 
 _LAST_NUMBER = 2**63 - 2

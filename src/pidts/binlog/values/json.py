@@ -38,7 +38,7 @@ class Object(list[tuple[str, "Node"]]):
     """The members of an object in the order in which the server keeps them: shorter names first, then by bytes."""
 
     def get(self, name: str) -> Node | None:
-        """Returns a member's value."""
+        """Returns a member's value; None if there is no member of this name."""
         return next((value for key, value in self if key == name), None)
 
     def change(self, name: str, value: Node | None) -> None:
