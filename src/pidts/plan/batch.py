@@ -33,7 +33,9 @@ class LogSlice:
     number: int
     """The index in the batch: a slice with a higher number has later changes."""
     groups: CommittedGroups | None = None
-    """The groups, if the slice has groups that prepared XA transactions. `extent` is the first of them."""
+    """The groups that prepared XA transactions, if the slice has such groups: then `extent` is the first of them.
+    Otherwise None.
+    """
     only: frozenset[TableName] | None = None
     """The tables whose rows are taken from the slice, because they are at another place in the log than the task's
     other tables. None: all tables.

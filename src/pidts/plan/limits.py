@@ -32,7 +32,7 @@ class Limits:
     follows: bool = True
     """Whether somebody waits for changes in the log while a copy is under way."""
     rate: int | None = None
-    """The most rows per second that are read, for all tables together."""
+    """The most rows per second that are read, for all tables together; None: no limit."""
     idle_entries: int = 10_000
     """The number of transactions of other tables after which the position moves, although the batch has nothing to
     apply.

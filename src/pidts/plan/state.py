@@ -41,7 +41,7 @@ class PlanState:
     copy: Mapping[TableName, CopyState] = field(default_factory=dict)
     held: tuple[HeldTables, ...] = ()
     due: Lsn | None = None
-    """The schema change that comes next and has to be run once this state is on the target."""
+    """The schema change that comes next and has to be run once this state is on the target; None: there is none."""
     written: tuple[ChunkRequest, ...] = ()
     """The settled requests whose rows the batch wrote."""
     settled: tuple[ChunkRequest, ...] = ()

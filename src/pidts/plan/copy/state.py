@@ -203,9 +203,11 @@ class CopyState:
     rows: int = 0
     done: bool = False
     reading: ChunkRequest | None = None
-    """The request that was read in the batch that led to this state."""
+    """The request that was read in the batch that led to this state; None if there was none."""
     kept: ChunkRequest | None = None
-    """A request that was read earlier; the batch that led to this state has not reached the end of its window."""
+    """A request that was read earlier, if the batch that led to this state has not reached the end of its window; else
+    None.
+    """
     mode: CopyMode = CopyMode.NEW
     phase: Phase = Phase.ROWS
     limit: int = 0
@@ -305,5 +307,5 @@ class CopyState:
 
 
 def key_values(data: Sequence[Any] | None) -> KeyValues | None:
-    """Returns a key from its JSON form."""
+    """Returns a key from its JSON form; None: no key."""
     return None if data is None else tuple(data)
