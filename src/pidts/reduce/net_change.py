@@ -104,7 +104,7 @@ class NetChange:
     with this key all the same, which the new row then has to replace. None: not known.
     """
     origin: TableName | None = None
-    """The source table of all these rows, if several tables map to this target table."""
+    """The source table of all these rows, if several tables map to this target table; otherwise None."""
     logged: tuple[LoggedChanges, ...] = ()
     """The table's changes in the log, for a target with change tables. The table itself does not get these rows."""
 
