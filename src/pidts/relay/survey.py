@@ -26,7 +26,7 @@ class SegmentSurvey:
     end: Lsn
     """The end of the segment's last entry; `start` while the segment is empty."""
     position: Position | None
-    """The place `end` as file and offset in the source's log."""
+    """The place `end` as file and offset in the source's log; None if it is not known."""
     entries: int
     first_gtid: str
     last_gtid: str

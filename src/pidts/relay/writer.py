@@ -156,7 +156,7 @@ class RelayWriter:
 
     @property
     def lsn(self) -> Lsn | None:
-        """Returns the Lsn of the last entry in the index, without the cost of `state`."""
+        """Returns the Lsn of the last entry in the index, without the cost of `state`; None in an empty relay."""
         return self._state.lsn if self._state else None
 
     @property

@@ -173,7 +173,7 @@ class IndexFiles:
         return found
 
     def newest(self) -> Header | None:
-        """Returns the header of the last segment whose header is intact."""
+        """Returns the header of the last segment whose header is intact; None for an empty relay."""
         broken = None
         for number in reversed(self.numbers()):
             try:
@@ -188,7 +188,7 @@ class IndexFiles:
         return None
 
     def segment_of(self, after: Lsn | None) -> Header | None:
-        """Returns the header of the segment in which the entry after `after` must be."""
+        """Returns the header of the segment in which the entry after `after` must be; None for an empty relay."""
         listed = self.listed()
         if not listed:
             return None
