@@ -28,7 +28,9 @@ class SourceLogEnd:
     seconds: float
     """The round trip of a query that reads no table."""
     clock_ahead: float | None = None
-    """How much the server's clock is ahead of this machine's, with a possible error of half a round trip."""
+    """How much the server's clock is ahead of this machine's, with a possible error of half a round trip; None:
+    unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)

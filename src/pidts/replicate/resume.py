@@ -54,7 +54,7 @@ class SourceState:
     logs: tuple[tuple[str, int], ...]
     """The server's log files and their sizes, oldest first."""
     position: Position | None = None
-    """The end of the server's log, if it was asked for."""
+    """The end of the server's log; None if it was not asked for."""
     executed: str | None = None
     has_last_event: bool | None = None
     """Whether the server's log has the relay's last event; None if this cannot be checked."""

@@ -39,7 +39,7 @@ class ReplicatorState:
     connected: bool = False
     reconnects: int = 0
     received: Lsn | None = None
-    """The Lsn of the last durable entry in the relay."""
+    """The Lsn of the last durable entry in the relay; None for an empty relay."""
     position: str = ""
     """The Lsn `received`, as file and offset."""
     source_time: int = 0
@@ -56,19 +56,21 @@ class ReplicatorState:
     lag_seconds: float | None = None
     """How long the source's log takes to reach the relay; None before it was measured."""
     waiting: float | None = None
-    """The share of the time since the previous status in which the replicator waited for the source."""
+    """The share of the time since the previous status in which the replicator waited for the source; None: unknown."""
     cpu: float | None = None
-    """The share of the time since the previous status in which the replicator computed."""
+    """The share of the time since the previous status in which the replicator computed; None: unknown."""
     bytes_a_second: float | None = None
-    """The bytes received per second, since the previous status."""
+    """The bytes received per second, since the previous status; None: unknown."""
     round_trip_seconds: float | None = None
-    """The round trip of a query that reads no table."""
+    """The round trip of a query that reads no table; None: unknown."""
     clock_ahead_seconds: float | None = None
-    """How much the source's clock is ahead of this machine's, with a possible error of half a round trip."""
+    """How much the source's clock is ahead of this machine's, with a possible error of half a round trip; None:
+    unknown.
+    """
     warning: str = ""
     """The warning that the source may soon purge log that the relay lacks; empty if there is none."""
     error: PidtsError | None = None
-    """The reason why the replicator is not connected, or why it stopped."""
+    """The reason why the replicator is not connected, or why it stopped; None if there is none."""
     failing_since: float = 0.0
     """The time since which every attempt has failed, in seconds since 1970; 0 if attempts succeed."""
     pid: int = field(default_factory=os.getpid)
