@@ -79,7 +79,7 @@ class SparkOnDemand:
 
     @property
     def session(self) -> SparkSession | None:
-        """Returns the session, if it has started."""
+        """Returns the session; None if it has not started."""
         return self._session
 
     @property
@@ -112,7 +112,7 @@ class SparkOnDemand:
         return self._session
 
     def failure(self) -> Exception | None:
-        """Returns the error because of which Spark did not start, or with which its query ended."""
+        """Returns the error because of which Spark did not start, or with which its query ended; otherwise None."""
         query = self._query
         if self._failure is not None or query is None or time.monotonic() < self._ask_at:
             return self._failure

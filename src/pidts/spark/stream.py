@@ -219,14 +219,14 @@ class TaskStream:
         return {**dict.fromkeys(self.halted_tables, state.lsn), **state.exceptions}
 
     def unapplied(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
-        """Returns the first received entry that is not applied yet, if there is one.
+        """Returns the first received entry that is not applied yet; None if there is none.
 
         Changes of waiting tables do not count.
         """
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received, waiting)
 
     def oldest_waiting(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
-        """Returns the first received entry with a change that the target lacks because its table waits, if any."""
+        """Returns the first received entry with a change that the target lacks because its table waits; None: none has."""
         log = partial(relay.entries, joined=True)
         return self._waiting_changes.first(waiting, self._state.copy, log, received)
 
@@ -257,7 +257,7 @@ class TaskStream:
 
     @property
     def spark(self) -> SparkSession | None:
-        """Returns the session that is in use, if there is one."""
+        """Returns the session that is in use; None if there is none."""
         return self._spark.session
 
     @property

@@ -131,7 +131,7 @@ def table_now(options: BinlogOptions, name: TableName) -> Table:
 
 
 def _last_structure(blocks: Iterator[LogBlock], name: TableName) -> Table | None:
-    """Returns the last structure in the log itself: from table maps before rows, or from statements."""
+    """Returns the last structure in the log itself, from table maps or statements; None if the log does not show it."""
     maps = _Maps(name)
     history = KnownStructures(complete=False)
     for piece, version in pieces(maps.watch(blocks)):

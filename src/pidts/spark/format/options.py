@@ -50,10 +50,10 @@ class BinlogOptions:
     relay: Path | None
     source_id: str
     catalog: SourceConfig | None
-    """The server that has the tables' structures, in addition to the log."""
+    """The server that has the tables' structures, in addition to the log; None if none is given."""
     allow: AllowList
     start: Point | str | None
-    """A point in the log, or one of the two words `earliest` and `latest`."""
+    """A point in the log, or one of the two words `earliest` and `latest`; None if none is given."""
     end: Point | str | None
     typed: TableName | None
     """The table whose column types the columns `old` and `new` have; None if both are text."""
