@@ -16,7 +16,7 @@ class Tombstone:
     key: str
     """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
     version: str | None
-    """The version of the deleted row."""
+    """The version of the deleted row; None for a NULL."""
     source: str
     lsn: Lsn
     """The place where `source` logged the deletion."""

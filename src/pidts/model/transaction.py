@@ -58,10 +58,12 @@ class Transaction:
     row_events: int = 0
     tables: tuple[TableName, ...] = ()
     ddl: str | None = None
-    """A statement in the transaction other than BEGIN, COMMIT and similar ones."""
+    """A statement in the transaction other than BEGIN, COMMIT and similar ones; None if there is none."""
     ddl_schema: str = ""
     xa: Xa | None = None
-    """The step, if this is a step of a two-phase XA transaction. A transaction that only prepares is a mark."""
+    """The step, if this is a step of a two-phase XA transaction; otherwise None. A transaction that only prepares is a
+    mark.
+    """
 
     @property
     def is_mark(self) -> bool:
@@ -161,7 +163,8 @@ class LogEntry:
     transaction: Transaction
     extent: Extent
     prepared: PreparedExtent | None = None
-    """If the entry commits a two-phase XA transaction: the place of its rows. No other entry has these rows."""
+    """If the entry commits a two-phase XA transaction: the place of its rows, which no other entry has; otherwise None.
+    """
     count: int = 1
     """The number of neighbouring transactions with the same tables that are joined in this entry.
 
@@ -174,8 +177,8 @@ class LogEntry:
     first_timestamp: int = 0
     """The time of the first of several transactions. The entry's own time is the time of the last transaction."""
     joined_groups: CommittedGroups | None = None
-    """If several transactions commit XA transactions: the places of their rows. No other entry has these rows, and the
-    transactions have no other rows. Further steps of XA transactions between them have no rows.
+    """If several transactions commit XA transactions: the places of their rows; otherwise None. No other entry has
+    these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
     """
 
     @property
