@@ -44,7 +44,9 @@ class Admission:
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision. The caller has to report to the group how the attempt to carry it out has ended."""
+    """The group's decision; None if the change needs none. The caller has to report to the group how the attempt to
+    carry it out has ended.
+    """
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """The columns that members have dropped and the target still has: only for members for which this has changed."""
@@ -237,7 +239,10 @@ def _renamed(source: str, change: SchemaChange, member_changes: Iterable[MemberC
 
 
 def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) -> Statement | None:
-    """Returns the part of the statement that is run: columns that other members still need are not dropped."""
+    """Returns the part of the statement that is run; None: nothing is run.
+
+    Columns that other members still need are not dropped.
+    """
     if not isinstance(statement, AlterTable):
         return statement
     if run.rest:

@@ -26,7 +26,7 @@ class SharedOrders:
         """The time at which a reading began, and its result. The pair is replaced at once, so threads need no lock."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlOrder | None:
-        """Returns the command for the change at `lsn`, as the target had it after `since`."""
+        """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none."""
         began, orders = self._found
         if began <= since:
             began = time.monotonic()
@@ -50,7 +50,7 @@ class Orders:
     shared: SharedOrders
 
     def read(self, since: float | None = None) -> DdlOrder | None:
-        """Returns the ddl command that is in force; retries until it can be read.
+        """Returns the ddl command that is in force; None if there is none. Retries until it can be read.
 
         With `since`, a time of `time.monotonic`, uses what the source's other changes have read after this time.
         """

@@ -45,7 +45,7 @@ class Waits:
     wait: Wait
     arrival: Arrival | None = None
     agreed: Table | None = None
-    """The structure that the group has agreed on."""
+    """The structure that the group has agreed on; None if it is not known."""
     targets: frozenset[TableName] | None = None
     """If there is no `arrival`: the target tables whose shards have to be known first; None: all target tables."""
 

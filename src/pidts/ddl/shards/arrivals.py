@@ -75,7 +75,7 @@ class GroupState:
 
     @property
     def owner(self) -> Arrival | None:
-        """Returns the arrival of the member that has waited longest."""
+        """Returns the arrival of the member that has waited longest; None if no member waits."""
         return next(iter(self._waiting), None)
 
     def lock(self, target: TableName, owner: Arrival, decision: Decision) -> ShardLock:

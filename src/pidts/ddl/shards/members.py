@@ -207,7 +207,7 @@ class Members:
         return tuple(sorted(absent))
 
     def agreed(self, target: TableName) -> Table | None:
-        """Returns the structure of all members.
+        """Returns the structure of all members; None if there are no members.
 
         If the members' structures differ, the result is the recorded structure. Without a record, it is the structure
         that fits most members, in optimistic mode one with the columns of all members.
