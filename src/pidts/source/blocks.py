@@ -42,7 +42,7 @@ class BlockReader(PacketReader):
         """How many bytes of a long event are in later packets, by the size in its header."""
 
     def read_block(self, timeout: float) -> Block | None:
-        """Returns the events that have arrived; waits at most `timeout` seconds."""
+        """Returns the events that have arrived; None if none arrives within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         # Data that has arrived already is returned before anything is read: the connection may have ended after this
         # data.

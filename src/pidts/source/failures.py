@@ -86,7 +86,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
 
 @contextmanager
 def explained(where: Where, *, login: bool = False) -> Iterator[None]:
-    """Converts errors that the driver raises while the block runs to PidtsErrors."""
+    """Turns errors that the driver raises in the block into PidtsErrors."""
     try:
         yield
     except (pymysql.err.Error, OSError) as error:

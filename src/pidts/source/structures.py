@@ -255,7 +255,7 @@ def _computed(row: dict[str, Any], extra: str) -> str:
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
-    """Returns the default as SQL.
+    """Returns the default as SQL; None if there is none.
 
     MariaDB shows defaults as SQL; MySQL shows literals without quotes, and expressions with escapes.
     """

@@ -55,7 +55,7 @@ class UncarriedObject:
     unique: bool = False
     """Whether the object is a unique key."""
     digits: int | None = None
-    """The fractional digits of a second in an automatic timestamp."""
+    """The fractional digits of a second in an automatic timestamp; None for other objects."""
     expression: str = ""
     """The expression of a generated column; empty if some of its characters are not certain."""
     stored: bool = False
@@ -63,7 +63,7 @@ class UncarriedObject:
     declared: str = ""
     """The declared type of a column, in lower case."""
     srid: int | None = None
-    """The spatial reference that a column's values must have."""
+    """The spatial reference that a column's values must have; None if there is none."""
     columns: tuple[str, ...] = ()
     """The columns of a FULLTEXT or SPATIAL key."""
     definition: str = ""
