@@ -52,7 +52,7 @@ class MergedTable:
     problem: str = ""
     """The reason why the table's rows cannot be compared."""
     most: Table | None = None
-    """The table that also has the columns that only some members have."""
+    """The table that also has the columns that only some members have; None if there are no such columns."""
     note: str = ""
     """A text about the columns that are not compared."""
 

@@ -43,7 +43,9 @@ class SpanResult:
     was_read: bool = True
     """False if the checksums of the whole span are equal, so that no row had to be read."""
     end: Key | None = None
-    """The end of the span, if this is its last result: all rows of this and of earlier spans have been compared."""
+    """The end of the span, if this is its last result: all rows of this and of earlier spans have been compared.
+    Otherwise None.
+    """
 
 
 CompareSpans = Callable[[Iterable[KeySpan]], Generator[SpanResult, None, None]]
