@@ -168,7 +168,10 @@ def _with_room(change: NetChange) -> NetChange:
 
 
 def _remember(session: TargetSession, held: list[Checkpoint], high: Lsn, *, insist: bool) -> None:
-    """Records, in the open transaction, the place up to which the next start needs safe mode."""
+    """Records, in the open transaction, the place up to which the next start needs safe mode.
+
+    Without `insist`, raises `PendingChanges` instead.
+    """
     if not insist:
         raise PendingChanges
     task, source = held[0].task, held[0].source

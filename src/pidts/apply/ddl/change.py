@@ -69,7 +69,10 @@ class SchemaChange:
     """Further entries that the change writes to the target's record of structures."""
 
     def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
-        """Returns the change's own statements, without the statements that a ddl command puts before them."""
+        """Returns the change's own statements, without those that a ddl command puts before them.
+
+        `rendered` returns the source's statement as statements of the target.
+        """
         match self.order:
             case DdlOrder(kind=OrderKind.SKIP):
                 return ()

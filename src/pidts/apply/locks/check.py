@@ -268,7 +268,7 @@ def _with_equal_keys(
     """Joins the keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
 
     A joined key may have to be locked, and may then be equal to further keys: this repeats until no key is joined any
-    more.
+    more. `judges`: rows are compared; otherwise keys are joined only.
     """
     while True:
         more = aside.with_locked_keys(met, judged.divergence if settings.policy is OnDivergence.LOCK else None)

@@ -247,7 +247,10 @@ def outlooks(
     *,
     awaited: bool = True,
 ) -> list[ResolvePreview]:
-    """Returns what `resolve` would do with some locks of one table, and with the locks that wait for them."""
+    """Returns what `resolve` would do with some locks of one table.
+
+    If they are `awaited`, also with the locks that wait for them.
+    """
     found = _looked_at(session, task, source, locks, take, values)
     if take is ResolveWith.SOURCE and locks and awaited:
         waiting = _waiting(session, task, source, locks[0].table.name, {one.id for one in locks})
@@ -295,7 +298,8 @@ def resolve_in(
 ) -> list[ResolvePreview]:
     """Resolves locks as `resolve` does, but in the transaction that is open already.
 
-    `begun` are the unfinished commands that this call may end.
+    `begun` are the unfinished commands that this call may end. `awaited` is False if no other lock waits for these
+    locks.
     """
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)

@@ -344,7 +344,10 @@ class ImageCompletion:
         return np.concatenate([self._columns[:, place], np.ones(len(prev) - len(self._columns), np.bool_)])
 
     def _unresolved(self, prev: Numbers, *, before: bool) -> Numbers:
-        """Returns the nodes that need a column which no node of their chain has."""
+        """Returns the nodes that need a column which no node of their chain has.
+
+        Before images count only with `before`.
+        """
         size = self._size
         found = np.zeros(2 * size, np.bool_)
         for place, column in enumerate(self._table.columns):
