@@ -78,7 +78,10 @@ def _quoted(text: str, *, escapes: bool) -> bytes:
 
 @cache
 def _literals(*, ansi_quotes: bool, escapes: bool) -> re.Pattern[bytes]:
-    """Returns a pattern that finds each literal; a match without a `literal` only skips names and comments."""
+    """Returns a pattern that finds each literal; a match without a `literal` only skips names and comments.
+
+    `ansi_quotes` and `escapes` say whether the SQL mode allows names in double quotes, and escapes by backslash.
+    """
     inside = r"(?:[^{0}\\]|{0}{0}|\\.)*+" if escapes else "(?:[^{0}]|{0}{0})*+"
     single, double = (quote + inside.format(quote) + quote for quote in "'\"")
     skipped, literal = (rf'{_SKIPPED}|"(?:[^"]|"")*+"', single) if ansi_quotes else (_SKIPPED, f"{single}|{double}")
@@ -87,7 +90,7 @@ def _literals(*, ansi_quotes: bool, escapes: bool) -> re.Pattern[bytes]:
 
 
 def _content(quoted: bytes, *, escapes: bool) -> bytes:
-    """Returns the bytes that a literal means."""
+    """Returns the bytes that a literal means; `escapes`: a backslash is an escape."""
     quote = quoted[:1]
     pattern = re.compile(quote * 2 + (rb"|\\(.)" if escapes else b"|(?!)(.)"), re.DOTALL)
     return pattern.sub(lambda hit: quote if hit[1] is None else _ESCAPED.get(hit[1], hit[1]), quoted[1:-1])
