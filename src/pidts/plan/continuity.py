@@ -69,7 +69,10 @@ def followed(
     where: Callable[[LogEntry], Where],
     on_repeat: Callable[[LogEntry], None] = lambda _: None,
 ) -> Iterator[LogEntry]:
-    """Yields the entries after `after`, each of which follows the previous one; raises at the first break."""
+    """Yields the entries after `after`, each of which follows the previous one; raises at the first break.
+
+    `where` returns the place of an entry for the error; `on_repeat` gets each skipped entry.
+    """
     last, inside = after, True
     found = iter(entries)
     for entry in found:

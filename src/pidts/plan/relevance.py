@@ -88,7 +88,7 @@ class Size:
         return self.count >= limits.transactions or self.rows >= limits.row_events or self.bytes >= limits.bytes
 
     def take(self, entry: LogEntry, *, rows: bool) -> None:
-        """Counts one more entry of the log."""
+        """Counts one more entry of the log; `rows`: the batch takes rows of the entry."""
         self.count += entry.count
         size = entry.read_bytes
         self.passed += size
