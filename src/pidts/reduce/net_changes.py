@@ -177,7 +177,11 @@ def _keyed(
     expecting: bool,
     inserting: bool,
 ) -> tuple[NetChange, pa.Int64Array]:
-    """Reduces a batch on a table with a key. Also returns, for each written row, the change that it comes from."""
+    """Reduces a batch on a table with a key.
+
+    Also returns, for each written row, the change that it comes from. The flags say whether the table is among those
+    that `net_changes` gets under the same name.
+    """
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
     nets = _nets(batch, owner, by, wider=wider) if few is None else _as_columns(few, _few(few), by)
