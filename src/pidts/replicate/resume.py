@@ -107,7 +107,10 @@ class Applied:
 
 
 def first_start(server: SourceState, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
-    """Returns where an empty relay begins: at `start` if it is given, otherwise at the end of the server's log."""
+    """Returns where an empty relay begins: at `start` if it is given, otherwise at the end of the server's log.
+
+    `gtid_set` has the GTIDs before `start`; with `use_gtid`, the log is requested by them.
+    """
     if start is None:
         if server.position is None:
             raise ValueError("the end of the server's log is not known")
