@@ -77,7 +77,9 @@ class CopyRunner:
     """
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 100_000, *, is_cluster: bool = False) -> None:
-        """`direct_rows` is the setting of the task; with 0, the driver copies nothing.
+        """`stop` says whether the run has to end.
+
+        `direct_rows` is the setting of the task; with 0, the driver copies nothing.
 
         `is_cluster`: whether Spark's processes run on several machines.
         """

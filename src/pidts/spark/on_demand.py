@@ -53,7 +53,9 @@ class SparkOnDemand:
         on_call: Callable[[DataFrame, Path, int], None],
         prepare: Callable[[SparkSession], None],
     ) -> None:
-        """`slices` is the file with the options of the slices; `on_call` receives each call with the query's directory.
+        """`get` returns the shared session, which `give_back` releases.
+
+        `slices` is the file with the options of the slices; `on_call` receives each call with the query's directory.
 
         `prepare` starts the processes for the session's first job, in parallel.
         """

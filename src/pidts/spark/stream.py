@@ -137,7 +137,9 @@ class TaskStream:
         leaves: Callable[[], bool] = lambda: False,
         is_cluster: bool = False,
     ) -> None:
-        """`leaves` returns whether the process is about to end.
+        """`spark` returns the shared session, which `give_back` releases.
+
+        `leaves` returns whether the process is about to end.
 
         If the process is about to end, `close` does not have to end everything that is still running. `is_cluster`:
         whether Spark's processes run on several machines.
@@ -226,7 +228,7 @@ class TaskStream:
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received, waiting)
 
     def oldest_waiting(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
-        """Returns the first received entry with a change that the target lacks because its table waits; None: none has."""
+        """Returns the first received entry with a change that the target lacks because its table waits; None: no entry."""
         log = partial(relay.entries, joined=True)
         return self._waiting_changes.first(waiting, self._state.copy, log, received)
 
