@@ -126,7 +126,9 @@ class DdlThreads:
         copies_again: Callable[[Halt], bool] = lambda _: False,
         waits: DdlWaits = _USUAL_WAITS,
     ) -> None:
-        """`earlier` has the halts that earlier attempts recorded, with the times at which the tables were halted.
+        """`halts` says whether an error halts only its tables, and not the whole run.
+
+        `earlier` has the halts that earlier attempts recorded, with the times at which the tables were halted.
 
         `copies_again` says whether the run copies the tables of a halt again: then no operator is needed.
         """
@@ -296,7 +298,7 @@ class DdlThreads:
             again = True
 
     def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[float], bool]) -> None:
-        """Waits until the group allows the change to continue, or until there is another ddl command.
+        """Waits until the group allows the change to continue, or until there is another ddl command (`is_decided`).
 
         When the group's state has changed, the schema change is tried again, but always after a pause. Without the
         pause, two answers of the group that contradict each other could cause an endless loop that nobody notices.
@@ -324,7 +326,7 @@ class DdlThreads:
             self._retried.add(due.lsn)
 
     def _wait_for_order(self, due: DueChange, is_decided: Callable[[float], bool]) -> None:
-        """Waits for a ddl command, or until another shard has made the change for this shard, too."""
+        """Waits for a ddl command (`is_decided`), or until another shard has made the change for this shard, too."""
         looked = time.monotonic()
         while True:
             self._pause(self._waits.order)

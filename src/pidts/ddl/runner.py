@@ -172,7 +172,10 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:
-    """Returns the result if the change is made already, with structures that this run does not have yet; else None."""
+    """Returns the result if the change is made already, with structures that this run does not have yet; else None.
+
+    `again`: this run has tried the change before.
+    """
     is_done = runner.is_done(due.lsn)
     if not again:
         return Changed() if is_done else None  # this run has the structures after the change
