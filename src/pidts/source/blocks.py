@@ -105,7 +105,10 @@ class BlockReader(PacketReader):
         return self._take_piece()
 
     def _begin_packet(self, size: int, *, goes_on: bool) -> None:
-        """Raises if the packets have more or fewer bytes than the event's header says: the event might never end."""
+        """Begins the next packet of a long event; `goes_on`: a further packet follows.
+
+        Raises if the packets have more or fewer bytes than the event's header says: the event might never end.
+        """
         self._due -= size
         if self._due < 0 or (not goes_on and self._due):
             raise self._damaged("the source sent an event in packets that together have another length than the event")

@@ -72,8 +72,8 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
 
-    The checksum is computed as if each row had the texts `constants` after its own columns. See
-    `pidts.schema.row_digest`.
+    The checksum is computed as if each row had the texts `constants` after its own columns. `floats`: the other server
+    writes floating point numbers in the same way. See `pidts.schema.row_digest`.
     """
     where = _where(table, behind, highest).rstrip()
     sql = sum_query(table, f"{_by_key(table)}{where}" if where else "", floats=floats, constants=constants)
