@@ -35,7 +35,11 @@ def compare_multisets(
     matcher: Matcher,
     pause: Callable[[float], bool],
 ) -> TableReport:
-    """Compares one table without a key. Counts missing and extra copies of rows; no row counts as different."""
+    """Compares one table without a key.
+
+    Counts missing and extra copies of rows; no row counts as different. `pause` waits for some seconds, and returns
+    true if the work has to end.
+    """
     table = matcher.table
     report = TableReport(table.name, has_key=False)
     there, here = _servers_sums(source, target, catch_up, matcher) or _sums(source, target, catch_up, matcher)

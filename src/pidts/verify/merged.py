@@ -124,7 +124,7 @@ class MergedSource:
         return [number, *key]
 
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
-        """Yields spans, each of which ends at the end of some member's span."""
+        """Yields spans, each of which ends at the end of some member's span. See `SourceSide.spans`."""
         group = self._group(table)
         if len(group.members) == 1:
             yield from group.members[0].spans(span, rows)
