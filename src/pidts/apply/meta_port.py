@@ -137,7 +137,7 @@ class SafeRangeRecord(Protocol):
         """Returns the place of the last change that is written in safe mode; None if there is none."""
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Overwrites the place of the last change that is written in safe mode."""
+        """Overwrites the place of the last change that is written in safe mode; None: there is none."""
 
 
 class HaltRecord(Protocol):
