@@ -55,7 +55,10 @@ def read_extra_rows(
     target_table: Table,
     own: Mapping[str, str] = MappingProxyType({}),
 ) -> ExtraKeys:
-    """Reads up to `limit` keys of `target_table`, and asks the source for them. `own` has column values of the rows."""
+    """Reads up to `limit` keys of `target_table` after `after` (None: from the first), and asks the source for them.
+
+    `own` has column values of the rows.
+    """
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
     # The server sorts ENUM and SET by number but compares them as text, so such keys are read all at once.
