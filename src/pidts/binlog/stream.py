@@ -53,6 +53,8 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
     """Whether something may be rolled back.
 
+    If `commit` is given, the events are a prepared group that is committed there.
+
     Every event that may roll back something counts, whatever it rolls back, since such events are rare between rows.
     """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
