@@ -218,7 +218,10 @@ class RelayReader:
     def _entries(
         self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool, most: Most | None
     ) -> Iterator[LogEntry]:
-        """Yields the entries of a segment as they are stored, from the first one after `after`."""
+        """Yields the entries as they are stored, from the first one after `after` on; `segment` has this one.
+
+        The other parameters are those of `entries`.
+        """
         first, end, last = key_of(after), self._end, after
         started = False
         if end is not None and first >= end:

@@ -168,7 +168,8 @@ class RelayWriter:
         """Sets the origin of the events: once in an empty relay, and when another server takes over.
 
         `start` is the Lsn before the first event; after a change of servers, this is the last Lsn from the old server.
-        The new origin takes effect with the next segment.
+        `gtid_set` has the GTIDs executed up to `start`; None: unknown. The new origin takes effect with the next
+        segment.
         """
         self._between_transactions()
         if self._state is not None and (start != self._state.lsn or origin.change_no <= self._state.origin.change_no):

@@ -121,7 +121,8 @@ class Joined:
 def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iterator[tuple[int, bytes | Joined]]:
     """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
-    Transactions up to one of the places `stops` are not joined with transactions after it.
+    Transactions up to one of the places `stops` are not joined with transactions after it. `most` limits what is joined
+    to one entry; None: no limit.
     """
     at = 0
     while True:

@@ -89,7 +89,8 @@ class IndexFiles:
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
         """Yields the same as `walk`, but neighbouring ordinary transactions are joined.
 
-        Transactions up to one of the places `stops` are not joined with transactions after it.
+        Transactions up to one of the places `stops` are not joined with transactions after it; None: nothing is joined.
+        `most` limits what is joined to one entry.
         """
         place = begin
         while True:
