@@ -228,7 +228,10 @@ class TaskStream:
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received, waiting)
 
     def oldest_waiting(self, relay: RelayReader, received: Lsn, waiting: Mapping[TableName, Lsn]) -> LogEntry | None:
-        """Returns the first received entry with a change that the target lacks because its table waits; None: no entry."""
+        """Returns the first received entry with a change that the target lacks because its table waits.
+
+        None if there is none.
+        """
         log = partial(relay.entries, joined=True)
         return self._waiting_changes.first(waiting, self._state.copy, log, received)
 
