@@ -310,5 +310,5 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
 
 
 def overrides(order: DdlOrder | None) -> bool:
-    """Whether the ddl command replaces the statement, so that the statement is not run."""
+    """Whether there is a ddl command that replaces the statement, so that the statement is not run."""
     return order is not None and order.kind in {OrderKind.SKIP, OrderKind.REPLACE}
