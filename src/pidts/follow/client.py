@@ -88,7 +88,7 @@ class RelayClient:
         return self._answer(self._ask("GET", f"more?{query}"))
 
     def begin(self, wanted: Applied | Position | None) -> LogResponse:
-        """Returns the first piece of an empty copy."""
+        """Returns the first piece of an empty copy, which begins at `wanted`, or at the relay's end if this is None."""
         about: dict[str, str] = {}
         if isinstance(wanted, Applied):
             about = {"lsn": str(wanted.lsn), "position": wanted.position, "gtids": wanted.gtid_set}
