@@ -216,7 +216,7 @@ def encryption(connection: Session) -> str:
 
 
 def query(connection: Session, sql: str, args: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-    """Returns all rows of a small result."""
+    """Returns all rows of a small result. `args` are the values for the placeholders in `sql`."""
     with explained(where_of(connection)), connection.cursor() as cursor:
         cursor.execute(sql, args)
         return list(cursor.fetchall())

@@ -42,7 +42,7 @@ def select_range(
     *,
     lock: str = "",
 ) -> pa.Table:
-    """Returns all rows above one key, up to and including another."""
+    """Returns all rows above one key, up to and including another; None: no limit."""
     where = _where(table, where_after, highest)
     return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} {lock}")
 
