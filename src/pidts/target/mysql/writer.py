@@ -142,8 +142,10 @@ class Writer:
     def _write_copies(self, plan: Plan, change: NetChange, times: pa.Int64Array) -> None:
         """Writes a change of a table without a key."""
         events = self._events.copies(plan, change)
-        done = events.remove(change.deletes, times) if events is not None else 0
-        self._remove_copies(plan, change.deletes.slice(done), times.slice(done))
+        gone = change.deletes
+        if events is not None:
+            gone, times = events.remove(gone, times)
+        self._remove_copies(plan, gone, times)
         if events is None or not events.add(change.upserts):
             self._upsert(plan, change.upserts, b"")
 

@@ -192,6 +192,26 @@ def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Ta
     assert write(session, copies(structure, [((number, "x"), 1) for number in range(COUNT) if number % 3])) == 0
 
 
+@pytest.mark.parametrize("times", [[3000] + [1] * 299, [50] * 300], ids=["one row", "each row"])
+def test_an_event_removes_few_copies(session: Any, name: TableName, times: list[int]) -> None:
+    """The server looks for each copy from the first one on, so an event of many copies would take very long."""
+    made = keyless(name, {"a": INT, "b": text()})
+    create(session, made)
+    write(
+        session, copies(made, upserts=[(number, "x") for number, count in enumerate(times) for _ in range(count + 1)])
+    )
+    execute, sizes = session.pipeline.now, list[int]()
+
+    def measured(sql: bytes, *args: Any) -> Any:
+        sizes.extend([len(sql)] if sql.startswith(b"BINLOG") else [])
+        return execute(sql, *args)
+
+    session.pipeline.now = measured
+    assert write(session, copies(made, [((number, "x"), count) for number, count in enumerate(times)])) > 0
+    assert max(sizes) < 16 << 10, "the size of 1,000 rows of this table is 11 KiB"
+    assert content(session, made) == Counter((number, "x") for number in range(len(times)))
+
+
 def test_an_index_that_finds_few_rows_is_used_to_the_end(session: Any, structure: Table) -> None:
     assert write(session, some_gone(structure)) > 1
     assert not session._events._slow

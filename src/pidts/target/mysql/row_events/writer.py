@@ -91,8 +91,12 @@ _SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
 
 The server does not count the rows that the transaction itself has removed, although it reads them again for each row.
 """
-_MOST_COPIES = 1_000
-"""The most rows that one event removes from a table without a key."""
+_MOST_COPIES, _MANY_COPIES = 1_000, 100
+"""The most rows that one event removes from a table without a key, and the most copies of one row that events remove.
+
+The server finds the next copy only after it has read all copies that are removed already. SQL removes all of them in
+one statement.
+"""
 _READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
 """Shows how many rows the session has read by an index, and how many without one."""
 _OTHER_WORK = re.compile(
@@ -174,11 +178,14 @@ class EventWriter:
         def removed() -> Iterator[bytes]:
             nonlocal done
             size, before = _FIRST_COPIES, self._read_so_far()
+            ends = np.cumsum(times.to_numpy())
             while done < rows.num_rows:
-                part, began = _repeated(rows.slice(done, size), times.slice(done, size)), time.monotonic()
+                most = size + (int(ends[done - 1]) if done else 0)
+                count = max(int(np.searchsorted(ends, most, side="right")) - done, 1)
+                part, began = _repeated(rows.slice(done, count), times.slice(done, count)), time.monotonic()
                 yield from _encoded(layout, EventType.DELETE_ROWS_V1, part, self._size)
                 took = time.monotonic() - began
-                done, read = min(done + size, rows.num_rows), self._read_so_far()
+                done, read = done + count, self._read_so_far()
                 is_slow = took > _SLOW_START + part.num_rows * _SLOW_SECONDS
                 if is_slow or read - before > _FIRST_READS + part.num_rows * _READS:
                     self._slow[name] = _PAUSE
@@ -283,12 +290,16 @@ class TableCopies:
     events: EventWriter
     layout: RowLayout
 
-    def remove(self, rows: pa.Table, times: pa.Int64Array) -> int:
-        """Removes copies of the first of these rows; `times` has the number of copies for each.
+    def remove(self, rows: pa.Table, times: pa.Int64Array) -> tuple[pa.Table, pa.Int64Array]:
+        """Removes copies of some of these rows; `times` has the number of copies for each.
 
-        Returns the number of these rows. SQL has to remove the copies of all other rows.
+        Returns the other rows and their numbers of copies: SQL has to remove these.
         """
-        return self.events.remove(self.layout, rows, times) if rows.num_rows else 0
+        is_few = pc.less_equal(times, _MANY_COPIES)
+        few, many, few_times = rows.filter(is_few), rows.filter(pc.invert(is_few)), times.filter(is_few)
+        done = self.events.remove(self.layout, few, few_times) if few.num_rows else 0
+        rest = pa.concat_arrays([few_times.slice(done), times.filter(pc.invert(is_few))])
+        return pa.concat_tables([few.slice(done), many]), rest
 
     def add(self, rows: pa.Table) -> bool:
         """Inserts rows; returns False if they have to be written as SQL."""
