@@ -27,8 +27,15 @@ from pidts.task.checks.grants import _hinted
             postgres.translate_connect(psycopg.OperationalError('role "u" does not exist'), "h:5432/shop"),
             "connect with another one: --target URL",
         ),
+        (
+            postgres.translate_connect(
+                psycopg.OperationalError('connection to server at "database", port 5432: role "u" does not exist'),
+                "database:5432/shop",
+            ),
+            "connect with another one: --target URL",
+        ),
     ],
-    ids=["postgres", "mysql", "account"],
+    ids=["postgres", "mysql", "account", "account on a host called database"],
 )
 def test_the_advice(error: PidtsError, says: str) -> None:
     with pytest.raises(PrecheckFailed) as caught, _hinted("--target"):

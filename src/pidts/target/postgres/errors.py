@@ -42,6 +42,8 @@ _ALTERS_TYPE = frozenset({"ATExecAlterColumnType", "RememberAllDependentForRebui
 _NAME = r'(?:"(?:[^"]|"")+"|[^\s."]+)'
 _DEPENDENT_VIEW = re.compile(rf"\b((?:materialized )?view) ({_NAME}(?:\.{_NAME})?) depends on")
 """A view in an error's detail, and its name as SQL."""
+_NO_DATABASE = re.compile(r'database ".+" does not exist')
+"""The driver's text names the host, too, and a host may be called `database`."""
 _DENIED = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -170,7 +172,7 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
 
 
 def _lacks_database(what: str) -> bool:
-    return "database" in what and "does not exist" in what
+    return _NO_DATABASE.search(what) is not None
 
 
 def _login_todo(what: str, place: str) -> str:
