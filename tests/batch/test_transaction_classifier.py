@@ -104,13 +104,15 @@ def test_tables_that_change_in_turn_stay_known(monkeypatch: pytest.MonkeyPatch) 
     assert len(asked) == 20_000
 
 
-def test_transactions_with_many_tables_each_do_not_fill_the_memory() -> None:
+@pytest.mark.parametrize(("tables", "transactions"), [(40, 4_960), (2_000, 100)])
+def test_transactions_with_many_tables_each_do_not_fill_the_memory(tables: int, transactions: int) -> None:
     classifier, at = TransactionClassifier(AllowList(do_dbs=("shop",)), Dialect()), Lsn(0, 1, 100)
     names = [TableName("shop", f"table_{number:05d}") for number in range(5_000)]
-    for first in range(len(names) - 40):
-        transaction = Transaction(lsn=at, prev_lsn=at, begin=at, row_events=1, tables=tuple(names[first : first + 40]))
+    for first in range(transactions):
+        changed = tuple(names[first : first + tables])
+        transaction = Transaction(lsn=at, prev_lsn=at, begin=at, row_events=1, tables=changed)
         read = decode_entry(encode_entry(LogEntry(transaction, Extent(1, 4, 96))), 1, at)
-        assert read.transaction.tables == transaction.tables
-        assert classifier(read).tables == frozenset(transaction.tables)
+        assert read.transaction.tables == changed
+        assert classifier(read).tables == frozenset(changed)
     kept = sum(isinstance(one, TableName) for one in gc.get_objects())
     assert kept < 80_000, "most of the 200,000 names that were read are not kept"

@@ -43,8 +43,10 @@ _COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
 _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 """The most relevances that are cached. A task may have 20,000 tables, and its transactions change each of them in turn.
 """
-_FEW_TABLES = 8
-"""A transaction with more tables is wide. It may have thousands of tables, so fewer wide transactions are cached."""
+_FEW_TABLES, _MANY_TABLES = 8, 256
+"""A transaction with more tables than the first number is wide, and fewer wide transactions are cached. It may have
+thousands of tables: a transaction with more tables than the second number is not cached.
+"""
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""
 
@@ -105,6 +107,8 @@ class TransactionClassifier:
             relevance = Relevance(RelevanceKind.ROWS, frozenset({notes}), origin=NOTES)
         elif origin:
             relevance = replace(relevance, origin=origin) if origin in self.forwards else _COMES_BACK
+        if len(tables) > _MANY_TABLES:
+            return relevance
         if len(cached) >= most:
             cached.clear()
         return cached.setdefault(tables, relevance)

@@ -309,7 +309,9 @@ def encode_name(table: TableName) -> bytes:
 
 
 def _tables(names: bytes) -> tuple[TableName, ...]:
-    return _few_tables(names) if len(names) <= _FEW_BYTES else _many_tables(names)
+    if len(names) <= _FEW_BYTES:
+        return _few_tables(names)
+    return _many_tables(names) if len(names) <= _MANY_BYTES else _decode_names(names)
 
 
 def _decode_names(names: bytes) -> tuple[TableName, ...]:
@@ -321,9 +323,9 @@ def _decode_names(names: bytes) -> tuple[TableName, ...]:
     return tuple(tables)
 
 
-_FEW_BYTES = 256
-"""Lists of tables whose names take more bytes than this are cached in a smaller number: such a list may have thousands
-of tables.
+_FEW_BYTES, _MANY_BYTES = 256, 8192
+"""Fewer lists of tables are cached if their names take more bytes than the first number. Such a list may have thousands
+of tables: lists with more bytes than the second number are not cached.
 """
 _few_tables = lru_cache(maxsize=1 << 15)(_decode_names)  # a task may have 20,000 tables, and change them in turn
 _many_tables = lru_cache(maxsize=1024)(_decode_names)
