@@ -233,7 +233,7 @@ def compared(
         equal = _finds(events, number, columns, there, stored)
         for place in np.nonzero(~equal.all(axis=1))[0]:
             key = events.key[number[place]]
-            if goes_on[key]:  # events are in the order of the log
+            if goes_on[key]:  # only the key's first such event counts
                 goes_on[key], begins[key], differs[key] = False, number[place], ~equal[place]
     return Compared(met, goes_on, begins, differs, made)
 
