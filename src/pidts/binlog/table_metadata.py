@@ -116,7 +116,9 @@ def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_by
             if has_charsets:
                 kind = found
             elif as_bytes:
-                kind = replace(found, length=0) if found.kind is Kind.BINARY else found  # a CHAR has no trailing zeros
+                kind = (
+                    replace(found, length=0) if found.kind is Kind.BINARY else found
+                )  # a CHAR is not padded with zeros
             else:
                 kind = ColumnType(_AS_TEXT[found.kind], charset=UNKNOWN_CHARSET)
         columns.append(replace(column, type=kind))

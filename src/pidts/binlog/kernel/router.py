@@ -276,7 +276,7 @@ def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, c
         return result
     store64(table + at.SIZE, load64(table + at.SIZE) + size)
     if _IS_COMPRESSED[kind] and load64(program + at.FULL):
-        state[ARENA_USED] += size  # The images may be read again.
+        state[ARENA_USED] += size  # The images may be read again, so they stay.
     return MAKE_ROOM if load64(table + at.SIZE) >= state[LIMIT] else _GO_ON
 
 
