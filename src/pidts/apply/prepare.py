@@ -83,8 +83,8 @@ def prepared(
 ) -> list[NetChange]:
     """Returns the net changes to write to the target for these changes, which are in log order.
 
-    `copying` has the source's tables whose full copy is not done, `copied` those whose copy ends with this batch, and
-    `lagging` the target's tables with a member at an earlier place of the log (`pidts.apply.merge.moved_rows`).
+    `copying` has the source's tables whose full copy is not done, `copied` those whose copy ends with this batch.
+    `lagging` has the target's tables with a member at an earlier place of the log (`pidts.apply.merge.moved_rows`).
     `from_zone` is the other zone that the changes come from.
     """
     unfinished = copying or {}

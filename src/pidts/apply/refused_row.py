@@ -12,8 +12,8 @@ No try leaves anything on the target, even if the search is interrupted:
 1. Each try is a transaction of its own. Like the commit, it runs under the lock of the worker's checkpoint, but it is
    never committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The
    next run finds the checkpoint where it was, and meets the same refusal.
-2. If a try fails for another reason, or is not refused any more, or the time is too short for all tries, the row is not
-   found, and the server's refusal is reported unchanged.
+2. The row is not found if a try fails for another reason, or is not refused any more, or if the time is too short for
+   all tries. Then the server's refusal is reported unchanged.
 """
 
 from __future__ import annotations

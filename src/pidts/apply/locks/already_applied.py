@@ -53,9 +53,9 @@ there.
     after COMMIT                            both
     another task has the key's next change  as in `early_removals`: other tasks are locked out first
 
-The records of changes that were made already are in the same table as those of `early_removals`, with other digests,
-and are also used for an hour by the clocks of the servers and of the task's machine. If a task lags by more, a change
-that was made without knowing of another zone's change may come, and is not locked.
+The records of changes that were made already are in the same table as those of `early_removals`, with other digests.
+They, too, are used for an hour, measured by the clocks of the servers and of the task's machine. If a task lags by
+more, a change that was made without knowing of another zone's change may come, and is not locked.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ row moves from the first to the second:
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
 On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for good. So
-would an UPDATE, and if one part of a batch has a DELETE in t_1 and then this INSERT, they become an UPDATE. So the
+would an UPDATE. If one part of a batch has a DELETE in t_1 and then this INSERT, the two become an UPDATE. So the
 existing row is removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the
 defaults that every inserted row of t_2 gets.
 
-The existing row is also removed if a table has left it behind on the target: the table was dropped or created again, or
-its column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
-maps to the target table, and even if the target's key distinguishes the tables' rows.
+The existing row is also removed if a table has left it behind on the target. The table may have been dropped or created
+again, or its column was dropped in a part of the log that was not read. This can happen even if no other table of the
+same source maps to the target table, and even if the target's key distinguishes the tables' rows.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 

@@ -1,8 +1,8 @@
 """Records on the target which tables are merged.
 
 When a table is dropped or emptied, the task must find out whether other tables have, or had, rows in the same target
-table, even if these other tables were dropped on the source a year ago. So the commit that makes a table shared records
-this, and the record stays.
+table. These other tables may have been dropped on the source a year ago. So the commit that makes a table shared
+records this, and the record stays.
 """
 
 from __future__ import annotations

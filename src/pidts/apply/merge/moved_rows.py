@@ -14,14 +14,14 @@ that map to it) lags on any worker, before or after the commit. Each commit duri
 1. The commit *looks* at the record, if a member catches up, or if a member begins to lag within the batch. In the
    second case, this member's changes are applied before changes of the other members. In both cases, a change that
    would take a row from another member is *set aside*. All changes of key K in member n in this part are judged
-   together. If n does not have K in the end, all of them are set aside if another member has K on record, whatever the
-   Lsns, since the other member's INSERT may be before n's DELETE in the log. If n has K in the end, by a change at x,
-   they are set aside if another member has got K later than x. Otherwise they stay, and `net_changes` reduces them as
-   usual. The two halves of an UPDATE from K to K2 are judged separately: if one of them is set aside, the INSERT of K2
-   or the DELETE of K is left.
-2. The commit *notes*: if a member has got a key, by an INSERT or an UPDATE to this key, and still has it at the end of
-   the part, the key is recorded with the Lsn of that change. If the member does not have it any more, its own entry of
-   the key is removed.
+   together. If n does not have K in the end, all of them are set aside if another member has K on record. The Lsns do
+   not matter, since the other member's INSERT may be before n's DELETE in the log. If n has K in the end, by a change
+   at x, they are set aside if another member has got K later than x. Otherwise they stay, and `net_changes` reduces
+   them as usual. The two halves of an UPDATE from K to K2 are judged separately: if one of them is set aside, the
+   INSERT of K2 or the DELETE of K is left.
+2. The commit *notes* keys. A member may have got a key, by an INSERT or an UPDATE to this key, and still have it at the
+   end of the part: then the key is recorded with the Lsn of that change. If the member does not have it any more, its
+   own entry of the key is removed.
 
 An entry says "m has got K at x, and still has K at the Lsn that m has reached". An entry of m does not count in a part
 in which m loses K, since `net_changes` sees this itself. In these two examples the record has (m, K, 20), and n lags at

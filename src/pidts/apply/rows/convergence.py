@@ -6,7 +6,7 @@ tombstone, or nothing. States have an order, which is the same in every zone, si
     nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
 
 Of two rows with the same version, the row whose values make the higher text counts as later. The name of the writing
-zone could decide as well, but a zone cannot find out which zone wrote a row: no column says this, and recording it
+zone could decide as well, but a zone cannot find out which zone wrote a row. No column says this, and recording it
 would cost a second row for each written row. A change is applied if its state is later than the zone's, and is set
 aside otherwise. So a zone's state is the latest of all states that have arrived, in whatever order and however often
 they arrived. Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.

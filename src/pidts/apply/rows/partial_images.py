@@ -13,7 +13,7 @@ column, pointer doubling finds in each chain the first node that has the column:
 rounds. Then one `take` per column gathers the values.
 
 Rows are read from the target only if they have a needed value that the batch lacks. Of a before image, only the key and
-the columns of unique keys are needed: the server may leave out other columns (MariaDB 11.8 leaves out generated ones),
+the columns of unique keys are needed. The server may leave out other columns (MariaDB 11.8 leaves out generated ones),
 and the target is not read for them.
 
 **While the table is copied**, the target may lack the row whose values an update needs. The batch covers the log after
