@@ -6,7 +6,7 @@ loaded, the next chunk is read. If the work is interrupted, there are these case
 1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the Spark task again, or
    the request ends with the run. In both cases the rows of the request are read again.
 2. After the COMMIT, before the request is settled: the chunk's rows are on the target, but no record says so. The next
-   reader of the chunk (another attempt of this Spark task, or the next run) finds the rows there, and the rows that it
+   reader of the chunk (another attempt of this Spark task, or the next run) finds the rows there. Then the rows that it
    has read wait for the batch that settles the request. That batch has the log of everything that has happened since:
    it removes a row that was deleted in between, and changes a row that was changed.
 3. Spark has started the Spark task a second time, and the first attempt continues although it was assumed dead. As long
