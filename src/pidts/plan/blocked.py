@@ -1,6 +1,6 @@
 """Finds tables that wait before a statement because other tables that the statement names have not reached it yet.
 
-The planner only holds these tables. This module finds them for operators and for shard groups: if the statement removes
+The planner only holds these tables. This module finds them for operators and for shard groups. If the statement removes
 a blocked table, the shard group need not wait for this table, since the target has all of its rows.
 """
 

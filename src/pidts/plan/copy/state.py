@@ -4,9 +4,9 @@ A request is read in one batch, after that batch's changes are on the target, an
 rows count as copied. A request reads one or several neighbouring *chunks* at the same time. Its *window* is the log
 from `low` to `high`. The rows were read after everything in the first batch had happened on the source (`low`), and
 before the position that the source had after the reading (`high`). The batch that settles the request starts before the
-window and is made to end after it, so all changes that it writes from the log are newer than the rows that were read. A
-request that cannot be settled is read again. This happens if a schema change is in the window, or if the window is too
-long to be reduced in memory.
+window, and is made to end after it. So all changes that it writes from the log are newer than the rows that were read.
+A request that cannot be settled is read again. This happens if a schema change is in the window, or if the window is
+too long to be reduced in memory.
 
 Rows that are not on the target yet are loaded as soon as they are read, in a transaction of their own, as long as no
 worker has passed `low` (`pidts.apply.load`). If the target already has a row of a chunk, or a unique value of such a
@@ -43,8 +43,8 @@ records before these. Then the target is asked again.
 
 If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a window, before a change of
 another zone. While two zones write, no batch after a reading covers its whole window. From the first such batch on, the
-table's requests *wait* (`CopyState.waits`): none of their rows is loaded ahead of the log, and a request is *kept*
-during several batches, until a batch reaches its `high`. That batch settles it in one of two cases:
+table's requests *wait* (`CopyState.waits`): none of their rows is loaded ahead of the log. A request is *kept* during
+several batches, until a batch reaches its `high`. That batch settles it in one of two cases:
 
 - The batch begins at or before `low`. So it covers the whole window, as usual.
 - The log has no change of the table from `low` to `high`. So the rows were the same at each place between the two, also
