@@ -32,7 +32,7 @@ class UniqueKey:
 def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tuple[str, ...]:
     """Returns the columns to watch for `keys`, in the table's order. Without `keys`: for the table's own unique keys.
 
-    If a key has a generated column, or a column that only the target has, all columns are watched: the log may lack the
+    If a key has a generated column, or a column that only the target has, all columns are watched. The log may lack the
     value of a generated column, and the target may compute the value of a column that only it has.
     """
     if not table.identity:

@@ -12,7 +12,7 @@ even if it is written again. The remaining rows already have the unique values o
 all of these at once. So chains and rotations of any length need no special treatment.
 
 A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, no row of the
-target is removed. A copied row does not count as a first change: while a table is being copied, all its rows on the
+target is removed. A copied row does not count as a first change. While a table is being copied, all its rows on the
 target came from the log or from an earlier chunk, so they equal the source's rows at the start of the batch. A key that
 a repair has not found on the source does not count, either: if the log has no change of it, the row is removed,
 otherwise the log decides.
@@ -31,7 +31,7 @@ effect is computed for each row in each of these tables (the shards). The row ex
 it. The target then gets it from the shard that wrote it last. The INSERT and the DELETE may also be in different parts
 of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the shards may have a row with a
 given key: if two had one, and a batch ended there, the later DELETE would remove the row. A target table with only one
-source table does not count as merged: if a row is inserted and deleted, its key is removed nevertheless, since a chunk
+source table does not count as merged. If a row is inserted and deleted, its key is removed nevertheless, since a chunk
 of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
