@@ -2,8 +2,8 @@
 
 A segment has two files: `000000007.log` has the events and is an ordinary binary log (`mariadb-binlog` can read it),
 `000000007.index` says which bytes belong to which transaction. A segment exists once its index has a complete header.
-If an XA transaction was prepared in a purged segment, and is still undecided at the beginning of the first remaining
-segment, the log file of the purged segment stays, since it has the transaction's rows.
+An XA transaction may have been prepared in a purged segment, and still be undecided at the beginning of the first
+remaining segment. Then the log file of the purged segment stays, since it has the transaction's rows.
 """
 
 from __future__ import annotations

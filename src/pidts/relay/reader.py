@@ -165,8 +165,8 @@ class RelayReader:
         """Returns the entries after an Lsn (None: from the start), in order. Call the method again for later entries.
 
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
-        `after` as its `prev_lsn`: a caller that checks the chain of entries is at `after`, and no transaction is
-        between `after` and the entry.
+        `after` as its `prev_lsn`. The reason: a caller that checks the chain of entries is at `after`, and no
+        transaction is between `after` and the entry.
 
         With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised: there are entries up
         to `to`, and the caller must not treat fewer entries as all of them.
