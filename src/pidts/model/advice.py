@@ -1,8 +1,8 @@
 """Commands in the advice of errors, complete, so that an operator can paste them into a shell.
 
 The code that finds a fault often knows neither the task file nor the place of the schema change. So it writes the words
-TASK, SOURCE, LSN and TABLE, and code that knows the values replaces the words: a halt knows its source, Lsn and tables,
-and the command line knows the task file.
+TASK, SOURCE, LSN and TABLE. Code that knows the values replaces the words: a halt knows its source, Lsn and tables, and
+the command line knows the task file.
 """
 
 from __future__ import annotations
