@@ -6,7 +6,7 @@ end of the change, and the end of the change would wait for their checkpoints. S
 as if they had a due change themselves, and the change begins when all their parts have stopped writing to the table.
 
 The state of the barrier is not durable. If a part does not report in time that it has stopped, the change begins
-without it: the part may be down, or may be writing to a table that another session has locked. Then its writes wait on
+without it. The part may be down, or may be writing to a table that another session has locked. Then its writes wait on
 the target.
 """
 
