@@ -44,7 +44,7 @@ def replica_id(connection: Session, name: str, server: ServerInfo) -> int:
 def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUID:
     """Returns the same uuid for the same id, so that a server ends the dump of an earlier run that has crashed.
 
-    If the server does not send the reason for ending a dump, the uuid is also derived from the process and the source,
+    A server may not send the reason for ending a dump. Then the uuid is also derived from the process and the source,
     so that only earlier dumps of this process for this source are ended. Otherwise two readers with one id would end
     each other's dumps again and again, and each would only see a lost connection.
     """
