@@ -111,7 +111,7 @@ class ApplyRules:
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may be asked to refuse new rows of these changes whose keys it already has.
 
-        It is not asked if versions decide about a table (`guards`).
+        The target is not asked if versions decide about a table (`guards`).
         """
         return self.inserts and not self._guards_any(batches)
 

@@ -330,7 +330,7 @@ class RowLockRecord(Protocol):
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
         """Inserts or overwrites the keys at which the task had to delete a row and found none, with the times.
 
-        The same record has the digests of changes that were made already (`pidts.apply.locks.already_applied`).
+        `removals` may also have the digests of changes that were made already (`pidts.apply.locks.already_applied`).
         """
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:

@@ -69,7 +69,7 @@ class TargetSchema(Protocol):
     def finish_statements(self, table: Table) -> Rendered:
         """Returns statements that complete a copied table.
 
-        They add left-out keys, and set counters above the highest value.
+        The statements add left-out keys, and set counters above the highest value.
 
         The result has only statements for what the table lacks now. So the caller may ask again at any time, and does
         so if not all statements were executed. Once the statements are executed, close sessions that have written to

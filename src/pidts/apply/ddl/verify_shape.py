@@ -86,8 +86,8 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
 def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
     """Halts if the target would compute a column in another way than the source does after the change.
 
-    The two servers may compute it differently after a ddl command that kept the column's old expression on the target,
-    or gave the column another expression.
+    Source and target may compute a column differently after a ddl command that kept the column's old expression on the
+    target, or gave the column another expression there.
     """
     for name, table in change.after.items():
         if table is not None and (problems := session.schema.computed_otherwise(table)):
