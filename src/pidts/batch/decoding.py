@@ -244,7 +244,7 @@ def _read(
 ) -> ChangeBatch:
     """Returns changes that are not from the log.
 
-    Their Lsn is never used, since they precede all changes of their batch.
+    The Lsn of these changes is never used, since they precede all changes of their batch.
     """
     count, fields = len((before or after or [[]])[0]), list(table.arrow)
     images = (

@@ -5,9 +5,9 @@ A merged table is *lagging* while one of its source tables is held at an earlier
 does not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two
 parts.
 
-Each commit of a lagging table updates the record; commits of other tables do not. So the record must be empty before a
-table becomes lagging again: otherwise an old entry would count although its key has moved again. `forget_moves` removes
-the record:
+Each commit of a lagging table updates the record of moved keys; commits of other tables do not. So the record must be
+empty before a table becomes lagging again: otherwise an old entry would count although its key has moved again.
+`forget_moves` removes the record:
 
 1. The record is removed after a batch that leaves no member of the table lagging on any worker. All workers have
    committed then, and the next batch has not begun.

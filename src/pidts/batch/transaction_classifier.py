@@ -77,7 +77,7 @@ class TransactionClassifier:
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """The same for keys with many tables."""
+    """The same as `_rows`, for keys with many tables."""
     _statements: dict[tuple[str, str], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of the statement and the schema in the key. It is cached, since parsing takes long, and each table
     that has waited reads the log with the statements on other tables again.
