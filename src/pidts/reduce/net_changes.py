@@ -219,7 +219,7 @@ def _expected(
 ) -> Expected:
     """Returns, for each key, its row before the batch's first change of the key.
 
-    Also returns the deleted keys that had no row then, because the batch itself inserts and deletes their rows.
+    Also returns the deleted keys that had no row before, because the batch itself inserts and deletes their rows.
     """
     table, start = batch.table, nets.column("start")
 
