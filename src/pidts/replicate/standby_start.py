@@ -209,7 +209,8 @@ class _Walk(Iterator[Begun]):
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
     """Returns the last sample after which transactions were received, and these transactions (None: not known).
 
-    There must be such transactions: otherwise the log of a lagging standby would look like a complete one.
+    Transactions must have been received after the sample: otherwise the log of a lagging standby would look like a
+    complete one.
     """
     for sample in usable:
         try:
