@@ -308,7 +308,7 @@ class TaskStream:
     def close(self) -> None:
         """Waits until the log of the current batch is applied, then ends the query.
 
-        So the target is left at a transaction's end.
+        The target is left at a transaction's end.
 
         A copy is interrupted. A schema change that does not end within `leave_seconds` continues on the target; the
         next run finds it in the journal. A batch that waits for a lock on the target ends with the process, as if the

@@ -116,8 +116,8 @@ class HostedRelay:
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
         """Returns what the query's progress shows about the backlog.
 
-        These are the ends of the received log and of the source's log, and the number of bytes from `at` to the end of
-        the source's log. Without a server or without `at`, it is only the end of the received log.
+        The result has the ends of the received log and of the source's log, and the number of bytes from `at` to the
+        end of the source's log. Without a server or without `at`, it has only the end of the received log.
         """
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}
