@@ -27,7 +27,7 @@ class Halt:
     changes.
     """
     position: str = ""
-    """The same place as a log file and a byte."""
+    """The place `lsn` as a log file and a byte; empty if it is not known."""
     statement: str = ""
     """The schema change that fails; empty if the target refuses rows."""
     code: str

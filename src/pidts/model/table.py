@@ -134,9 +134,9 @@ class Table:
 
     @property
     def of_any_shard(self) -> Table:
-        """Returns the structure without what shards with equal structures may have in different ways.
+        """Returns the structure without the parts that may differ between shards with equal structures.
 
-        These are the expressions of generated columns, and ZEROFILL.
+        These parts are the expressions of generated columns, and ZEROFILL.
         """
         if not any(column.computed or column.type.zerofill is not None for column in self.columns):
             return self
