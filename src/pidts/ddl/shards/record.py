@@ -51,7 +51,7 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
     """Reads the tables of unreachable sources from the record.
 
-    So only changes of the recorded tables wait for the unreachable sources.
+    Then only changes of the recorded tables wait for the unreachable sources.
     """
     with closing(context.target.connect()) as session:
         for source in absent:
