@@ -231,7 +231,7 @@ class BinlogStream:
 def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
     """Returns the set in the form that replicas send: the number of members, then each member's uuid and intervals.
 
-    There is a plain form, and a form with tags. Servers that support tags distinguish the two forms by the first and
+    The set has a plain form, and a form with tags. Servers that support tags distinguish the two forms by the first and
     the last byte of the number of members. Intervals are half-open.
     """
     tagged = any(tag for (_, tag), _ in gtids.members)
