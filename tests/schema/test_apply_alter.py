@@ -386,9 +386,9 @@ def test_a_default_in_bytes_does_not_change_its_charset_unseen() -> None:
     assert altered(definition, "CONVERT TO CHARACTER SET koi8r").columns[0].default == "x'C3A9'"
 
 
-def test_a_column_that_a_statement_adds_and_defines_again_in_a_way_that_is_not_followed_halts() -> None:
+def test_a_column_that_a_statement_adds_and_then_changes_in_a_way_that_is_not_followed_halts() -> None:
     mariadb, before = Dialect(mariadb=True, version=(10, 11, 6)), {A: table("(a int)")}
     for clauses in ("ADD IF NOT EXISTS e int, MODIFY e bigint", "ADD e int, ADD f int AFTER e, MODIFY e bigint"):
-        with pytest.raises(Halted, match="adds column e and defines it again") as caught:
+        with pytest.raises(Halted, match="adds column e, and then changes it") as caught:
             after(f"ALTER TABLE a {clauses}", before, dialect=mariadb)
         assert "pidts ddl replace" in caught.value.todo

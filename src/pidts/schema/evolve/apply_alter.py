@@ -161,7 +161,7 @@ def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
 def _defined_twice(table: Table, name: str) -> Halted:
     return Halted(
         "ddl-not-understood",
-        f"one statement adds column {name} and defines it again",
+        f"the statement adds column {name}, and then changes it",
         where=Where(table=str(table.name)),
         todo=f"Give the statements for the target, with one definition of the column: {REPLACE}",
     )
