@@ -60,11 +60,11 @@ class ReplayedTable:
     names: Mapping[str, str | None]
     """The earlier name of each current column; None if records at the earlier place do not have its current value."""
     age: int = 0
-    """The number of later ALTER TABLE statements."""
+    """The number of ALTER TABLE statements after the earlier place."""
     has_key: bool = True
     """Whether the current key identifies one row at the earlier place."""
     may_lack_changes: bool = False
-    """Whether rows may have been added, removed or changed later without a record."""
+    """Whether rows may have been added, removed or changed without a record after the earlier place."""
     identity: tuple[str, ...] = field(init=False)
     """The current key."""
     is_same: bool = field(init=False)

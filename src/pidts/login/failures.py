@@ -49,7 +49,7 @@ def not_trusted(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
 
 
 def other_host(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
-    """Returns the error for a valid certificate of another host."""
+    """Returns the error for a valid certificate that does not name the host of the connection."""
     what = f"the certificate of {who} belongs to another host: {said}"
     todo = (
         "Connect by a name that is in the certificate, or use ssl-mode: verify_ca if you trust all certificates of its "

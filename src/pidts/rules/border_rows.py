@@ -22,7 +22,10 @@ _MOST = 20_000
 
 
 def border_rows(owners: Owners, table: Table) -> tuple[str, str]:
-    """Returns two rows as texts: one that several zones own, and one that no zone owns. Empty: no such row."""
+    """Returns two rows as texts: one that several zones own, and one that no zone owns.
+
+    A text is empty if no such row was found.
+    """
     asked = [one for one in table.columns if one.name.lower() in owners.columns(table.name)]
     if not asked:
         return "", ""

@@ -126,7 +126,7 @@ class Routes:
         return found
 
     def may_merge(self, name: TableName) -> bool:
-        """Whether other tables may have the same target table, now or later."""
+        """Whether further source tables may have the target table of this table, now or later."""
         rule = self.destination(name).rule
         if rule is None:
             return False

@@ -187,7 +187,7 @@ Statement = (
 
 
 def retargeted(statement: Statement, name_of: Callable[[TableName], TableName]) -> Statement:
-    """Returns the same statement with other table names."""
+    """Returns the statement with each table renamed by `name_of`."""
     match statement:
         case CreateTable(table=table, structure=structure):
             return replace(statement, table=name_of(table), structure=structure.renamed(name_of(table)))

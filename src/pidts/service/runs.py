@@ -218,7 +218,7 @@ def _tail(path: Path, most: int) -> bytes:
 
 
 def _identity(process: int) -> dict[str, Any]:
-    """Returns values that distinguish a process from a later process with the same number."""
+    """Returns values that distinguish a process from a later process with the same process id."""
     return {"process": process, "started_ticks": _started(process)}
 
 

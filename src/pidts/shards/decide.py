@@ -340,7 +340,7 @@ def _has_place(group: ShardGroup, structure: Table, goal: Table) -> bool:
 
 
 def _computes_alike(one: Arrival, other: Arrival) -> bool:
-    """Whether the generated columns that both statements add have the same expressions."""
+    """Whether the generated columns that the statements of both members add have the same expressions."""
     return not (one.computes and other.computes) or one.computes == other.computes
 
 

@@ -103,7 +103,7 @@ def widened_like(table: Table, like: Table) -> Table:
 
 
 def indexed_like(table: Table, like: Table) -> tuple[Key, ...]:
-    """Returns the primary key of the first table and the other keys of the second table."""
+    """Returns the primary key of `table`, and all other keys of `like`."""
     theirs = {_key(key): key for key in like.keys if not key.primary}
     mine = {_key(key): key for key in table.keys if key.primary or _key(key) in theirs}
     return (*mine.values(), *(key for said, key in theirs.items() if said not in mine))
@@ -209,7 +209,10 @@ def is_constant(default: str | None) -> bool:
 
 
 def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
-    """Whether existing rows get the same value in both columns. Without `constant`, equal expressions are enough."""
+    """Whether existing rows get the same value in both columns.
+
+    With `constant`, equal defaults are not enough if their value may change with time, as that of a clock does.
+    """
     if _known(one.default) is None and _known(other.default) is None:
         return one.nullable == other.nullable
     return _known(one.default) == _known(other.default) and (is_constant(one.default) or not constant)

@@ -234,7 +234,7 @@ def _day(begin: int) -> int:
 
 @inline
 def _fraction(begin: int, end: int) -> int:
-    """Returns the microseconds of a fraction such as `.25`; 0 if there is none."""
+    """Returns the microseconds of a fraction such as `.25`; 0 if there is no text, `_BAD` for any other text."""
     if begin == end:
         return 0
     if load8(begin) != 46 or end - begin < 2 or end - begin > 7:
@@ -251,7 +251,7 @@ def _fraction(begin: int, end: int) -> int:
 
 @inline
 def _clock(begin: int, end: int) -> int:
-    """Returns the microseconds of minutes and seconds such as `:01:02.25`."""
+    """Returns the microseconds of minutes and seconds such as `:01:02.25`; `_BAD` for any other text."""
     if end - begin < 6 or load8(begin) != 58 or load8(begin + 3) != 58:
         return _BAD
     minute, second, fraction = _two(begin + 1), _two(begin + 4), _fraction(begin + 6, end)

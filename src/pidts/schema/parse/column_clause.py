@@ -20,7 +20,7 @@ from pidts.schema.stored_default import as_bytes, in_utc
 
 @dataclass(frozen=True, slots=True)
 class ColumnClause:
-    """A column, and the other things that its clause adds to the table."""
+    """The content of a column's clause: the column, its keys, its place among the columns, its expression."""
 
     column: Column
     keys: tuple[AddKey, ...] = ()
@@ -175,7 +175,10 @@ _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "ENGINE_ATTRIBUTE", "SECONDARY_EN
 
 
 def _no_matter(cursor: TokenCursor) -> bool:
-    """Whether the next attribute changes neither values nor the form of values in the log."""
+    """Consumes the next attribute if it changes neither values nor the form of values in the log.
+
+    Returns whether it was consumed.
+    """
     if cursor.take_any("VISIBLE", "INVISIBLE", "VIRTUAL", "STORED", "PERSISTENT") or cursor.take("NOT", "SECONDARY"):
         return True
     refuse_periods(cursor)

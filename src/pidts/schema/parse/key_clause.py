@@ -153,7 +153,7 @@ def _visibility(cursor: TokenCursor) -> bool:
 
 
 def _engine_option(cursor: TokenCursor) -> bool:
-    """Whether `word = value` comes next: an option for MariaDB's storage engines."""
+    """Consumes `word = value`, an option for MariaDB's storage engines; returns whether it came next."""
     follower = cursor.peek(1)
     if not cursor.dialect.mariadb or follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False

@@ -62,9 +62,9 @@ KEPT_SECONDS = 3600
 SNAPSHOTS = 100
 """The largest number of snapshots that a metadata file names."""
 MANIFESTS = 30
-"""If there are more manifests than this, all of them are rewritten as one manifest of each kind."""
+"""If there are this many manifests, all of them are rewritten as one manifest of each kind."""
 DELETE_FILES = 16
-"""If there are more files of removed rows than this, all are rewritten as one."""
+"""If there are this many files of removed rows, all are rewritten as one."""
 SMALL_FILES = 16
 """If there are this many small data files, the smallest are rewritten as one."""
 SMALL_BYTES = 16 << 20

@@ -566,7 +566,7 @@ _OWN: dict[str, tuple[str, tuple[str, ...]]] = {
     "tx_isolation": (_ONE_TRANSACTION, ("read-committed",)),
     "tidb_txn_mode": (_ONE_TRANSACTION, ("pessimistic",)),
 }
-"""Variables that the product sets: the note about any other value, and the values without a note."""
+"""Variables that the product sets. Each has the note about a value in the file, and the values that need no note."""
 
 _CUT = "rows and warnings that the product reads back would be cut off"
 _FALSE = "statements of the product would mean something else"

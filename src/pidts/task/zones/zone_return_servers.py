@@ -173,9 +173,9 @@ class ReturningZone:
         return total
 
     def _locked_elsewhere(self, tasks: Sequence[RecordedTask]) -> Counter[TableName]:
-        """Returns, for each table, how many of the zone's changes the locks of other zones hold.
+        """Returns, for each table, how many rows other zones have locked because of changes of this zone.
 
-        These changes will be lost.
+        The changes that these locks hold will be lost.
         """
         found: Counter[TableName] = Counter()
         for one in (one for one in tasks if one.zone == self.zone):
