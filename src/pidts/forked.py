@@ -112,7 +112,7 @@ class ForkedProcess:
         return self.returncode is not None or self._process < 0 or bool(select.select([self._process], [], [], 0)[0])
 
     def poll(self) -> int | None:
-        """Returns the exit code, negative for a signal; None while the process runs."""
+        """Returns the exit code, negative for a signal, 0 if it is not known any more; None while the process runs."""
         if self.returncode is None and self.has_ended:
             code = self.forker.exit_code(self.pid)
             self.returncode = 0 if code is None else code

@@ -127,7 +127,7 @@ def _stored(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str
 
 
 def _plain_text(value: TextLiteral | BytesLiteral | Number, kind: ColumnType) -> str | None:
-    """Returns the text that a server stores for the literal; None if its bytes are no text in the column's charset."""
+    """Returns the text that a server stores for the literal; None if it is not known."""
     if isinstance(value, Number):
         return _shown(value.value)
     if isinstance(value, BytesLiteral):

@@ -118,7 +118,7 @@ class HaltedTables:
         self._halted.clear()
 
     def can_leave_out(self, error: Halted) -> bool:
-        """Halts the table that an error names. Returns whether the next attempt can do without this table."""
+        """Halts the table that an error names, if the next attempt can do without it; returns whether it can."""
         stream = self._stream
         if stream is None or not stream.rows_failed:
             return False
