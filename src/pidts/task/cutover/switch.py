@@ -175,7 +175,10 @@ class CutoverRun:
         return Checklist(task=self._name, steps=steps, left=inventory.left, unseen=inventory.unseen, record=record)
 
     def undo(self) -> Cutover | None:
-        """Makes the sources writable again and lets the task run; returns the former record, None if there was none."""
+        """Makes the sources writable again, removes constraints that the cutover has created, and lets the task run.
+
+        Returns the former record; None if there was none.
+        """
         record = self._target.meta.cutovers.read(self._name)
         if record is None:
             return None

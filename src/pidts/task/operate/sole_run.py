@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 def sole_run(config: TaskConfig) -> Iterator[None]:
     """Takes the task's lock, which the kernel releases when the process ends.
 
-    Raises if another process has the lock.
+    Raises if another process has the lock, unless that process is suspended: then this run replaces it.
     """
     path = config.relay / f"{config.name}.run"
     try:

@@ -62,7 +62,7 @@ class SharedSpark:
 
     @contextmanager
     def losing_is_transient(self, used: Callable[[], Session | None]) -> Iterator[None]:
-        """Raises `spark-died` if the JVM was killed, whatever error its calls raise.
+        """Raises `spark-died` in place of any error of Spark's if the JVM was killed; PiDTS's own errors are unchanged.
 
         The next attempt gets another session.
 
