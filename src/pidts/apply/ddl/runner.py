@@ -329,7 +329,10 @@ class DdlRunner:
         return None
 
     def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> Ended:
-        """Ends the open transaction with "done"; the journal may be one that another member has begun."""
+        """Ends the open transaction with "done", and returns how the attempt ends.
+
+        Another member may have begun the journal.
+        """
         if left := self._lock_epochs(session, change):
             return left
         self._record_others(session, change)

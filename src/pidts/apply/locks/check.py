@@ -113,7 +113,7 @@ class Checked:
 def checked(
     session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], settings: ComparisonSettings
 ) -> Checked:
-    """Compares the changes with the target's rows.
+    """Compares the changes with the target's rows, and returns those that are written.
 
     Raises `Halted` at a row that differs, if the task file demands this.
     """
@@ -240,6 +240,8 @@ def _with_records(
 ) -> tuple[KeyRows, _Comparison]:
     """Records, for other tasks between zones, deletes that found no row, and changes that were made already.
 
+    Returns the rows and the result of the comparison.
+
     Other tasks may write until they are locked out. So after they are locked out, the rows are read and compared again.
     """
     if not (len(judged.made) or len(early_removals(met, known))):
@@ -266,6 +268,8 @@ def _with_equal_keys(
     judges: bool,
 ) -> tuple[KeyRows, _Comparison]:
     """Joins the keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
+
+    Returns the rows and the result.
 
     A joined key may have to be locked, and may then be equal to further keys: this repeats until no key is joined any
     more. `judges`: rows are compared; otherwise keys are joined only.

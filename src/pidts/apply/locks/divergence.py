@@ -197,7 +197,7 @@ def compared(
     *,
     compares: bool = True,
 ) -> Compared:
-    """Compares one table's changes with the target's rows.
+    """Compares one table's changes with the target's rows, and returns the result.
 
     `seen_until` is the place up to which the target may already have the changes. Without `compares`, only keys with
     foreign events count as different (`Compared.divergence`).

@@ -37,7 +37,7 @@ class KeyRows:
 
 
 def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
-    """Reads and locks the target's rows for the keys of one table's changes."""
+    """Returns the target's rows for the keys of one table's changes. The rows are locked."""
     events = key_events(batch)
     return _one_a_row(KeyRows(events, *target_rows(session, batch.table, events.keys)))
 
@@ -100,7 +100,7 @@ def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Se
 
 
 def _one_a_row(found: KeyRows) -> KeyRows:
-    """Joins the keys that have the same row."""
+    """Returns the events and rows after keys that have the same row were joined."""
     at, has_row = found.at, found.at >= 0
     if has_row.sum() < 2 or np.bincount(at[has_row]).max() == 1:
         return found
@@ -108,7 +108,7 @@ def _one_a_row(found: KeyRows) -> KeyRows:
 
 
 def _in_one(found: KeyRows, label: Numbers, names: Mapping[int, pa.Table]) -> KeyRows:
-    """Joins keys with the same label.
+    """Returns the events and rows after keys with the same label were joined.
 
     Each joined key gets the spelling of its first event, or the one in `names` for its label.
     """

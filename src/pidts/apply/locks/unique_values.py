@@ -53,7 +53,7 @@ def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
 
 
 def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns]) -> Holders:
-    """Asks the target which of its rows have unique values that the changes of a batch write; locks none."""
+    """Returns the target's rows with unique values that the changes of a batch write; locks none of these rows."""
     table = batch.table
     writes = np.nonzero(batch.rows.column("op").to_numpy() != Op.DELETE)[0]
     after = batch.rows.column("after").take(pa.array(writes))

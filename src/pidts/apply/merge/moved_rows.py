@@ -79,7 +79,7 @@ _MOVED_ON = IncompleteInsert("the row with the old key belongs to another shard 
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """The lagging tables of one commit."""
+    """The target tables of which a member lags, before or after one commit."""
 
     task: str
     source: str

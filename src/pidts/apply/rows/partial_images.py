@@ -215,14 +215,16 @@ class ImageCompletion:
         return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
 
     def unread_keys(self) -> tuple[pa.Array, pa.Table]:
-        """Returns the keys of the rows in `unread`, each with the Lsn of its change."""
+        """Returns, for each row in `unread`, the Lsn of its change; and, in the same order, the keys of these rows."""
         names = list(self._table.identity)
         schema = self._table.arrow.empty_table().select(names).schema
         keys = pa.Table.from_arrays(self._keys("after", self.unread), schema=schema)
         return self._batch.rows.column("lsn").take(pa.array(self.unread)), keys
 
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
-        """Leaves out changes that lack a column. If a change's Lsn is in `came`, the rows at its two keys are deleted.
+        """Returns the changes without those that lack a column.
+
+        If the Lsn of such a change is in `came`, the rows at its two keys are deleted.
 
         At the key of a change in `came`, the target may have a different row, or this row with other values, and a
         later change would use that row:

@@ -186,7 +186,7 @@ class VersionGuard:
         return bool(self._copied[event]) or self._lsn(int(self._change[event])) > removed_at
 
     def _one_by_one(self, events: Numbers, equal: Mask) -> list[bool]:
-        """Decides row by row, for keys whose versions go back."""
+        """Returns which of these events are applied; decides row by row, for keys whose versions go back."""
         kind, rank = int(self._found.kind[self._key[events[0]]]), int(self._found.rank[self._key[events[0]]])
         last, fresh = -1, False
         applied = []
