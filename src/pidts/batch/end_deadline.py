@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class EndDeadline:
-    """How long the end of one attempt waits."""
+    """Decides how long the end of one attempt waits."""
 
     def __init__(self, leaves: Callable[[], bool], seconds: float) -> None:
         """`leaves` says whether the process is going to end; from then on, the attempt waits `seconds`."""

@@ -11,7 +11,9 @@ _SHARE = 0.75
 
 
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
-    """Divides the pieces into bundles. The pieces of a bundle are read and loaded one after the other.
+    """Returns the bundles, each as a range of the pieces' indexes.
+
+    The pieces of a bundle are read and loaded one after the other.
 
     `counts`: for each table, the number of its pieces. `slots`: the number of bundles that are carried out at the same
     time.

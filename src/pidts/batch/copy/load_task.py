@@ -325,7 +325,7 @@ def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _again(work: Callable[[], Answer]) -> Answer:
-    """Repeats the work after errors, until the time for attempts is over."""
+    """Repeats the work after errors, until the time for attempts is over. Returns the answer of the work."""
     retry, began = Retry(), time.monotonic()
     for attempt in count(1):
         try:
