@@ -34,7 +34,7 @@ def _put_number(at: int, number: int) -> int:
 
 @inline
 def _put_byte(at: int, index: int, byte: int) -> int:
-    """Writes one byte of a UUID, after a hyphen if one is needed."""
+    """Writes one byte of a UUID, after a hyphen if one is needed; returns the address after it."""
     if index in {4, 6, 8, 10}:
         store8(at, 45)
         at += 1

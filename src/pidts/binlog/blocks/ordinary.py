@@ -30,7 +30,7 @@ from pidts.binlog.statements import FIXED_VARIABLES
 from pidts.binlog.values import charsets
 from pidts.model.errors import Halted
 
-# The reasons why the scan stopped.
+# The reasons why the scan stopped. Functions that read an event return one of these, and DONE if the scan goes on.
 DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 
 # The indexes of the state's numbers. First, the position in the log.
@@ -252,7 +252,7 @@ def _prepare_of(body: int, end: int) -> int:
 
 @inline
 def _put_part(at: int, part: int, size: int) -> int:
-    """Writes the text of one of a name's two parts, and a comma."""
+    """Writes the text of one of a name's two parts, and a comma; returns the address after them."""
     store8(at, 88)
     store8(at + 1, 39)
     at += 2

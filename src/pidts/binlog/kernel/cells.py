@@ -25,7 +25,7 @@ def set_null(valid: int, row: int) -> None:
 
 @inline
 def _more_text(call: int, column: int, place: int, needed: int) -> int:
-    """Reports that a column has no room for a text.
+    """Reports that a column has no room for a text, and returns the error for this.
 
     The caller finds out by the column's address whether it belongs to the before images or to the after images.
     """
@@ -74,7 +74,7 @@ def _read_json(document: int, size: int, column: int, place: int, cell: int, tab
 def _read_special(
     code: int, program: int, value: int, size: int, column: int, place: int, cell: int, table: int, call: int
 ) -> int:
-    """Reads a value whose bytes in Arrow differ from those in the log."""
+    """Reads a value whose bytes in Arrow differ from those in the log; returns FINE or an error."""
     if code == at.JSON:
         return _read_json(value, size, column, place, cell, table, call)
     text, room, used = load64(column + at.TEXT), load64(column + at.ROOM), load32(cell)
@@ -96,7 +96,10 @@ def _read_special(
 
 @inline
 def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> int:
-    """Reads a value of fixed size. The caller has checked that the event has all bytes of the value."""
+    """Reads a value of fixed size; returns FINE or an error.
+
+    The caller has checked that the event has all of its bytes.
+    """
     cell = load64(column + at.CELLS) + load64(program + at.CELL) * row
     if code == at.BYTES4:
         store32(cell, load32(value))
@@ -113,7 +116,10 @@ def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> i
 def _read_varying(
     code: int, program: int, value: int, size: int, column: int, number: int, row: int, table: int, call: int
 ) -> int:
-    """Reads a value whose length is before it. The caller has checked that the event has all bytes of the value."""
+    """Reads a value whose length is before it; returns FINE or an error.
+
+    The caller has checked that the event has all of its bytes.
+    """
     cell = load64(column + at.CELLS) + 4 * row
     if code != at.PREFIXED:
         return _read_special(code, program, value, size, column, number, cell, table, call)

@@ -189,6 +189,8 @@ def read_rows(
 ) -> int:
     """Reads rows from `call.AT` to the end, without the first `skip` rows of the event.
 
+    Returns FINE, or the reason why it stopped.
+
     `present` is the address of the bitmaps that say which columns the event's images have; 0 if they have all columns.
     `bitmaps` is the number of bytes for NULL bits in a before image, times 65,536, plus their number in an after image.
     """

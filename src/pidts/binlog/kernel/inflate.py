@@ -135,7 +135,11 @@ def _long_symbol(table: int, bits: int) -> int:
 
 @inline
 def _more(at: int, end: int, bits: int, count: int) -> tuple[int, int, int]:
-    """Reads so many bytes that at least 49 bits are known. After the end of the stream, bits are 0 and `at` goes on."""
+    """Reads so many bytes that at least 49 bits are known.
+
+    Returns the place in the stream, the known bits and their number. After the end of the stream, bits are 0 and `at`
+    goes on.
+    """
     if end - at >= 8:
         whole = (56 - count) >> 3
         bits |= (load64(at) & ((1 << (8 * whole)) - 1)) << count
@@ -150,7 +154,10 @@ def _more(at: int, end: int, bits: int, count: int) -> tuple[int, int, int]:
 
 @jit
 def _lengths(at: int, end: int, bits: int, count: int, work: int, total: int) -> tuple[int, int, int]:
-    """Reads the lengths of a block's own codes; the place in the stream is -1 if they are wrong."""
+    """Reads the lengths of a block's own codes.
+
+    Returns what `_more` returns; the place in the stream is -1 if the lengths are wrong.
+    """
     lengths = work + _LENGTHS
     number = 0
     while number < total:
@@ -186,7 +193,7 @@ def _lengths(at: int, end: int, bits: int, count: int, work: int, total: int) ->
 
 @jit
 def _own_tables(at: int, end: int, bits: int, count: int, work: int) -> tuple[int, int, int]:
-    """Reads the tables of a block; the place in the stream is -1 if they are wrong."""
+    """Reads the tables of a block. Returns what `_more` returns; the place in the stream is -1 if they are wrong."""
     at, bits, count = _more(at, end, bits, count)
     literals, distances, codes = (bits & 31) + 257, (bits >> 5 & 31) + 1, (bits >> 10 & 15) + 4
     bits >>= 14

@@ -37,7 +37,8 @@ from pidts.binlog.kernel.inflate import MOST_TIMES
 from pidts.binlog.kernel.presence import known_presence
 from pidts.model.event import Op
 
-# The reasons why the walk stopped. The results of `read_rows` are further reasons.
+# The reasons why the walk stopped. The results of `read_rows` are further reasons. Functions that handle an event
+# return a reason or `_GO_ON`.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
 """The event is read, and the walk goes on."""

@@ -94,7 +94,7 @@ def _days(packed: list[Any] | set[int]) -> dict[int, int]:
 
 
 def _datetime(year_month: int, day: int, hour: int, minute: int, second: int, microsecond: int) -> int:
-    """Packs a datetime; `year_month` is year * 13 + month, as in all forms but the oldest."""
+    """Returns a datetime as one number; `year_month` is year * 13 + month, as in all forms but the oldest."""
     if hour > 23 or minute > 59 or second > 59 or microsecond >= _SECOND:
         raise DecodeError("bad-date", f"{hour}:{minute}:{second}.{microsecond:06} is not a time of day")
     date = _real_year(year_month // 13 << 9 | year_month % 13 << 5 | day)
