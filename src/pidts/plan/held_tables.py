@@ -132,7 +132,7 @@ class HeldTablesOfBatch:
             self.bytes += size.bytes
 
     def _past_due(self, waiting: HeldTables, log: Log, due: Lsn) -> HeldTables:
-        """Moves the tables past the schema change that was made for all of them, and no further."""
+        """Returns the tables at their new place: just after the schema change that was made for all of them."""
         for entry in log(waiting.lsn, due):
             if entry.transaction.lsn == due:
                 self.copy = after_ddl(self.copy, JoinedTables(self.copy).narrow(self._relevance_of(entry), due), due)
