@@ -43,7 +43,7 @@ class Identities:
     deleted: pa.BooleanArray
     """Whether the row is gone after the change, or a repair has not found it on the source."""
     moved: pa.BooleanArray
-    """Updates that give their row another key."""
+    """Whether the change is an update that gives its row another key."""
 
 
 def identities(batch: ChangeBatch) -> Identities:
