@@ -142,7 +142,7 @@ def _put_lsn(at: int, change_no: int, log_index: int, offset: int) -> int:
 
 @inline
 def _put_facts(at: int, line: int, rows: int, begin: int, end: int) -> int:
-    """Writes the time, the number of row events, and the place in the segment."""
+    """Writes the time, the number of row events, and the place in the segment; returns the address after them."""
     store32(at, load64(line + 8 * o.L_TIMESTAMP))
     store32(at + 4, rows)
     store64(at + 8, begin)
@@ -152,7 +152,7 @@ def _put_facts(at: int, line: int, rows: int, begin: int, end: int) -> int:
 
 @inline
 def _put_tables(at: int, line: int, lists: int, names: Any) -> int:
-    """Writes the names of the line's tables; if there is no line (0), writes that there are no tables."""
+    """Writes the names of the line's tables, or no names if there is no line (0); returns the address after them."""
     encoded, ends = names
     block = at
     at += 4
@@ -171,7 +171,7 @@ def _put_tables(at: int, line: int, lists: int, names: Any) -> int:
 
 @inline
 def _put_step(at: int, line: int, change_no: int, log_index: int, gtids: int, lists: int, names: Any) -> int:
-    """Writes the step of an XA transaction."""
+    """Writes the step of an XA transaction; returns the address after it."""
     step, size = load64(line + 8 * o.L_STEP), load64(line + 8 * o.L_XID_SIZE)
     store8(at, step)
     at = _put_lsn(at + 1, change_no, log_index, load64(line + 8 * o.L_AT))
@@ -186,7 +186,7 @@ def _put_step(at: int, line: int, change_no: int, log_index: int, gtids: int, li
 
 @inline
 def _put_group(at: int, group: int, first: Any, change_no: int, log_index: int, segment: int) -> int:
-    """Writes the place of the group of events that the line `group` describes.
+    """Writes the place of the group of events that the line `group` describes; returns the address after it.
 
     `first` is the first line, the byte of the segment at which its events begin, and the one at which the block begins.
     """
