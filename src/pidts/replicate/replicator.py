@@ -323,7 +323,7 @@ class Replicator:
                 raise
 
     def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, SourceState]:
-        """Asks the server about itself and decides where to resume.
+        """Asks the server about itself. Returns where to resume, and the server's answers.
 
         `beside`: a stream is open. A second dump with the same server id would end this stream, so another id is used.
         """
@@ -353,7 +353,10 @@ class Replicator:
     def _place_of_standby(
         self, state: RelayState, server: SourceState, server_id: int | None
     ) -> tuple[Position, Lsn | None] | None:
-        """Returns where to continue in a standby's log without GTIDs; None if the server is not a known standby."""
+        """Returns where to continue in a standby's log without GTIDs, and the place up to which changes may come again.
+
+        Returns None if the server is not a known standby.
+        """
         source = self._config.source
         address = f"{source.host}:{source.port}"
         if self._config.use_gtid or server.has_last_event or server.wrote(state.origin):
