@@ -515,7 +515,7 @@ def _noted(query: Path, batch_id: int) -> JobNote | None:
 
 
 def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
-    """Runs each function in a thread of its own, and waits for all of them.
+    """Runs each function in a thread of its own, waits for all of them, and returns the sum of their counts.
 
     The process can end while these threads run, since one of them may be waiting for a lock on the target.
     """

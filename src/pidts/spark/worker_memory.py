@@ -26,7 +26,7 @@ _KEPT = 256 << 20
 _LARGEST = 32 << 20
 """The highest value that the C library accepts. Larger arrays are always returned to the system."""
 _DEFAULT = 128 << 10
-"""The default value of both settings."""
+"""The default value of the trim threshold and of the mmap threshold."""
 
 
 @cache

@@ -185,7 +185,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first
 
     def _await_history(self, lsn: Lsn) -> KnownStructures:
-        """Waits for the structures, which the replicator stores soon after it begins.
+        """Waits for the structures, which the replicator stores soon after it begins, and returns them.
 
         The structures are exact when the log up to `lsn` has been received.
         """
