@@ -106,7 +106,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 
 
 def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], Ended]) -> Ended:
-    """Makes the change while the group's other shards do not write, and reports to the group how it ends."""
+    """Makes the change while the group's other shards do not write. Reports its end to the group, and returns it."""
     if step.run is None:
         return run()
     try:

@@ -115,7 +115,7 @@ class _Halted:
 
 
 class DdlThreads:
-    """The schema changes of one run."""
+    """Runs the schema changes of one run, each in a thread of its own."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class DdlThreads:
                 self._moved.notify_all()
 
     def _made(self, due: DueChange) -> Changed:
-        """Makes the change, however long this takes.
+        """Makes the change, however long this takes, and returns the result.
 
         Waits for other shards and for an operator where this is necessary. No other method acts on the result of an
         attempt.

@@ -217,9 +217,9 @@ def _empty_recopied(due: DueChange, shared_tables: SharedTables) -> Iterator[flo
 def _renamed_missed(
     groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
-    """Returns the missed changes of renamed shards under the new names.
+    """Returns the missed changes of renamed shards under the new names, and the change with records of these.
 
-    Missed changes of dropped shards are removed.
+    The change also clears the records of dropped shards.
     """
     missed: MissedChanges = groups.known.missed
     change = _with_records(change, dropped_by_gone(source, change, groups.known.dropped))
