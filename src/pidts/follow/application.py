@@ -57,7 +57,10 @@ class RelayApplication:
         self.app = Starlette(routes=[*routes, Route("/healthz", _healthy)])
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs, in a thread, work that reads files or waits. So other requests are answered at the same time."""
+        """Runs, in a thread, work that reads files or waits, and returns its result.
+
+        Other requests are answered meanwhile.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def close(self) -> None:

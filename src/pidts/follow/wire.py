@@ -31,7 +31,7 @@ class LogResponse:
     """The answer of a relay server to a follower's request for more log."""
 
     piece: SegmentPiece | None = None
-    """None if there is no more log yet."""
+    """The piece of the relay after the copy's end; None if there is no more log yet."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the replicator's status, the reason if it receives nothing, and the cuts of the relay so far."""
     structures: tuple[Lsn, ...] = ()
