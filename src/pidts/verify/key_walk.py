@@ -58,7 +58,7 @@ class Walk:
     _order: Order = Order.OTHER
 
     def run(self) -> TableReport:
-        """Compares the table to its end."""
+        """Compares the table to its end, and returns its report."""
         table = self.matcher.table
         self._order = self.target.order(table)
         if not self.place.walking:

@@ -135,7 +135,10 @@ class SpanComparison:
         return SpanResult(len(rows), (matcher.doubtful(rows, found), *alone))
 
     def _without_known(self, compared: SpanResult) -> SpanResult:
-        """Removes those of the target's keys that the source has, although they are not in the rows that were read."""
+        """Returns the result without keys of the target that the source has after all.
+
+        The source's rows that were read lack these keys.
+        """
         own, *alone = compared.doubtful
         keys = [own, *(lacking(self.source, self.matcher, each) for each in alone)]
         return SpanResult(compared.rows, tuple(each for each in keys if len(each)))
