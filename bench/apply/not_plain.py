@@ -161,7 +161,10 @@ def of_target(
     folder: Path,
     options: argparse.Namespace,
 ) -> list[dict[str, Any]]:
-    """Measures all kinds. A task runs up to the last change of its source, so each log is applied before the next."""
+    """Measures all kinds, and returns the figures of each.
+
+    A task runs up to the last change of its source, so each log is applied before the next.
+    """
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     folder.mkdir()
     for number in range(options.rounds):

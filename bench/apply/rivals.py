@@ -95,7 +95,7 @@ class _MySql:
 
 
 def events(target: TargetServer, table: Table, work: list[Batch]) -> dict[str, Any]:
-    """Writes the changes as row events. The events are built before the measured time begins."""
+    """Writes the changes as row events; returns the rate. The events are built before the measured time begins."""
     connection = target.connect(autocommit=False)
     connection.query("CREATE TABLE bench.mark (id INT PRIMARY KEY, place BIGINT)")
     connection.query("INSERT INTO bench.mark VALUES (1, 0)")
@@ -195,7 +195,10 @@ class _Postgres:
 
 
 def single(target: TargetServer, table: Table, changes: list[ChangeBatch], size: int, seconds: float) -> dict[str, Any]:
-    """Applies changes until the time is over or all are applied: the rate does not depend on their number."""
+    """Applies about 50,000 changes, or fewer if the time is over before; returns the rate.
+
+    The rate does not depend on the number of changes.
+    """
     connection = target.connect(autocommit=False)
     cursor = connection.cursor()
     name, (key,) = f"{SCHEMA}.{table.name.name}", table.identity
@@ -226,7 +229,7 @@ def single(target: TargetServer, table: Table, changes: list[ChangeBatch], size:
 
 
 def native(target: TargetServer, source: Source, log: Log, threads: int, seconds: float) -> dict[str, Any]:
-    """Measures native replication, from the moment when the replica's relay log has the whole log."""
+    """Returns the rate of native replication, from the moment when the replica's relay log has the whole log."""
     connection = target.connect()
     cursor = connection.cursor(DictCursor)
     server = source.server

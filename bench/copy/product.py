@@ -14,7 +14,10 @@ from targets import TargetServer
 
 
 def run(source: Source, target: TargetServer, folder: Path, *, mode: str, threads: int) -> dict[str, Any]:
-    """Copies all tables. No program writes on the source meanwhile, although PiDTS would allow that."""
+    """Copies all tables, and returns the figures.
+
+    No program writes on the source meanwhile, although PiDTS would allow that.
+    """
     path = task_file("copied", source.server, target.server, folder)
     task = yaml.safe_load(path.read_text())
     task["task-mode"] = mode

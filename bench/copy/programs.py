@@ -53,8 +53,9 @@ def _login(server: Server) -> list[str]:
 
 
 def chameleon(source: Source, target: TargetServer, folder: Path) -> float:
-    """Runs pg_chameleon's `init_replica`, which also creates tables and keys. The preparation of pg_chameleon is not
-    measured.
+    """Returns the seconds of pg_chameleon's `init_replica`, which also creates tables and keys.
+
+    The preparation of pg_chameleon is not measured.
     """
     _prepare()
     home = folder / "home"

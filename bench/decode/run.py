@@ -57,7 +57,7 @@ def rival(log: Log, python: str) -> dict[str, Any]:
 
 
 def printer(log: Log, program: str) -> dict[str, Any]:
-    """Runs a program that prints every row as text. Its output is discarded."""
+    """Returns the rates of a program that prints every row as text; its output is discarded."""
     start = time.perf_counter()
     subprocess.run([program, "--no-defaults", "-v", "-v", log.path], stdout=subprocess.DEVNULL, check=True)
     return _rates(log, time.perf_counter() - start)

@@ -113,7 +113,7 @@ def debezium_begins(server: Server, folder: Path) -> Path:
 
 
 def debezium(folder: Path, begin: Path, changes: int) -> dict[str, Any]:
-    """Measures the engine, which begins at the same place of the log in each round."""
+    """Returns the rate of the engine, which begins at the same place of the log in each round."""
     again = folder / "again"
     shutil.rmtree(again, ignore_errors=True)
     shutil.copytree(begin, again)

@@ -203,7 +203,10 @@ def fill(path: Path, relay: Path, log: Log) -> None:
 
 
 def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
-    """Measures from the first visible records until all records are there. The first visible records do not count."""
+    """Returns the rate from the first visible records until all records are there.
+
+    The first visible records do not count.
+    """
     first, begun, spent = 0, 0.0, 0.0
     with (folder / "run.log").open("wb") as output:
         process = subprocess.Popen([*_PIDTS, "run", str(path)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -227,7 +230,7 @@ def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
 
 
 def written(session: Any, folder: Path, changes: int) -> Path:
-    """Lets the server write the finished records to a file."""
+    """Lets the server write the finished records to a file; returns its path."""
     path = folder / "out" / "records.tsv"
     path.parent.mkdir(exist_ok=True)
     path.parent.chmod(0o777)
@@ -241,7 +244,7 @@ def written(session: Any, folder: Path, changes: int) -> Path:
 
 
 def load_data(session: Any, path: Path, changes: int) -> dict[str, Any]:
-    """Loads all records with one connection, in one transaction."""
+    """Loads all records with one connection, in one transaction; returns the rate."""
     begun = time.monotonic()
     session.execute(f"LOAD DATA INFILE '{path}' INTO TABLE {DATACENTER}.copy CHARACTER SET utf8mb4 ({_COLUMNS})")
     return rate(changes, time.monotonic() - begun)
@@ -261,7 +264,7 @@ def prepared(session: Any) -> tuple[list[str], int]:
 
 
 def inserts(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
-    """Runs the INSERTs; each commits by itself."""
+    """Runs the INSERTs, each of which commits by itself; returns the rate."""
     begun = time.monotonic()
     for statement in statements:
         session.execute(statement)
@@ -269,7 +272,7 @@ def inserts(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
 
 
 def inserts_and_checkpoints(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
-    """Runs the INSERTs; each commits together with the row of the checkpoint."""
+    """Runs the INSERTs, each of which commits together with the row of the checkpoint; returns the rate."""
     session.execute("SET autocommit = 0")
     begun = time.monotonic()
     for statement in statements:

@@ -102,7 +102,10 @@ def _pss(pid: int) -> float:
 
 
 def until_synced(task: Path, *, amount: int = 0) -> Spent:
-    """Runs the task until the target has all changes that the source has now; the start and the end count."""
+    """Runs the task until the target has all changes that the source has now; returns what the run has used.
+
+    The start and the end of the run count, too.
+    """
     with _running(task, "--until-synced") as (run, meter, log):
         deadline = time.monotonic() + _PATIENCE
         while run.poll() is None:
@@ -132,7 +135,7 @@ def following(
 
 
 def status(task: Path) -> Spent:
-    """Runs `pidts status` of the task."""
+    """Returns what `pidts status` of the task has used."""
     with _running(task, "--json", command="status") as (run, meter, log):
         if run.wait(_PATIENCE):
             raise RuntimeError(_end_of(log))

@@ -93,7 +93,10 @@ def _panel(curve: Curve, title: str, value: Callable[[Spent], float], *, guide: 
 
 
 def _guide(lines: Sequence[Line], x: _Scale, y: _Scale) -> str:
-    """Draws the line of a value that is proportional to the size. It ends at the highest of the lines' last points."""
+    """Returns, as SVG, the line of a value that is proportional to the size.
+
+    It ends at the highest of the lines' last points.
+    """
     size, top = max((line[-1] for line in lines), key=lambda point: point[1])
     least = max(10.0**x.low, size * 10.0**y.low / max(top, _LEAST))
     begin, end = (least, top * least / size), (size, top)

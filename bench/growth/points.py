@@ -117,7 +117,7 @@ def pair(folder: Path) -> Iterator[Pair]:
 
 
 def tables(size: int, folder: Path) -> dict[str, Spent]:
-    """Copies and follows this many tables of three columns."""
+    """Copies and follows this many tables of three columns; returns what each part has used."""
     with pair(folder) as at:
         at.run("SET sql_log_bin = 0")
         for number in range(size):
@@ -136,7 +136,7 @@ def tables(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def shards(size: int, folder: Path) -> dict[str, Spent]:
-    """Merges this many tables into one, and changes the structure of each."""
+    """Merges this many tables into one, and changes the structure of each; returns what each part has used."""
     with pair(folder) as at:
         merged = {"schema-pattern": "bench", "table-pattern": "s*", "target-schema": "bench", "target-table": "m"}
         at.change(
@@ -168,7 +168,7 @@ def shards(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def columns(size: int, folder: Path) -> dict[str, Spent]:
-    """Copies and follows a table with this many columns."""
+    """Copies and follows a table with this many columns; returns what each part has used."""
     kinds = ("INT", "VARCHAR(10) CHARACTER SET latin1", "DATETIME", "DECIMAL(10,2)", "DOUBLE")
     values = ("seq", "LEFT(MD5(seq * {}), 10)", "'2026-01-01' + INTERVAL seq SECOND", "seq / 4", "seq / 7")
     others = range(size - 1)
@@ -190,7 +190,7 @@ def columns(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def transaction(size: int, folder: Path) -> dict[str, Spent]:
-    """Follows one transaction that inserts this many rows of 1 KB."""
+    """Follows one transaction that inserts this many rows of 1 KB; returns what each part has used."""
     with pair(folder) as at:
         at.run(_PADDED)
         with following(at.task) as (meter, wait_until):
@@ -204,7 +204,7 @@ def transaction(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def backlog(size: int, folder: Path) -> dict[str, Spent]:
-    """Catches up with this many megabytes of log, which the source has written while no task ran."""
+    """Catches up with this many megabytes of log, written while no task ran; returns what each part has used."""
     with pair(folder) as at:
         at.run(_PADDED, _CHANGES)
         until_synced(at.task)

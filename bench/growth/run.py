@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def measured(axis: Axis, size: int, folder: Path | None = None) -> Point:
-    """Measures one point in a new folder."""
+    """Measures one point in a new folder, and returns it."""
     about = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "load": round(os.getloadavg()[0], 1)}
     with tempfile.TemporaryDirectory(prefix="growth-", dir=folder) as place:
         Path(place).chmod(0o755)

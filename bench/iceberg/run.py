@@ -170,7 +170,7 @@ def seconds(work: Callable[..., None], *values: Any) -> float:
 
 
 def merged(folder: Path, size: int, count: int, rounds: int) -> dict[str, Any]:
-    """Measures rounds in which both tables get the same batch."""
+    """Returns the figures of rounds in which both tables get the same batch."""
     sides: dict[str, Ours | Delta] = {"ours": Ours(folder / "ours"), "delta": Delta(folder / "delta")}
     spent: dict[str, list[float]] = {name: [] for name in sides}
     load = dict.fromkeys(sides, 0.0)
@@ -201,7 +201,7 @@ def merged(folder: Path, size: int, count: int, rounds: int) -> dict[str, Any]:
 
 
 def fresh(folder: Path, size: int, minutes: int) -> dict[str, Any]:
-    """Measures commits of 1,000 changes, one for each second of a clock that jumps."""
+    """Returns the figures of commits of 1,000 changes, one for each second of a clock that jumps."""
     side, changes, real = Ours(folder / "ours"), Changes(size), time.time
     side.load(rows(np.arange(size), 0))
     skipped, spent, files, snapshots, opened = 0.0, [], [], [], []

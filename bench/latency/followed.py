@@ -27,7 +27,7 @@ def wait_for_batch(run: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def task_file(name: str, source: Server, target: Server, folder: Path, *, on_divergence: str = "overwrite") -> Path:
-    """Writes the task file for the source's database `bench`."""
+    """Writes the task file for the source's database `bench`, and returns its path."""
     about: dict[str, Any] = {"host": target.host, "port": target.port, "user": target.user}
     about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
     task = {

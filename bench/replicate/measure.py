@@ -170,7 +170,7 @@ def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str
 
 
 def disk(folder: Path) -> dict[str, Any]:
-    """Measures the time to make written bytes durable."""
+    """Returns the times that it takes to make written bytes durable."""
     found = {}
     for size in (0, 1 << 20, 8 << 20):
         with (folder / "disk").open("wb", buffering=0) as file:

@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def in_turn(rows: int, number: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Measures all contenders once. Each round begins with another contender."""
+    """Measures all contenders once, and returns their figures. Each round begins with another contender."""
     names = list(CONTENDERS)
     found = {}
     for name in names[number % len(names) :] + names[: number % len(names)]:
