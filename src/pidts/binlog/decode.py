@@ -242,7 +242,7 @@ class RowDecoder:
     def can_begin_again(self) -> bool:
         """Whether this decoder can decode another slice.
 
-        If so, prepares for it, so that no transaction is open any more.
+        If so, prepares for the other slice: afterwards, no transaction is open.
         """
         return False
 

@@ -120,7 +120,7 @@ class Binding:
         self._documents = partial_json.documents(table_map.wires)
 
     def decode(self, event: RowsEvent, first: Lsn, skip: int) -> None:
-        """Appends the event's rows, numbered from `first`; the first `skip` are read and dropped."""
+        """Appends the event's rows, numbered from `first`; the first `skip` rows are read and dropped."""
         rows = self.rows
         check_event(rows.table, event)
         mark = rows.mark()

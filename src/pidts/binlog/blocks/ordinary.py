@@ -90,7 +90,7 @@ def _fixed_variables() -> Any:
 
 @cache
 def plain_charsets() -> Any:
-    """Marks the collation ids whose charset represents ASCII words by their ASCII bytes."""
+    """Returns, for each collation id, whether its charset represents ASCII words by their ASCII bytes."""
     plain = np.ones(65536, np.uint8)
     for collation in range(4096):
         charset = charsets.charset_of(collation)
@@ -307,7 +307,7 @@ def key_size(names: int, end: int) -> int:
 
 @jit
 def hash_of(at: int, size: int) -> int:
-    """Hashes a table's names."""
+    """Returns a hash of a table's names."""
     value = size
     end = at + size
     while end - at >= 8:

@@ -153,7 +153,7 @@ def _all_present(bits: int, width: int) -> bool:
 
 @inline
 def _bitmaps_at(body: int, end: int, kind: int, width: int) -> int:
-    """Returns where the bitmaps of columns of a row event begin; 0 if the event is malformed."""
+    """Returns where a row event's bitmaps of its columns begin; 0 if the event is malformed."""
     place_ = body + 8
     if _IS_V2[kind]:
         if end - place_ < 2 or load16(place_) < 2:

@@ -121,7 +121,7 @@ class CompiledBinding:
         self._plain: rows.Binding | None = None
 
     def decode(self, event: RowsEvent, first: Lsn, skip: int) -> None:
-        """Appends the event's rows, numbered from `first`; the first `skip` are read and dropped."""
+        """Appends the event's rows, numbered from `first`; the first `skip` rows are read and dropped."""
         into = self.rows
         rows.check_event(into.table, event)
         if self.program is None or event.has_diffs or into.plain is not None:
