@@ -171,7 +171,7 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that becomes the last one.
+    """Returns the segment that is the last one after the cut.
 
     If no segment begins at or before the place, returns None, and nothing is cut.
     """

@@ -107,7 +107,7 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
 
 
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalog | None:
-    """Returns the structures to store for the new start.
+    """Returns the structures to store for `start`, the place at which the relay begins after the purge.
 
     Returns None if there is nothing to store. If the stored structures are damaged, returns None, too: the source is
     asked again.
