@@ -252,7 +252,7 @@ class TaskStream:
 
     @property
     def commit_time(self) -> CommitTime:
-        """Returns the time of all commits in this run, by its committers and by Spark's tasks."""
+        """Returns how long all commits of this run took, by its committers and by Spark's tasks."""
         return total([self._job_times, *(committer.times for committer in self._committers)])
 
     @property
