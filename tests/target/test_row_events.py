@@ -122,6 +122,24 @@ def test_an_update_names_the_key_and_then_has_all_columns() -> None:
     assert before.field("b").null_count == COUNT
 
 
+def test_an_update_in_a_table_without_a_key_has_all_columns_twice() -> None:
+    structure = replace(table(NAME, {"a": text(), "id": INT, "b": INT}), keys=())
+    old = rows(structure, *[(f"text {number}", number, None if number % 3 else number) for number in range(COUNT)])
+    new = rows(structure, *[(f"new {number}", number, None if number % 2 else number) for number in range(COUNT)])
+    layout = replace(layout_of(structure), key=(0, 1, 2))
+    images = layout.updates(old, new)
+    statements = row_statements(layout, EventType.UPDATE_ROWS_V1, images, _LARGE)
+    assert statements is not None
+    (batch,) = decoded(structure, *statements)
+    assert set(batch.rows["op"].to_pylist()) == {Op.UPDATE}
+    for name in ("a", "id", "b"):
+        assert batch.rows["before"].field(name).equals(old[name].combine_chunks())
+        assert batch.rows["after"].field(name).equals(new[name].combine_chunks())
+    strict = replace(layout, nullable=(True, True, False))
+    assert strict.updates(old, new) is None
+    assert strict.updates(new.slice(0, 1), old.slice(0, 1)) is not None
+
+
 def test_a_delete_names_the_key_alone() -> None:
     structure = table(NAME, {"a": text(), "id": INT, "b": INT}, key=("id", "a"))
     keys = pa.table({"id": pa.array(range(COUNT), pa.int32()), "a": [f"text {number}" for number in range(COUNT)]})

@@ -44,6 +44,7 @@ from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover, ReadNear
 from pidts.target.mysql.plan import Plan, Plans
+from pidts.target.mysql.row_events.copies import CopiesLeft
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.statement_pipeline import ResultCheck, StatementPipeline
@@ -142,12 +143,12 @@ class Writer:
     def _write_copies(self, plan: Plan, change: NetChange, times: pa.Int64Array) -> None:
         """Writes a change of a table without a key."""
         events = self._events.copies(plan, change)
-        gone = change.deletes
+        left = CopiesLeft(change.deletes, times, change.upserts)
         if events is not None:
-            gone, times = events.remove(gone, times)
-        self._remove_copies(plan, gone, times)
-        if events is None or not events.add(change.upserts):
-            self._upsert(plan, change.upserts, b"")
+            left = events.remove(left.deletes, left.times, left.upserts)
+        self._remove_copies(plan, left.deletes, left.times)
+        if events is None or not events.add(left.upserts):
+            self._upsert(plan, left.upserts, b"")
 
     def _remove_copies(self, plan: Plan, rows: pa.Table, times: pa.Int64Array) -> None:
         name, first = str(plan.table.name), 0

@@ -1,4 +1,4 @@
-"""MariaDB: many rows of a table without a key are removed and inserted as row events, with the same result as SQL."""
+"""MariaDB: many rows of a table without a key are changed as row events, with the same result as SQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from pidts.apply import Committer, Outcome, Retry
 from pidts.model import Column, ColumnType, Key, Kind, PidtsError, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.target import MySqlTarget
-from pidts.target.mysql.row_events import writer as events
+from pidts.target.mysql.row_events import copies as events
+from pidts.target.mysql.row_events.copies import CopiesLeft
 
 pytestmark = pytest.mark.parametrize("kind", ["mariadb"])
 
@@ -125,6 +126,36 @@ def test_so_many_copies_of_each_row_are_removed(session: Any, structure: Table) 
     assert content(session, structure) == expected(gone, *NEW)
 
 
+def updated(session: Any) -> int:
+    """Returns how many rows the session has updated so far."""
+    return int(session.rows("SHOW SESSION STATUS LIKE 'Handler_update'")[0][1])
+
+
+def test_a_new_row_with_the_same_values_in_the_index_overwrites_a_removed_copy(session: Any, structure: Table) -> None:
+    before = updated(session)
+    write(session, some_gone(structure))
+    assert updated(session) - before == len(NEW)
+    write(
+        session, copies(structure, [((number, "y"), 1) for number in range(300)], [(9000 + n, "y") for n in range(9)])
+    )
+    assert updated(session) - before == len(NEW), "no new row has a removed row's value in the index"
+    assert content(session, structure) == expected(gone, *[(9000 + number, "y") for number in range(9)])
+
+
+def test_several_copies_are_overwritten_by_several_new_rows(session: Any, structure: Table) -> None:
+    before, twice = updated(session), [number for number in range(COUNT) if number % 3 == 2]
+    new = [(number, f"{number} {place}") for number in twice for place in range(3)]
+    write(session, copies(structure, [((number, "x"), 2) for number in twice], new))
+    assert updated(session) - before == 2 * len(twice)
+    assert content(session, structure) == expected(lambda number: 2 * (number % 3 == 2), *new)
+
+
+def test_a_missing_copy_halts_although_others_are_overwritten(session: Any, structure: Table) -> None:
+    gone_ = [((number, "x"), 1) for number in range(COUNT)]
+    refuse(session, "row-missing", copies(structure, [*gone_[:-1], ((COUNT - 1, "z"), 1)], NEW))
+    assert content(session, structure) == expected(lambda _: 0)
+
+
 def test_new_rows_alone_are_events(session: Any, structure: Table) -> None:
     assert write(session, copies(structure, upserts=NEW)) > 0
     assert content(session, structure) == expected(lambda _: 0, *NEW)
@@ -144,7 +175,12 @@ def test_rows_of_every_type_are_found_whether_sql_or_events_have_written_them(se
         one_by_one = [there] if by_events else [there.slice(first, 100) for first in range(0, COUNT, 100)]
         none = copies(made)
         assert all((write(session, replace(none, upserts=part)) > 0) == by_events for part in one_by_one)
-        assert write(session, replace(none, deletes=there, times=pa.array([1] * COUNT, pa.int64()))) > 1
+        once = pa.array([1] * COUNT, pa.int64())
+        other = encodable(random_rows(made, chance, 0, COUNT), made)
+        before = updated(session)
+        assert write(session, replace(none, deletes=there, times=once, upserts=other)) > 1
+        assert updated(session) - before == COUNT
+        assert write(session, replace(none, deletes=other, times=once)) > 1
         assert not session._events._pauses, "the server has refused events"
         assert session.count(name) == 0
 
@@ -212,6 +248,17 @@ def test_an_event_removes_few_copies(session: Any, name: TableName, times: list[
     assert content(session, made) == Counter((number, "x") for number in range(len(times)))
 
 
+def test_new_rows_that_no_update_has_written_are_inserted_if_an_event_takes_long(
+    session: Any, structure: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_SLOW_START", -1)
+    before = updated(session)
+    write(session, some_gone(structure))
+    assert updated(session) - before == 1
+    assert session._events._slow
+    assert content(session, structure) == expected(gone, *NEW)
+
+
 def test_an_index_that_finds_few_rows_is_used_to_the_end(session: Any, structure: Table) -> None:
     assert write(session, some_gone(structure)) > 1
     assert not session._events._slow
@@ -258,6 +305,7 @@ def test_no_account_needs_the_privilege_update(target: MySqlTarget, session: Any
     rival(f"GRANT BINLOG REPLAY ON *.* TO {user}@localhost")
     with closing(replace(target, user=user, password="").connect()) as own:
         assert write(own, some_gone(structure)) > 1
+        assert updated(own) == 0
     assert content(session, structure) == expected(gone, *NEW)
 
 
@@ -271,7 +319,7 @@ def test_the_table_keeps_its_definition_until_the_commit(session: Any, structure
     assert content(session, structure) == expected(gone, *NEW)
 
 
-@pytest.mark.parametrize("at", [1, 3, 5, "sql", "before COMMIT"])
+@pytest.mark.parametrize("at", [1, 3, 5, 7, "sql", "before COMMIT"])
 def test_a_connection_that_is_killed_leaves_nothing_and_the_batch_is_written_once(
     target: MySqlTarget,
     session: Any,
@@ -283,12 +331,12 @@ def test_a_connection_that_is_killed_leaves_nothing_and_the_batch_is_written_onc
 ) -> None:
     """The connection is killed before one of the events, before SQL removes the rest, or before COMMIT."""
     attempts = sends = 0
-    execute = events.EventWriter.remove
+    execute = events.CopyEvents.remove
 
     def kill(own: Any) -> None:
         rival(f"KILL {own.now(b'SELECT CONNECTION_ID()').rows[0][0]}")
 
-    def removing(self: Any, *args: Any) -> int:
+    def removing(self: Any, *args: Any) -> CopiesLeft:
         nonlocal sends
         now = self._pipeline.now
 
@@ -303,13 +351,14 @@ def test_a_connection_that_is_killed_leaves_nothing_and_the_batch_is_written_onc
         if at == "sql":
             monkeypatch.setattr(events, "_READS", 0)
             monkeypatch.setattr(events, "_FIRST_READS", -1)
-        done = execute(self, *args)
+        left = execute(self, *args)
         if attempts == 1 and at == "sql":
-            assert 0 < done < COUNT
+            assert 0 < left.upserts.num_rows < len(NEW), "an event has updated some rows"
+            assert left.deletes.num_rows
             kill(self._pipeline)
-        return done
+        return left
 
-    monkeypatch.setattr(events.EventWriter, "remove", removing)
+    monkeypatch.setattr(events.CopyEvents, "remove", removing)
 
     def changes(own: Any) -> Iterator[NetChange]:
         nonlocal attempts, sends

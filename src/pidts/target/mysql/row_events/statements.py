@@ -4,7 +4,7 @@ BINLOG is the statement by which `mariadb-binlog` replays a log. The server exec
 parses no values, and it looks for a row by its primary key. An event that updates or deletes a row that is not there,
 or inserts a row that is there, is an error, and the whole statement has no effect.
 
-A row of an update has two images: first only the key, then the whole row.
+A row of an update has two images: first only the key, then the whole row. In a table without a key, both are whole.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ _POST_HEADERS = {
 }
 """The sizes of the fixed parts of events. The server reads events of other types only from files."""
 _EMPTY = pa.scalar(b"", _BYTES)
+_PART_ROWS = 4_000
+
+
+class Unencoded(Exception):
+    """Raised if a value cannot be encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +72,29 @@ class RowLayout:
 
         Returns None if a value cannot be encoded, or if a value is NULL in a column that cannot be NULL.
         """
-        if any(rows[name].null_count and not can for name, can in zip(self.names, self.nullable, strict=True)):
-            return None
-        cells = cells_of(self.types, rows, self.names)
+        cells = self._cells(rows)
         if cells is None:
             return None
         before = [self._no_nulls, *(cell for place in self.key for cell in cells[place])]
         after = [self._nulls(rows), *(cell for each in cells for cell in each)]
         return _joined([*before, *after] if updates else after)
+
+    def updates(self, before: pa.Table, after: pa.Table) -> pa.Array | None:
+        """Returns the images of rows as they are in an event that updates them in a table without a key.
+
+        Returns None under the same conditions as `rows`.
+        """
+        old, new = self._cells(before), self._cells(after)
+        if old is None or new is None:
+            return None
+        old_cells, new_cells = ([cell for each in cells for cell in each] for cells in (old, new))
+        return _joined([self._nulls(before), *old_cells, self._nulls(after), *new_cells])
+
+    def _cells(self, rows: pa.Table) -> list[Cells] | None:
+        """Returns the cells of each column; None if a value has none, or is NULL in a column that cannot be NULL."""
+        if any(rows[name].null_count and not can for name, can in zip(self.names, self.nullable, strict=True)):
+            return None
+        return cells_of(self.types, rows, self.names)
 
     def keys(self, keys: pa.Table) -> pa.Array | None:
         """Returns the images of rows as they are in an event that deletes them: only their keys.
@@ -139,6 +159,19 @@ def format_statement(server_version: str) -> bytes:
 def statement(events: Sequence[bytes]) -> bytes:
     """Returns the BINLOG statement that executes these events."""
     return b"BINLOG '" + binascii.b2a_base64(b"".join(events), newline=False) + b"'"
+
+
+def parts(rows: pa.Table) -> list[pa.Table]:
+    """Cuts rows into parts, each of which is encoded at once."""
+    return [rows.slice(first, _PART_ROWS) for first in range(0, rows.num_rows, _PART_ROWS)]
+
+
+def encoded(layout: RowLayout, kind: EventType, images: pa.Array | None, size: int) -> Iterator[bytes]:
+    """Yields the statements of `row_statements`. Raises if there are no images, or if one is too large."""
+    made = None if images is None else row_statements(layout, kind, images, size)
+    if made is None:
+        raise Unencoded
+    yield from made
 
 
 def row_statements(layout: RowLayout, kind: EventType, rows: pa.Array, size: int) -> Iterator[bytes] | None:

@@ -20,12 +20,7 @@ Row events bypass some work of the server. So they are used only if the result i
 - Values that SQL would refuse, or store in another way, are written as SQL: NULL in a NOT NULL column, zero dates,
   texts that are too long, texts that are no ASCII in latin1.
 
-In a table without a key (`TableCopies`), an event that removes a row has all of its columns. The server finds a row by
-an index, or reads the table, and compares the bytes of all columns. Each event removes one copy, and a missing copy is
-an error. If the target's table has a unique key, the server would compare only this key: then SQL removes the rows. If
-no index is selective, the server reads much of the table for each row, and SQL is faster, since it looks for many rows
-at once. No statistics show this for certain. So the first events have few rows, and the server then says how many rows
-it has read for them. If these are too many, or if an event takes long, SQL removes the rest of the rows.
+In a table without a key (`copies`), rows are found by all of their columns.
 
 Crash points: the events are statements of the committer's transaction, between the statement that locks the checkpoint
 and COMMIT, like the SQL that they replace. None of them ends the transaction; the server's answer says whether a
@@ -37,7 +32,8 @@ transaction is open, and this is verified after the last event.
    is an error, and the attempt ends. Nothing is written after that, since each statement's error ends the attempt.
    Each event is a text of its own: after a BINLOG, MariaDB does not say that more answers follow.
 3. After the events, before COMMIT: as with SQL.
-4. In a table without a key, between the rows that events have removed and those that SQL removes: as in 1.
+4. In a table without a key, between the rows that events have updated, the rows that they have removed, and those that
+   SQL removes: as in 1.
 """
 
 from __future__ import annotations
@@ -46,11 +42,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
@@ -64,7 +58,8 @@ from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.errors import StatementRefused
 from pidts.target.mysql.plan import Plan
 from pidts.target.mysql.row_events.cells import cell_type
-from pidts.target.mysql.row_events.statements import RowLayout, format_statement, row_statements
+from pidts.target.mysql.row_events.copies import CopyEvents
+from pidts.target.mysql.row_events.statements import RowLayout, Unencoded, encoded, format_statement, parts
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable
 from pidts.target.mysql.statement_pipeline import StatementPipeline
@@ -74,31 +69,10 @@ _log = structlog.get_logger(__name__)
 LEAST = 256
 """The fewest rows that are written as events: a transaction with events takes two more round trips."""
 _SIZE = 1 << 20
-_PART_ROWS = 4_000
 _PRIVILEGES_SECONDS = 10.0
 """The time for which the privileges that were read count. Without TRIGGER, a new trigger would not be seen."""
 _PAUSE = 100
 """The number of a table's changes that are written as SQL after a refusal."""
-_FIRST_COPIES, _GROWTH = 1, 8
-"""The number of rows that the first event of a change removes from a table without a key, and the factor by which the
-number grows with each event.
-"""
-_READS, _FIRST_READS = 64, 1000
-"""If the server reads more rows than the first number for each removed row, and the second in addition, SQL is faster.
-"""
-_SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
-"""If an event takes more than the first number of seconds for each row, and the second in addition, SQL is faster.
-
-The server does not count the rows that the transaction itself has removed, although it reads them again for each row.
-"""
-_MOST_COPIES, _MANY_COPIES = 1_000, 100
-"""The most rows that one event removes from a table without a key, and the most copies of one row that events remove.
-
-The server finds the next copy only after it has read all copies that are removed already. SQL removes all of them in
-one statement.
-"""
-_READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
-"""Shows how many rows the session has read by an index, and how many without one."""
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
 )
@@ -157,7 +131,7 @@ class EventWriter:
         layout = self._layout(plan)
         return layout is not None and self._written(layout, change.upserts, is_new)
 
-    def copies(self, plan: Plan, change: NetChange) -> TableCopies | None:
+    def copies(self, plan: Plan, change: NetChange) -> CopyEvents | None:
         """Returns the writer of a change of a table without a key; None if the change has to be written as SQL."""
         name, gone = change.table.name, 0 if change.times is None else pc.sum(change.times).as_py() or 0
         if self._is_off or max(gone, change.upserts.num_rows) < LEAST or not self._may_replay(name):
@@ -166,43 +140,11 @@ class EventWriter:
             self._pauses[name] -= 1
             return None
         layout = self._layout(plan)
-        return None if layout is None else TableCopies(self, layout)
-
-    def remove(self, layout: RowLayout, rows: pa.Table, times: pa.Int64Array) -> int:
-        """Removes copies of the first of these rows, and returns the number of these rows."""
-        done, name = 0, layout.table
-        if self._slow[name] > 0:
-            self._slow[name] -= 1
-            return 0
-
-        def removed() -> Iterator[bytes]:
-            nonlocal done
-            size, before = _FIRST_COPIES, self._read_so_far()
-            ends = np.cumsum(times.to_numpy())
-            while done < rows.num_rows:
-                most = size + (int(ends[done - 1]) if done else 0)
-                count = max(int(np.searchsorted(ends, most, side="right")) - done, 1)
-                part, began = _repeated(rows.slice(done, count), times.slice(done, count)), time.monotonic()
-                yield from _encoded(layout, EventType.DELETE_ROWS_V1, part, self._size)
-                took = time.monotonic() - began
-                done, read = done + count, self._read_so_far()
-                is_slow = took > _SLOW_START + part.num_rows * _SLOW_SECONDS
-                if is_slow or read - before > _FIRST_READS + part.num_rows * _READS:
-                    self._slow[name] = _PAUSE
-                    return
-                before = read
-                size = min(size * _GROWTH, _MOST_COPIES)
-
-        return done if self._executed(name, removed()) else 0
-
-    def add(self, layout: RowLayout, rows: pa.Table) -> bool:
-        """Inserts rows; returns False if they have to be written as SQL."""
-        made = (_encoded(layout, EventType.WRITE_ROWS_V1, part, self._size) for part in _parts(rows))
-        return self._executed(layout.table, ahead(chain.from_iterable(made)))
-
-    def _read_so_far(self) -> int:
-        """Returns how many rows the session has read in order to find others."""
-        return sum(int(count) for _, count in self._pipeline.now(_READ_SO_FAR).rows)
+        if layout is None:
+            return None
+        may_update = self._privileges is not None and self._privileges.has(Privilege("UPDATE", name.schema, name.name))
+        indexed = _indexed(plan) if may_update else ()
+        return CopyEvents(self._pipeline, self._executed, self._size, layout, indexed, self._slow)
 
     def _may_replay(self, name: TableName) -> bool:
         """Whether the session may execute row events (`BINLOG`) and sees the table's triggers."""
@@ -261,7 +203,7 @@ class EventWriter:
         try:
             for sql in made:
                 self._pipeline.now(sql, name)
-        except _Unencoded:
+        except Unencoded:
             cause = "a value has no encoding"
         except StatementRefused as error:
             cause = error.what
@@ -283,27 +225,11 @@ class EventWriter:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class TableCopies:
-    """Writes one change of a table without a key as row events."""
-
-    events: EventWriter
-    layout: RowLayout
-
-    def remove(self, rows: pa.Table, times: pa.Int64Array) -> tuple[pa.Table, pa.Int64Array]:
-        """Removes copies of some of these rows; `times` has the number of copies for each.
-
-        Returns the other rows and their numbers of copies: SQL has to remove these.
-        """
-        is_few = pc.less_equal(times, _MANY_COPIES)
-        few, many, few_times = rows.filter(is_few), rows.filter(pc.invert(is_few)), times.filter(is_few)
-        done = self.events.remove(self.layout, few, few_times) if few.num_rows else 0
-        rest = pa.concat_arrays([few_times.slice(done), times.filter(pc.invert(is_few))])
-        return pa.concat_tables([few.slice(done), many]), rest
-
-    def add(self, rows: pa.Table) -> bool:
-        """Inserts rows; returns False if they have to be written as SQL."""
-        return not rows.num_rows or self.events.add(self.layout, rows)
+def _indexed(plan: Plan) -> tuple[str, ...]:
+    """Returns the columns that are in an index of the target's table, those of one index after those of the other."""
+    names = {column.name.lower(): column.name for column in plan.table.columns}
+    columns = (column.lower() for key in plan.found.table.keys for column in key.columns)
+    return tuple(dict.fromkeys(names[column] for column in columns if column in names))
 
 
 def _nothing_written(plan: Plan) -> list[bytes]:
@@ -320,37 +246,14 @@ def _nothing_written(plan: Plan) -> list[bytes]:
     return [f"{insert} ON DUPLICATE KEY UPDATE {sets}".encode()]
 
 
-class _Unencoded(Exception):
-    """Raised if a value cannot be encoded."""
-
-
 def _made(layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray, size: int) -> Iterator[bytes]:
     """Yields the statements that update the existing rows and insert the new ones."""
     there, new = rows.filter(pc.invert(is_new)), rows.filter(is_new)
     for kind, part in chain(
-        ((EventType.UPDATE_ROWS_V1, part) for part in _parts(there)),
-        ((EventType.WRITE_ROWS_V1, part) for part in _parts(new)),
+        ((EventType.UPDATE_ROWS_V1, part) for part in parts(there)),
+        ((EventType.WRITE_ROWS_V1, part) for part in parts(new)),
     ):
-        yield from _encoded(layout, kind, part, size)
-
-
-def _encoded(layout: RowLayout, kind: EventType, rows: pa.Table, size: int) -> Iterator[bytes]:
-    """Yields the statements with these rows in events of one type."""
-    images = layout.rows(rows, updates=kind is EventType.UPDATE_ROWS_V1)
-    made = None if images is None else row_statements(layout, kind, images, size)
-    if made is None:
-        raise _Unencoded
-    yield from made
-
-
-def _repeated(rows: pa.Table, times: pa.Int64Array) -> pa.Table:
-    """Returns each row as often as `times` says."""
-    places: npt.NDArray[np.int64] = np.repeat(np.arange(rows.num_rows), times.to_numpy())
-    return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
-
-
-def _parts(rows: pa.Table) -> list[pa.Table]:
-    return [rows.slice(first, _PART_ROWS) for first in range(0, rows.num_rows, _PART_ROWS)]
+        yield from encoded(layout, kind, layout.rows(part, updates=kind is EventType.UPDATE_ROWS_V1), size)
 
 
 def layout(plan: Plan, text: str) -> RowLayout | None:

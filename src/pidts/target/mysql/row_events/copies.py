@@ -1,0 +1,229 @@
+"""Writes changes of a table without a key as row events: updates, deletes and inserts of whole rows.
+
+In such a table, a change is a number of copies to remove and of copies to add. It does not matter which removed copy
+belongs to which new one. So a removed copy and a new one with the same values in all indexed columns become one update
+(`paired`). It takes the server about half as long as a DELETE and an INSERT, since no index changes. An account
+without the privilege UPDATE gets no updates.
+
+An event that updates or removes a row has all of its columns. The server finds a row by an index, or reads the table,
+and compares the bytes of all columns. Each event changes one copy, and a missing copy is an error. If the target's
+table has a unique key, the server would compare only this key: then SQL removes the rows.
+
+If no index is selective, the server reads much of the table for each row, and SQL is faster, since it looks for many
+rows at once. No statistics show this for certain. So the first events have few rows, and the server then says how many
+rows it has read for them. If these are too many, or if an event takes long, SQL removes the rest of the rows. New rows
+that no update has written are inserted after that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.binlog.events import EventType
+from pidts.model import TableName
+from pidts.prefetch import ahead
+from pidts.reduce.key_numbers import Numbers, chunkless, key_numbers, merged
+from pidts.target.mysql.row_events.statements import RowLayout, encoded, parts
+from pidts.target.mysql.statement_pipeline import StatementPipeline
+from pidts.target.text import combined
+
+_PAUSE = 100
+"""The number of a table's changes whose rows SQL removes, after the server has read many rows to find one."""
+_FIRST_COPIES, _GROWTH = 1, 8
+"""The number of rows in the first event of a change, and the factor by which the number grows with each event."""
+_MOST_COPIES = 1_000
+"""The most rows that one event updates or removes."""
+_READS, _FIRST_READS = 64, 1000
+"""If the server reads more rows than the first number for each row, and the second in addition, SQL is faster."""
+_SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
+"""If an event takes more than the first number of seconds for each row, and the second in addition, SQL is faster.
+
+The server does not count the rows that the transaction itself has removed, although it reads them again for each row.
+"""
+_READ_SO_FAR = b"SHOW SESSION STATUS LIKE 'Handler_read%next'"
+"""Shows how many rows the session has read by an index, and how many without one."""
+
+Executed = Callable[[TableName, Iterable[bytes]], bool]
+"""Executes statements with row events. Returns False if one is refused; then none of them has an effect."""
+_Images = Callable[[int, int], pa.Array | None]
+"""Returns the images of the rows from the first place to the second; None if a value cannot be encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesLeft:
+    """The rows of a change that no event has written."""
+
+    deletes: pa.Table
+    times: pa.Int64Array
+    """The number of copies to remove of each of `deletes`."""
+    upserts: pa.Table
+
+
+class CopyEvents:
+    """Writes one change of a table without a key."""
+
+    def __init__(
+        self,
+        pipeline: StatementPipeline,
+        execute: Executed,
+        size: int,
+        layout: RowLayout,
+        indexed: Sequence[str],
+        slow: Counter[TableName],
+    ) -> None:
+        """`size` is the most bytes of one statement.
+
+        `indexed` are the target's indexed columns; none if nothing may be updated. `slow` has the tables in which the
+        server reads many rows to find one: for each, from how many more changes SQL removes the rows.
+        """
+        self._pipeline, self._execute, self._size = pipeline, execute, size
+        self._layout, self._indexed, self._slow = layout, tuple(indexed), slow
+        self._rows = _FIRST_COPIES
+        """The number of rows in the next event."""
+
+    def remove(self, deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> CopiesLeft:
+        """Removes copies of rows, or overwrites them with new rows. Returns the rows that are left.
+
+        `times` has the number of copies to remove of each row. If the server refuses an event, it has no effect, and
+        SQL has to remove the rows.
+        """
+        name, layout = self._layout.table, self._layout
+        if not deletes.num_rows:
+            return CopiesLeft(deletes, times, upserts)
+        if self._slow[name] > 0:
+            self._slow[name] -= 1
+            return CopiesLeft(deletes, times, upserts)
+        old, new = paired(self._indexed, deletes, times, upserts)
+
+        def updates(first: int, last: int) -> pa.Array | None:
+            before, after = old[first:last], new[first:last]
+            return layout.updates(deletes.take(pa.array(before)), upserts.take(pa.array(after)))
+
+        done = self._found(EventType.UPDATE_ROWS_V1, len(old), updates)
+        if done:
+            copies = times.to_numpy() - np.bincount(old[:done], minlength=len(times))
+            is_left, is_new = pa.array(copies > 0), np.ones(upserts.num_rows, np.bool_)
+            is_new[new[:done]] = False
+            deletes, times = deletes.filter(is_left), pa.array(copies).filter(is_left)
+            upserts = upserts.filter(pa.array(is_new))
+        if done < len(old) or self._slow[name] > 0:
+            return CopiesLeft(deletes, times, upserts)
+        deletes, times = _in_order(self._indexed, deletes, times)
+
+        def removals(first: int, last: int) -> pa.Array | None:
+            part = _repeated(deletes.slice(first, last - first), times.slice(first, last - first))
+            return layout.rows(part, updates=False)
+
+        done = self._found(EventType.DELETE_ROWS_V1, deletes.num_rows, removals)
+        return CopiesLeft(deletes.slice(done), times.slice(done), upserts)
+
+    def add(self, rows: pa.Table) -> bool:
+        """Inserts rows; returns False if they have to be written as SQL."""
+        kind, layout = EventType.WRITE_ROWS_V1, self._layout
+        if not rows.num_rows:
+            return True
+        images = (layout.rows(part, updates=False) for part in parts(rows))
+        made = (sql for each in images for sql in encoded(layout, kind, each, self._size))
+        return self._execute(layout.table, ahead(made))
+
+    def _found(self, kind: EventType, count: int, images: _Images) -> int:
+        """Executes events whose rows the server has to find. Returns how many rows these events have.
+
+        It ends early if the server reads many rows to find one, or takes long.
+        """
+        done = 0
+        if not count:
+            return 0
+
+        def made() -> Iterator[bytes]:
+            nonlocal done
+            before = self._read_so_far()
+            for last, statements in ahead(self._made(kind, count, images)):
+                began, size = time.monotonic(), last - done
+                yield from statements
+                took = time.monotonic() - began
+                done, read = last, self._read_so_far()
+                is_slow = took > _SLOW_START + size * _SLOW_SECONDS
+                if is_slow or read - before > _FIRST_READS + size * _READS:
+                    self._slow[self._layout.table] = _PAUSE
+                    return
+                before = read
+
+        return done if self._execute(self._layout.table, made()) else 0
+
+    def _made(self, kind: EventType, count: int, images: _Images) -> Iterator[tuple[int, list[bytes]]]:
+        """Yields the statements of each event, with the place behind its last row."""
+        first = 0
+        while first < count:
+            last = min(first + self._rows, count)
+            yield last, list(encoded(self._layout, kind, images(first, last), self._size))
+            first, self._rows = last, min(self._rows * _GROWTH, _MOST_COPIES)
+
+    def _read_so_far(self) -> int:
+        """Returns how many rows the session has read in order to find others."""
+        return sum(int(count) for _, count in self._pipeline.now(_READ_SO_FAR).rows)
+
+
+def paired(by: Sequence[str], deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> tuple[Numbers, Numbers]:
+    """Pairs removed copies with new rows that have the same values in some columns.
+
+    Returns the place in `deletes`, and the place in `upserts`, of each pair, in the order of these values. A row of
+    `deletes` is in at most as many pairs as `times` says, and a row of `upserts` in at most one.
+    """
+    none: Numbers = np.zeros(0, np.int64)
+    if not by or not deletes.num_rows or not upserts.num_rows:
+        return none, none
+    number = key_numbers(merged([chunkless(deletes, by), chunkless(upserts, by)]))
+    copies = np.repeat(np.arange(deletes.num_rows), times.to_numpy())
+    old, new = number[: deletes.num_rows][copies], number[deletes.num_rows :]
+    # The first copy with a number belongs to the first new row with this number, the second to the second.
+    most = max(len(old), len(new))
+    _, place, after = np.intersect1d(
+        old * most + _occurrence(old), new * most + _occurrence(new), assume_unique=True, return_indices=True
+    )
+    before = copies[place]
+    order = _order(by, deletes.select(list(by)).take(pa.array(before)))
+    return before[order], after[order]
+
+
+def _occurrence(numbers: Numbers) -> Numbers:
+    """Returns for each number how many equal numbers precede it."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    is_first = np.ones(len(ordered), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    place = np.arange(len(ordered))
+    found = np.empty(len(ordered), np.int64)
+    found[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    return found
+
+
+def _in_order(by: Sequence[str], rows: pa.Table, times: pa.Int64Array) -> tuple[pa.Table, pa.Int64Array]:
+    """Sorts rows by indexed columns: the server then uses the index in one direction."""
+    if not by or not rows.num_rows:
+        return rows, times
+    order = pa.array(_order(by, rows))
+    return rows.take(order), times.take(order)
+
+
+def _order(by: Sequence[str], rows: pa.Table) -> Numbers:
+    first = combined(rows[by[0]])
+    if len(by) == 1 and pa.types.is_integer(first.type) and not first.null_count:
+        found: Numbers = np.argsort(first.to_numpy())
+        return found
+    order: Numbers = pc.sort_indices(rows, [(name, "ascending") for name in by]).to_numpy().astype(np.int64)
+    return order
+
+
+def _repeated(rows: pa.Table, times: pa.Int64Array) -> pa.Table:
+    """Returns each row as often as `times` says."""
+    places: npt.NDArray[np.int64] = np.repeat(np.arange(rows.num_rows), times.to_numpy())
+    return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
