@@ -1,1 +1,1 @@
-"""Writes many rows to MariaDB as row events of its log: `cells` → `statements` → `writer`."""
+"""Writes many rows to MariaDB as row events of its log: `cells` → `statements` → `copies` → `writer`."""
