@@ -156,6 +156,24 @@ def test_a_missing_copy_halts_although_others_are_overwritten(session: Any, stru
     assert content(session, structure) == expected(lambda _: 0)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes_leave_the_copies_that_they_should(session: Any, name: TableName, seed: int) -> None:
+    chance = random.Random(seed)
+    made = replace(keyless(name, {"a": INT, "b": text()}), keys=(Key("by_a", ("a",), unique=False),))
+    create(session, made)
+    there: Counter[tuple[Any, ...]] = Counter()
+    for _ in range(6):
+        rows_ = list(there.elements())
+        removed = Counter(chance.sample(rows_, chance.randrange(len(rows_) + 1)))
+        new = [(chance.choice([None, *range(150)]), f"text {chance.randrange(9)}") for _ in range(COUNT)]
+        added = Counter(row for row in new if row not in removed)
+        write(session, copies(made, list(removed.items()), list(added.elements())))
+        there = there - removed + added
+        assert content(session, made) == there
+    assert updated(session)
+    assert not session._events._pauses, "the server has refused events"
+
+
 def test_new_rows_alone_are_events(session: Any, structure: Table) -> None:
     assert write(session, copies(structure, upserts=NEW)) > 0
     assert content(session, structure) == expected(lambda _: 0, *NEW)
@@ -212,17 +230,22 @@ def test_sql_removes_the_rest_if_the_server_reads_many_rows_to_find_one(session:
     assert content(session, structure) == expected(gone, *NEW)
 
 
-def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Table) -> None:
-    """The server does not count the rows that the transaction has removed, although it reads them again and again."""
+def slow_at(session: Any, number: int) -> None:
+    """Lets this BINLOG statement of the session take long."""
     execute, seen = session.pipeline.now, list[bytes]()
 
     def slow(sql: bytes, *args: Any) -> Any:
         seen.append(sql)
-        if sql.startswith(b"BINLOG") and len([each for each in seen if each.startswith(b"BINLOG")]) == 3:
+        if sql.startswith(b"BINLOG") and len([each for each in seen if each.startswith(b"BINLOG")]) == number:
             time.sleep(0.6)
         return execute(sql, *args)
 
     session.pipeline.now = slow
+
+
+def test_sql_removes_the_rest_if_an_event_takes_long(session: Any, structure: Table) -> None:
+    """The server does not count the rows that the transaction has removed, although it reads them again and again."""
+    slow_at(session, 3)
     assert write(session, copies(structure, [((number, "x"), gone(number)) for number in range(COUNT)])) == 3
     assert content(session, structure) == expected(gone)
     assert write(session, copies(structure, [((number, "x"), 1) for number in range(COUNT) if number % 3])) == 0
@@ -249,12 +272,12 @@ def test_an_event_removes_few_copies(session: Any, name: TableName, times: list[
 
 
 def test_new_rows_that_no_update_has_written_are_inserted_if_an_event_takes_long(
-    session: Any, structure: Table, monkeypatch: pytest.MonkeyPatch
+    session: Any, structure: Table
 ) -> None:
-    monkeypatch.setattr(events, "_SLOW_START", -1)
     before = updated(session)
+    slow_at(session, 2)
     write(session, some_gone(structure))
-    assert updated(session) - before == 1
+    assert updated(session) - before == 9, "two events, with one row and with eight rows"
     assert session._events._slow
     assert content(session, structure) == expected(gone, *NEW)
 
