@@ -33,11 +33,10 @@ def some_row(random: Random) -> Row:
     return random.choice([None, *range(90)]), random.choice(_TEXTS), random.choice([None, 0.1, 1.5])
 
 
-def history(random: Random, length: int) -> tuple[list[Change], list[Row]]:
-    """Returns changes that a source could have made, and its rows at the end."""
+def history(random: Random, length: int, grows: float) -> tuple[list[Change], list[Row]]:
+    """Returns changes that a source could have made, and its rows at the end; `grows` is the share of the inserts."""
     there: list[Row] = []
     changes: list[Change] = []
-    grows = random.uniform(0.3, 0.8)
     for _ in range(length):
         if not there or random.random() < grows:
             new = random.choice(there) if there and random.random() < 0.3 else some_row(random)
@@ -65,9 +64,10 @@ def test_any_history_of_many_rows(session: Any, name: TableName, kind: str, inde
         made = replace(made, keys=(Key("by_a", ("a", "d")),))
     create(session, made)
     used = False
-    for seed in seeds(8):
+    for place, seed in enumerate(seeds(8)):
         random = Random(f"{seed} {kind} {indexed}")
-        changes, rows = history(random, 3000)
+        # The first table grows fast, so that one of its batches has enough new rows for row events.
+        changes, rows = history(random, 3000, random.uniform(0.3, 0.8) if place else 0.8)
         apply(session, made, [(Op.DELETE, row, None) for row in content(session, made)], lambda: 10_000)
         apply(session, made, changes, lambda random=random: random.choice([random.randint(1, 60), 1000]))
         assert Counter(content(session, made)) == Counter(rows), seed

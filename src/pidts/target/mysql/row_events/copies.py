@@ -38,9 +38,13 @@ from pidts.target.text import combined
 _PAUSE = 100
 """The number of a table's changes whose rows SQL removes, after the server has read many rows to find one."""
 _FIRST_COPIES, _GROWTH = 1, 8
-"""The number of rows in the first event of a change, and the factor by which the number grows with each event."""
-_MOST_COPIES = 1_000
-"""The most rows that one event updates or removes."""
+"""The number of copies in the first event of a change, and the factor by which the number grows with each event."""
+_MOST_COPIES, _MANY_COPIES = 1_000, 100
+"""The most copies that one event updates or removes, and the most copies of one row that events remove.
+
+The server finds the next copy only after it has read all copies that are removed already. SQL removes all of them in
+one statement.
+"""
 _READS, _FIRST_READS = 64, 1000
 """If the server reads more rows than the first number for each row, and the second in addition, SQL is faster."""
 _SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
@@ -86,8 +90,8 @@ class CopyEvents:
         """
         self._pipeline, self._execute, self._size = pipeline, execute, size
         self._layout, self._indexed, self._slow = layout, tuple(indexed), slow
-        self._rows = _FIRST_COPIES
-        """The number of rows in the next event."""
+        self._copies = _FIRST_COPIES
+        """The number of copies in the next event."""
 
     def remove(self, deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> CopiesLeft:
         """Removes copies of rows, or overwrites them with new rows. Returns the rows that are left.
@@ -95,26 +99,36 @@ class CopyEvents:
         `times` has the number of copies to remove of each row. If the server refuses an event, it has no effect, and
         SQL has to remove the rows.
         """
-        name, layout = self._layout.table, self._layout
+        name = self._layout.table
         if not deletes.num_rows:
             return CopiesLeft(deletes, times, upserts)
         if self._slow[name] > 0:
             self._slow[name] -= 1
             return CopiesLeft(deletes, times, upserts)
+        is_many = pc.greater(times, _MANY_COPIES)
+        many, is_few = CopiesLeft(deletes.filter(is_many), times.filter(is_many), upserts), pc.invert(is_many)
+        left = self._remove_few(deletes.filter(is_few), times.filter(is_few), upserts)
+        return CopiesLeft(
+            pa.concat_tables([left.deletes, many.deletes]), pa.concat_arrays([left.times, many.times]), left.upserts
+        )
+
+    def _remove_few(self, deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> CopiesLeft:
+        """Does the same as `remove`, for rows with few copies to remove."""
+        layout = self._layout
         old, new = paired(self._indexed, deletes, times, upserts)
 
         def updates(first: int, last: int) -> pa.Array | None:
             before, after = old[first:last], new[first:last]
             return layout.updates(deletes.take(pa.array(before)), upserts.take(pa.array(after)))
 
-        done = self._found(EventType.UPDATE_ROWS_V1, len(old), updates)
+        done = self._found(EventType.UPDATE_ROWS_V1, np.ones(len(old), np.int64), updates)
         if done:
             copies = times.to_numpy() - np.bincount(old[:done], minlength=len(times))
             is_left, is_new = pa.array(copies > 0), np.ones(upserts.num_rows, np.bool_)
             is_new[new[:done]] = False
             deletes, times = deletes.filter(is_left), pa.array(copies).filter(is_left)
             upserts = upserts.filter(pa.array(is_new))
-        if done < len(old) or self._slow[name] > 0:
+        if done < len(old) or self._slow[layout.table] > 0:
             return CopiesLeft(deletes, times, upserts)
         deletes, times = _in_order(self._indexed, deletes, times)
 
@@ -122,7 +136,7 @@ class CopyEvents:
             part = _repeated(deletes.slice(first, last - first), times.slice(first, last - first))
             return layout.rows(part, updates=False)
 
-        done = self._found(EventType.DELETE_ROWS_V1, deletes.num_rows, removals)
+        done = self._found(EventType.DELETE_ROWS_V1, times.to_numpy(), removals)
         return CopiesLeft(deletes.slice(done), times.slice(done), upserts)
 
     def add(self, rows: pa.Table) -> bool:
@@ -134,38 +148,39 @@ class CopyEvents:
         made = (sql for each in images for sql in encoded(layout, kind, each, self._size))
         return self._execute(layout.table, ahead(made))
 
-    def _found(self, kind: EventType, count: int, images: _Images) -> int:
-        """Executes events whose rows the server has to find. Returns how many rows these events have.
+    def _found(self, kind: EventType, times: Numbers, images: _Images) -> int:
+        """Executes events whose rows the server has to find; `times` has the number of copies of each row.
 
-        It ends early if the server reads many rows to find one, or takes long.
+        Returns how many rows the events have. It ends early if the server reads many rows to find one, or takes long.
         """
         done = 0
-        if not count:
+        if not len(times):
             return 0
 
         def made() -> Iterator[bytes]:
             nonlocal done
             before = self._read_so_far()
-            for last, statements in ahead(self._made(kind, count, images)):
-                began, size = time.monotonic(), last - done
+            for last, copies, statements in ahead(self._made(kind, times, images)):
+                began = time.monotonic()
                 yield from statements
                 took = time.monotonic() - began
                 done, read = last, self._read_so_far()
-                is_slow = took > _SLOW_START + size * _SLOW_SECONDS
-                if is_slow or read - before > _FIRST_READS + size * _READS:
+                is_slow = took > _SLOW_START + copies * _SLOW_SECONDS
+                if is_slow or read - before > _FIRST_READS + copies * _READS:
                     self._slow[self._layout.table] = _PAUSE
                     return
                 before = read
 
         return done if self._execute(self._layout.table, made()) else 0
 
-    def _made(self, kind: EventType, count: int, images: _Images) -> Iterator[tuple[int, list[bytes]]]:
-        """Yields the statements of each event, with the place behind its last row."""
-        first = 0
-        while first < count:
-            last = min(first + self._rows, count)
-            yield last, list(encoded(self._layout, kind, images(first, last), self._size))
-            first, self._rows = last, min(self._rows * _GROWTH, _MOST_COPIES)
+    def _made(self, kind: EventType, times: Numbers, images: _Images) -> Iterator[tuple[int, int, list[bytes]]]:
+        """Yields the statements of each event, after the place behind its last row and the number of its copies."""
+        first, copies, ends = 0, 0, np.cumsum(times)
+        while first < len(times):
+            last = max(int(np.searchsorted(ends, copies + self._copies, side="right")), first + 1)
+            count = int(ends[last - 1]) - copies
+            yield last, count, list(encoded(self._layout, kind, images(first, last), self._size))
+            first, copies, self._copies = last, copies + count, min(self._copies * _GROWTH, _MOST_COPIES)
 
     def _read_so_far(self) -> int:
         """Returns how many rows the session has read in order to find others."""
