@@ -252,7 +252,7 @@ class TaskStream:
 
     @property
     def commit_time(self) -> CommitTime:
-        """Returns how long all commits of this run took, by its committers and by Spark's tasks."""
+        """Returns the cost of all commits of this run, by its committers and by Spark's tasks."""
         return total([self._job_times, *(committer.times for committer in self._committers)])
 
     @property
