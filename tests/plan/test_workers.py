@@ -23,6 +23,7 @@ from pidts.plan import (
     HeldTables,
     Limits,
     Phase,
+    Places,
     PlanState,
     StagedChunk,
     next_state,
@@ -67,9 +68,10 @@ def test_the_text_of_equal_states_is_parsed_once_however_many_workers_there_are(
     moved = workers.moved(end)
     assert list(moved.checkpoints) == wanted
     assert not parsed, "the progress of copies is not needed to move workers"
-    commit = Commit(workers.checkpoints, moved.checkpoints)
+    commit = Commit.of(workers, moved)
     for before, after in zip(commit.before, commit.after, strict=True):
-        assert (commit.state(before), commit.state(after)) == (state, end)
+        assert (commit.copies(before), commit.copies(after)) == (state.copy, end.copy)
+        assert (commit.places(before), commit.places(after)) == (state.places, end.places)
     assert len(parsed) == 2 * len(copy)
 
 
@@ -207,6 +209,8 @@ class TaskWithWorkers:
                 continue
             self.check(end)
             moved = workers.moved(PlanState.from_json(end.to_json()))
+            for row in moved.checkpoints:
+                assert moved.places.of(row) == Places.of_text(row.lsn, row.copy), "the text has other places"
             plan = plan_between(state, end, partial(behind, self.entries), relevance_of)
             for request in chunks_of(plan.settled):
                 start, high, last = state.at(request.table), chunks[request].high, end.at(request.table)

@@ -44,7 +44,7 @@ from pidts.batch.parts import PART_BYTES, LogPart, parts
 from pidts.batch.source_of_row import owner
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
-from pidts.plan import CopyState, PlanState
+from pidts.plan import CopyState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
@@ -89,7 +89,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         log_parts = [
             LogPart([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
-    floor = commit.state(before).at
+    floor = commit.places(before).at
     newer = [LogPart([_after_floor(floor, batch) for batch in log_part.changes]) for log_part in log_parts]
     lagging = lagging_in(committer.rules, commit, worker)
     copied = copies.ended
@@ -140,7 +140,7 @@ def apply_long(
             return _committed(committer, commit, worker, expected, reached, work, has_rows=len(part) > 0)
 
         held: LogPart | None = None
-        newer = _CommitInput(log_parts, committer.rules, {}, commit.state(before).at).newer()
+        newer = _CommitInput(log_parts, committer.rules, {}, commit.places(before).at).newer()
         for part in parts(newer, PART_BYTES, split_rows):
             if held is not None:
                 reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
@@ -152,7 +152,7 @@ def apply_long(
         log_parts,
         committer.rules,
         copies.after,
-        commit.state(before).at,
+        commit.places(before).at,
         lagging=lagging,
         cut=cut,
         copied=copied,
@@ -203,7 +203,7 @@ class _Copies:
 
     @classmethod
     def of(cls, commit: Commit, worker: int) -> _Copies:
-        return cls(*(_unfinished(commit.state(one[worker])) for one in (commit.before, commit.after)))
+        return cls(*(_unfinished(commit.copies(one[worker])) for one in (commit.before, commit.after)))
 
     @property
     def ended(self) -> Collection[TableName]:
@@ -217,8 +217,8 @@ class _Copies:
         return any(name not in before or before[name].settled != one.settled for name, one in self.after.items())
 
 
-def _unfinished(state: PlanState) -> Mapping[TableName, CopyState]:
-    return {name: one for name, one in state.copy.items() if not one.done}
+def _unfinished(copies: Mapping[TableName, CopyState]) -> Mapping[TableName, CopyState]:
+    return {name: one for name, one in copies.items() if not one.done}
 
 
 class _CommitInput:

@@ -33,12 +33,14 @@ from typing import TypeAlias
 from pidts.apply import ApplyRules, Lagging, Retry
 from pidts.apply.checkpoint import fenced
 from pidts.batch.context import JobContext
-from pidts.batch.workers import Commit
-from pidts.model import Checkpoint, Position, TableName, Transient
-from pidts.plan import PlanState
+from pidts.batch.workers import Commit, KnownPlaces
+from pidts.model import Checkpoint, Lsn, Position, TableName, Transient
+from pidts.plan import Places
 from pidts.rules import Rules, merged
 
 Sleep: TypeAlias = Callable[[float], None]
+PlacesOf: TypeAlias = Callable[[Checkpoint], Places]
+"""Returns the places that a checkpoint describes."""
 
 
 def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> Lagging | None:
@@ -50,24 +52,24 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
         return None
     filters = rules.filters
     parted = merged(filters, cut) - filters.keyed
-    noted = lagging_targets(filters, (*commit.before, *commit.after)) | parted
+    noted = lagging_targets(filters, commit.places, (*commit.before, *commit.after)) | parted
     if _are_at_different_places(commit.before):
         noted |= rules.merged - filters.keyed
     if not noted:
         return None
-    before, after = (_state(one[worker]) for one in (commit.before, commit.after))
+    before, after = (commit.places(one[worker]) for one in (commit.before, commit.after))
     # The members that move in this batch include those that are held from this batch on. The changes of all these
     # members are applied before the changes of the members that are not held.
-    moving = {name for name in {*before.exceptions, *after.exceptions} if before.at(name) < after.at(name)}
+    moving = {name for name in {*before.exceptions, *after.exceptions} if _moves(before.at(name), after.at(name))}
     return Lagging(rules.task, rules.source, noted, frozenset(map(filters.target_name, moving)) & noted | parted)
 
 
-def lagging_targets(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:
+def lagging_targets(rules: Rules, places: PlacesOf, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:
     """Returns the merged tables of which a member is held at an earlier place."""
     if not rules.routes.rules:
         return frozenset()
-    places = {(one.lsn, one.copy) for one in checkpoints}
-    behind = {name for lsn, copy in places if copy for name in PlanState.places(lsn, copy).exceptions}
+    texts = {(one.lsn, one.copy): one for one in checkpoints if one.copy}
+    behind = {name for one in texts.values() for name in places(one).exceptions}
     return frozenset(map(rules.target_name, behind)) - rules.keyed
 
 
@@ -76,16 +78,16 @@ class KeptMoves:
 
     def __init__(self, context: JobContext, checkpoints: Collection[Checkpoint], sleep: Sleep) -> None:
         self._is_due, self._sleep = True, sleep
-        self._forget(context, checkpoints)
+        self._forget(context, checkpoints, KnownPlaces().of)
 
     def batch_done(self, context: JobContext, commit: Commit, *, cut: bool) -> None:
         """Notes that all workers have committed; `cut`: a transaction may have been cut into parts."""
-        before, after = (lagging_targets(context.rules, one) for one in (commit.before, commit.after))
+        before, after = (lagging_targets(context.rules, commit.places, one) for one in (commit.before, commit.after))
         self._is_due = self._is_due or cut or not before <= after
         if self._is_due:
-            self._forget(context, commit.after)
+            self._forget(context, commit.after, commit.places)
 
-    def _forget(self, context: JobContext, checkpoints: Collection[Checkpoint]) -> None:
+    def _forget(self, context: JobContext, checkpoints: Collection[Checkpoint], places: PlacesOf) -> None:
         """Removes the record, unless a worker still needs it.
 
         A worker that has committed only a part of a transaction still needs the entries, for the other parts. If
@@ -95,7 +97,8 @@ class KeptMoves:
         if not context.rules.routes.rules or _are_at_different_places(checkpoints):
             return
         if all(map(_is_between_transactions, checkpoints)):
-            _patiently(partial(forget_moves, context, lagging_targets(context.rules, checkpoints)), self._sleep)
+            lagging = lagging_targets(context.rules, places, checkpoints)
+            _patiently(partial(forget_moves, context, lagging), self._sleep)
             self._is_due = False
 
 
@@ -140,5 +143,6 @@ def _is_between_transactions(checkpoint: Checkpoint) -> bool:
     return (lsn.log_index, lsn.offset, lsn.row) == (place.log_index, place.offset, 0)
 
 
-def _state(checkpoint: Checkpoint) -> PlanState:
-    return PlanState.places(checkpoint.lsn, checkpoint.copy)
+def _moves(before: Lsn, after: Lsn) -> bool:
+    # The places of most held tables are the same object before and after, which takes less time to find out.
+    return before is not after and before < after

@@ -30,11 +30,44 @@ run begins at the earliest of these places, whose GTID set is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pidts.model import Checkpoint, Halted, Lsn, Position, Where
-from pidts.plan import PlanState, copied_at, dealing_of, furthest, run_of, slowest
+from pidts.model import Checkpoint, Halted, Lsn, Position, TableName, Where
+from pidts.plan import (
+    CopyState,
+    Places,
+    PlanState,
+    copied_at,
+    copies_of,
+    dealing_of,
+    furthest,
+    run_of,
+    slowest,
+)
+
+
+class KnownPlaces:
+    """The places in the texts of checkpoints, each of which is parsed once at most.
+
+    Most workers have equal texts, a text may name thousands of tables, and several steps of a batch need its places. A
+    text that this process has made itself is not parsed at all.
+    """
+
+    def __init__(self, made: Mapping[tuple[Lsn, str], Places] | None = None) -> None:
+        self._found = dict(made or {})
+
+    def of(self, checkpoint: Checkpoint) -> Places:
+        """Returns the places that a checkpoint describes."""
+        text = checkpoint.lsn, checkpoint.copy
+        found = self._found.get(text)
+        if found is None:
+            found = self._found[text] = Places.of_text(*text)
+        return found
+
+    def and_those_of(self, other: KnownPlaces) -> KnownPlaces:
+        """Returns the places that one of the two knows."""
+        return KnownPlaces({**self._found, **other._found})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +81,26 @@ class Commit:
     after: tuple[Checkpoint, ...]
     origin: str = ""
     """The other zone from which the rows came; empty: the source's own zone."""
-    _states: dict[tuple[Lsn, str], PlanState] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """The states of these checkpoints, as far as they were asked for."""
+    _places: KnownPlaces = field(default_factory=KnownPlaces, compare=False, repr=False)
+    _copies: dict[str, Mapping[TableName, CopyState]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """The progress of copies in the texts of these checkpoints, as far as it was asked for."""
 
-    def state(self, checkpoint: Checkpoint) -> PlanState:
-        """Returns the state that one of these checkpoints describes.
+    @classmethod
+    def of(cls, before: Workers, after: Workers, origin: str = "") -> Commit:
+        """Returns the commit that moves workers from one batch's end to the next."""
+        return cls(before.checkpoints, after.checkpoints, origin, before.places.and_those_of(after.places))
 
-        Most workers have equal states, and the text of a state may describe thousands of tables. So each text is parsed
-        once.
-        """
-        place = checkpoint.lsn, checkpoint.copy
-        if place not in self._states:
-            self._states[place] = PlanState.from_checkpoint(*place)
-        return self._states[place]
+    def places(self, checkpoint: Checkpoint) -> Places:
+        """Returns the places that one of these checkpoints describes."""
+        return self._places.of(checkpoint)
+
+    def copies(self, checkpoint: Checkpoint) -> Mapping[TableName, CopyState]:
+        """Returns the progress of copies in one of these checkpoints. Each text is parsed once."""
+        if checkpoint.copy not in self._copies:
+            self._copies[checkpoint.copy] = copies_of(checkpoint.copy)
+        return self._copies[checkpoint.copy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +108,8 @@ class Workers:
     """The checkpoints of all workers. After a crash some may be ahead of others."""
 
     checkpoints: tuple[Checkpoint, ...]
+    places: KnownPlaces = field(default_factory=KnownPlaces, compare=False, repr=False)
+    """The places in the texts of these checkpoints."""
 
     @classmethod
     def claimed(
@@ -106,7 +148,9 @@ class Workers:
         """Returns the workers after a batch; a worker that is ahead does not go back."""
         moved = []
         is_plain = not (end.copy or end.held or dealing)
+        places = end.places
         made: dict[tuple[Lsn, str, int], tuple[Lsn, str]] = {}
+        known: dict[tuple[Lsn, str], Places] = {}
         for one in self.checkpoints:
             if is_plain and not one.copy and one.lsn <= end.lsn:
                 # This case returns what the code below would return, in a fraction of the time.
@@ -114,12 +158,17 @@ class Workers:
                 continue
             before = one.lsn, one.copy, one.epoch
             if before not in made:  # most workers have equal states
-                state = furthest(end, PlanState.places(one.lsn, one.copy))
-                is_ahead = (state.lsn, state.exceptions) != (end.lsn, end.exceptions)
-                made[before] = state.lsn, state.copy_json(one.epoch, dealing, end if is_ahead else None)
+                other = self.places.of(one)
+                if places.has_all_of(other):
+                    made[before] = found = end.lsn, end.copy_json(one.epoch, dealing)
+                    known[found] = places
+                else:
+                    state = furthest(end, other)
+                    made[before] = found = state.lsn, state.copy_json(one.epoch, dealing, end)
+                    known[found] = state.places
             lsn, copy = made[before]
             moved.append(replace(one, batch=one.batch + 1, lsn=lsn, gtid=gtid, position=position, copy=copy))
-        return Workers(tuple(moved))
+        return Workers(tuple(moved), KnownPlaces(known))
 
 
 def _stored_with(checkpoint: Checkpoint) -> PlanState:

@@ -75,10 +75,11 @@ def _marked(staging: Path, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
     if len(due) <= _FEW:
         return frozenset(lsn for lsn in due if _mark(staging, lsn, what).exists())
     try:
-        found = frozenset(os.listdir(_signals(staging)))  # noqa: PTH208 - a path for each name would take longer
+        names = os.listdir(_signals(staging))  # noqa: PTH208 - a path for each name would take longer
     except FileNotFoundError:
         return frozenset()
-    return frozenset(lsn for lsn in due if f"{lsn}.{what}" in found)
+    found = frozenset(name for name in names if name.endswith(what))
+    return frozenset(lsn for lsn in due if f"{lsn}.{what}" in found) if found else frozenset()
 
 
 def _touch(path: Path) -> None:

@@ -5,7 +5,17 @@ from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, Stag
 from pidts.plan.limits import Limits
 from pidts.plan.planner import next_state
 from pidts.plan.relevance import NOTES, Log, Relevance, RelevanceKind
-from pidts.plan.state import HeldTables, PlanState, copied_at, dealing_of, furthest, run_of, slowest
+from pidts.plan.state import (
+    HeldTables,
+    Places,
+    PlanState,
+    copied_at,
+    copies_of,
+    dealing_of,
+    furthest,
+    run_of,
+    slowest,
+)
 from pidts.plan.unapplied import Unapplied, WaitingChanges
 
 __all__ = [
@@ -19,6 +29,7 @@ __all__ = [
     "Log",
     "LogSlice",
     "Phase",
+    "Places",
     "PlanState",
     "Relevance",
     "RelevanceKind",
@@ -26,6 +37,7 @@ __all__ = [
     "Unapplied",
     "WaitingChanges",
     "copied_at",
+    "copies_of",
     "dealing_of",
     "furthest",
     "key_values",

@@ -17,6 +17,9 @@ from typing import Any
 from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest, CopyState
 
+_NO_COPIES = '{"copy": [], '
+"""The beginning of the text of a checkpoint without a copy that is under way."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldTables:
@@ -31,6 +34,55 @@ class HeldTables:
     """Whether the target has refused the tables' next change in this run. Then they stay at this place until the run
     ends.
     """
+    takes_along: bool = False
+    """Whether later tables whose schema change is done wait until these tables reach them, to continue with them."""
+    _texts: list[list[str]] | None = field(default=None, init=False, compare=False, repr=False)
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """Returns each table's schema, name and place, as a checkpoint has them.
+
+        They are kept, since each batch of a task writes those of all its held tables, most of which have not moved.
+        """
+        if self._texts is None:
+            lsn = str(self.lsn)
+            object.__setattr__(self, "_texts", [[name.schema, name.name, lsn] for name in self.tables])
+        return self._texts or []
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The place of each table: one place for most tables, and an earlier place for each held table.
+
+    A thousand shards may be held, each at a place of its own. So this class finds a table's place without a search.
+    """
+
+    lsn: Lsn
+    exceptions: Mapping[TableName, Lsn] = field(default_factory=dict)
+
+    @classmethod
+    def of_text(cls, lsn: Lsn, copy_json: str) -> Places:
+        """Returns the places that a checkpoint describes; the progress of copies, which may be long, is not read."""
+        data = json.loads(copy_json) if copy_json else []
+        if isinstance(data, list):
+            return cls(lsn)
+        return cls(lsn, {name: at for name, at in _places_from_json(data["held"]).items() if at < lsn})
+
+    def at(self, table: TableName) -> Lsn:
+        """Returns the place that this table has reached."""
+        return self.exceptions.get(table, self.lsn)
+
+    def has_all_of(self, other: Places) -> bool:
+        """Whether no table is further in `other` than here."""
+        if other.lsn > self.lsn:
+            return False
+        theirs = other.exceptions
+        for name, lsn in self.exceptions.items():
+            at = theirs.get(name, other.lsn)
+            # Most held tables have not moved: then both places are the same object, which takes less time to find out.
+            if at is not lsn and at > lsn:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +98,7 @@ class PlanState:
     """The settled requests whose rows the batch wrote."""
     settled: tuple[ChunkRequest, ...] = ()
     """The requests that the batch settled."""
+    _places: Places | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def copying(self) -> bool:
@@ -92,8 +145,18 @@ class PlanState:
         whole = {request.table for request in self.settled if request.whole}
         return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})
 
+    @property
+    def places(self) -> Places:
+        """Returns the places of all tables; they are found once, since each batch needs them several times."""
+        if self._places is None:
+            behind = (waiting for waiting in self.held if waiting.lsn != self.lsn)
+            places = Places(self.lsn, {name: waiting.lsn for waiting in behind for name in waiting.tables})
+            object.__setattr__(self, "_places", places)
+            return places
+        return self._places
+
     def at(self, table: TableName) -> Lsn:
-        """Returns the place that this table has reached."""
+        """Returns the place that this table has reached; `places` finds those of many tables faster."""
         return next((waiting.lsn for waiting in self.held if table in waiting.tables), self.lsn)
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
@@ -127,8 +190,8 @@ class PlanState:
         This state has no chunks that were read but not written, since they are read again. It has no due schema change,
         since the log shows which schema change is next.
         """
-        copy = {name: state.unread for name, state in self.copy.items() if not state.done}
-        return PlanState(self.lsn, copy, tuple(replace(waiting, due=None, halted=False) for waiting in self.held))
+        held = tuple(HeldTables(waiting.tables, waiting.lsn) for waiting in self.held)
+        return PlanState(self.lsn, _unread(self.copy), held)
 
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:
         """Returns the text that a checkpoint has besides the Lsn; empty if nothing is copied and no table is held.
@@ -137,10 +200,10 @@ class PlanState:
         state to which the copy progress belongs, if that state is at an earlier place. Equal states of one run have
         equal texts, whichever of their tables are held together.
         """
-        copy = self.durable().copy
-        if not copy and not self.held and not dealing and copied_at is None:
+        copy, held = _unread(self.copy), _places_to_json(self)
+        if not copy and not held and not dealing and copied_at is None:
             return ""
-        data = {"copy": _copy_to_json(copy), "held": _places_to_json(self), "run": run, "dealing": dealing}
+        data = {"copy": _copy_to_json(copy), "held": held, "run": run, "dealing": dealing}
         if copied_at is not None:
             data |= {"copied_at": {"lsn": str(copied_at.lsn), "held": _places_to_json(copied_at)}}
         return json.dumps(data)
@@ -148,16 +211,7 @@ class PlanState:
     @classmethod
     def from_checkpoint(cls, lsn: Lsn, copy_json: str) -> PlanState:
         """Returns the state that a checkpoint describes."""
-        data = json.loads(copy_json) if copy_json else []
-        if isinstance(data, list):
-            return cls(lsn, _copy_from_json(data))
-        return cls(lsn, _copy_from_json(data["copy"]), _places_from_json(data["held"], lsn))
-
-    @classmethod
-    def places(cls, lsn: Lsn, copy_json: str) -> PlanState:
-        """Returns the state that a checkpoint describes without the progress of copies, of which there may be many."""
-        data = json.loads(copy_json) if copy_json else []
-        return cls(lsn) if isinstance(data, list) else cls(lsn, held=_places_from_json(data["held"], lsn))
+        return cls(lsn, copies_of(copy_json), held_at(Places.of_text(lsn, copy_json).exceptions, lsn))
 
     def to_json(self) -> str:
         """Returns the state as one text: Spark's offsets contain only flat values."""
@@ -186,6 +240,14 @@ class PlanState:
         )
 
 
+def copies_of(copy_json: str) -> dict[TableName, CopyState]:
+    """Returns the progress of copies that a checkpoint describes."""
+    if not copy_json or copy_json.startswith(_NO_COPIES):
+        return {}
+    data = json.loads(copy_json)
+    return _copy_from_json(data if isinstance(data, list) else data["copy"])
+
+
 def run_of(copy_json: str) -> int:
     """Returns the run in which a checkpoint was stored; 0 if the text is empty or an earlier version wrote it."""
     data = json.loads(copy_json) if copy_json else []
@@ -205,7 +267,7 @@ def copied_at(copy_json: str) -> PlanState | None:
     if found is None:
         return None
     lsn = Lsn.parse(found["lsn"])
-    return PlanState(lsn, held=_places_from_json(found["held"], lsn))
+    return PlanState(lsn, held=held_at(_places_from_json(found["held"]), lsn))
 
 
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[HeldTables, ...]:
@@ -228,30 +290,35 @@ def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) ->
     )
 
 
-def furthest(end: PlanState, other: PlanState) -> PlanState:
+def furthest(end: PlanState, other: Places) -> PlanState:
     """Returns a state in which each table has the later of its two places, and the copy has the progress of `end`."""
-    lsn, mine, theirs = max(end.lsn, other.lsn), end.exceptions, other.exceptions
-    places = {name: max(mine.get(name, end.lsn), theirs.get(name, other.lsn)) for name in {*mine, *theirs}}
+    lsn, mine = max(end.lsn, other.lsn), end.places
+    places = {name: max(mine.at(name), other.at(name)) for name in {*mine.exceptions, *other.exceptions}}
     return PlanState(lsn, end.copy, held_at(places, lsn))
 
 
-def _places_to_json(state: PlanState) -> list[Any]:
-    return [[name.schema, name.name, str(lsn)] for name, lsn in sorted(state.exceptions.items())]
+def _unread(copy: Mapping[TableName, CopyState]) -> dict[TableName, CopyState]:
+    return {name: state.unread for name, state in copy.items() if not state.done}
 
 
-def _places_from_json(data: list[Any], lsn: Lsn) -> tuple[HeldTables, ...]:
-    return held_at({TableName(schema, name): Lsn.parse(at) for schema, name, at in data}, lsn)
+def _places_to_json(state: PlanState) -> list[list[str]]:
+    behind = (waiting for waiting in state.held if waiting.lsn != state.lsn)
+    return sorted(text for waiting in behind for text in waiting.texts)
+
+
+def _places_from_json(data: list[Any]) -> dict[TableName, Lsn]:
+    return {TableName(schema, name): Lsn.parse(at) for schema, name, at in data}
 
 
 def _held_to_json(waiting: HeldTables) -> list[Any]:
-    names = [[name.schema, name.name] for name in sorted(waiting.tables)]
-    return [names, str(waiting.lsn), str(waiting.due) if waiting.due else None, waiting.halted]
+    names, due = [[name.schema, name.name] for name in sorted(waiting.tables)], waiting.due
+    return [names, str(waiting.lsn), str(due) if due else None, waiting.halted, waiting.takes_along]
 
 
 def _held_from_json(data: list[Any]) -> HeldTables:
-    names, lsn, due, halted = data
+    names, lsn, due, halted, takes_along = data
     tables = frozenset(TableName(*name) for name in names)
-    return HeldTables(tables, Lsn.parse(lsn), Lsn.parse(due) if due else None, halted)
+    return HeldTables(tables, Lsn.parse(lsn), Lsn.parse(due) if due else None, halted, takes_along)
 
 
 def _copy_to_json(copy: Mapping[TableName, CopyState]) -> list[Any]:

@@ -430,7 +430,7 @@ class TaskStream:
         self._known_tables.demand(self._context, plan)
         position = self._relay.position(end.lsn)
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
-        commit = Commit(self._workers.checkpoints, moved.checkpoints, plan.origin)
+        commit = Commit.of(self._workers, moved, plan.origin)
         clock.step("plan")
         counts = self._carry_out(slices, plan, commit, clock, waiting)
         self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)

@@ -19,6 +19,7 @@ from tests.pipeline.refusing_task import REFUSED, RefusingTask
 
 from pidts.apply import ApplyRules
 from pidts.batch.lagging_merge import lagging_targets
+from pidts.batch.workers import KnownPlaces
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Op, Table, TableName
 from pidts.plan import Limits, PlanState
 from pidts.rules import RouteRule, Routes, Rules
@@ -45,7 +46,7 @@ class MergingTask(RefusingTask):
 
     def before_batch(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         """Removes the records about moved rows between batches, as `pidts.batch.lagging_merge` does."""
-        if not lagging_targets(RULES, checkpoints):
+        if not lagging_targets(RULES, KnownPlaces().of, checkpoints):
             session = self.target.connect()
             session.begin()
             session.meta.moves.forget("t", "s", ALL)
