@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from pidts.batch.pointers import Pointer
 from pidts.model import LogEntry, Lsn
-from pidts.plan import ChunkRequest, CopyState, HeldTables, Phase, PlanState, StagedChunk, next_state, plan_between
+from pidts.plan import (
+    ChunkRequest,
+    CopyState,
+    HeldTables,
+    Limits,
+    Phase,
+    PlanState,
+    StagedChunk,
+    next_state,
+    plan_between,
+)
 
-from .small_log import LIMITS, START, behind, log, relevance_of, table
+from .small_log import LIMITS, START, behind, log, relevance_of, table, tables_of
 
 
 def step(state, entries, done=(), limits=LIMITS, staged=None):
@@ -160,3 +171,87 @@ def test_a_state_survives_spark_s_offset_log_and_the_target_s_checkpoint():
 def test_a_checkpoint_from_before_there_were_held_tables_is_read():
     old = '[["shop", "a", {"after": [5], "upto": null, "reads": 1, "rows": 5, "done": false, "reading": null}]]'
     assert PlanState.from_checkpoint(START, old).copy == {table("a"): CopyState((5,), reads=1, rows=5)}
+
+
+LETTERS = "abcdefghijklmnopqrst"
+
+
+class ReadLog:
+    """A log of many tables that counts the entries that were read."""
+
+    def __init__(self, text: str) -> None:
+        self.entries = log(text)
+        self.read = 0
+
+    def __call__(self, at: Lsn, to: Lsn | None) -> Iterator[LogEntry]:
+        for entry in behind(self.entries, at, to):
+            self.read += 1
+            yield entry
+
+    def held(self) -> PlanState:
+        """Returns the state in which each table is held before its first statement, and no table is not held."""
+        first = {}
+        for entry in self.entries:
+            transaction = entry.transaction
+            if transaction.ddl:
+                first.setdefault(next(iter(tables_of(transaction.ddl))), transaction)
+        groups = [HeldTables(frozenset({name}), one.prev_lsn, one.lsn) for name, one in first.items()]
+        return PlanState(self.entries[-1].transaction.lsn, held=tuple(groups))
+
+    def after(self, state: PlanState, limits: Limits = LIMITS) -> PlanState | None:
+        """Returns the state after the next batch if all statements are done."""
+        return next_state(state, self, {}, limits, relevance_of, None, state.dues)
+
+    def carried(self, start: PlanState, end: PlanState) -> list[str]:
+        return carried(start, end, self.entries)
+
+
+def test_tables_that_are_released_together_read_the_log_once():
+    """Each of 20 tables waits before its own statement: their log is read about twice, and not 20 times."""
+    rows = " ".join(LETTERS)
+    made = ReadLog(" ".join(f"{letter.upper()} {letter}" for letter in LETTERS) + f" {rows} {rows}")
+    held = made.held()
+    free = made.after(held)
+    assert free == PlanState(held.lsn)
+    assert made.read < 2 * len(made.entries)
+    made.read = 0
+    plan = plan_between(held, free, made, relevance_of)
+    assert made.read < 2 * len(made.entries)
+    assert plan.row_events == 3 * len(LETTERS)
+    found = made.carried(held, free)
+    assert len(found) == len(set(found)) == 3 * len(LETTERS)
+
+
+def test_tables_that_are_released_together_go_on_as_one_group_when_the_batch_is_full():
+    made = ReadLog("A a a a B a b b C a b c c ab abc")
+    state, limits, seen = made.held(), replace(LIMITS, transactions=4), []
+    while (after := made.after(state, limits)) is not None:
+        seen.append(picture(after)[2])
+        state = after
+    assert seen[0] == {"a": (4, None), "b": (4, 5), "c": (12, None)}
+    assert seen[1:] == [{"ab": (8, None)}, {"ab": (12, None)}, {}]
+
+
+def test_a_released_table_near_the_end_of_the_log_does_not_wait_for_one_that_is_far_behind():
+    made = ReadLog(f"A {'a ' * 20}B b b C c c")
+    state = made.held()
+    limits = replace(LIMITS, transactions=5)
+    first = made.after(state, limits)
+    assert picture(first)[2] == {"a": (5, None), "b": (21, 22)}
+    assert made.carried(state, first) == [*(f"{number}:a" for number in range(2, 6)), "26:c", "27:c"]
+    second = made.after(first, limits)
+    assert picture(second)[2] == {"a": (10, None), "b": (26, None)}
+
+
+def test_a_place_within_a_transaction_is_not_the_end_of_a_part_of_the_log():
+    """An earlier run has committed a part of transaction 3, so table b is within it."""
+    entries = log("A a B+b a b")
+    within = Lsn(START.change_no, START.log_index, entries[2].transaction.begin.offset + 50)
+    groups = (
+        HeldTables(frozenset({table("a")}), START, entries[0].transaction.lsn),
+        HeldTables(frozenset({table("b")}), within, entries[2].transaction.lsn),
+    )
+    held = PlanState(entries[-1].transaction.lsn, held=groups)
+    free = step(held, entries, done=[1, 3])
+    assert free == PlanState(held.lsn)
+    assert sorted(carried(held, free, entries)) == ["2:a", "3:b", "4:a", "5:b"]

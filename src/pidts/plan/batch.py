@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pidts.model import CommittedGroups, Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
-from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf
+from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf, is_between_transactions
 from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
@@ -128,34 +128,29 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
     joined the task are left out. All changes of a table without a key that is not copied yet are left out, too.
     """
     uncarried, joined = end.uncarried, JoinedTables(end.copy)
-    before, after = start.exceptions, end.exceptions
-    apart = frozenset({*before, *after}) - uncarried
+    apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried
     without = apart | uncarried
-    ranges: dict[tuple[Lsn, Lsn], set[TableName]] = {}
-    for name in apart:
-        place = before.get(name, start.lsn), after.get(name, end.lsn)
-        if place[0] < place[1]:
-            ranges.setdefault(place, set()).add(name)
     slices = _Slices()
     cut = False  # whether rows after the last slice were left out, which an extended slice would contain
     carried: set[TableName] = set()
     origins: set[str] = set()
     row_events = 0
-    for place, names in sorted(ranges.items(), key=lambda item: item[0]):
-        only, cut = frozenset(names), False
-        for entry in _up_to(place[1], log(*place)):
+    for begin, to, only in _parts_of_held_tables(apart, start, end, log):
+        cut = False
+        for entry in _up_to(to, log(begin, to)):
             relevance = relevance_of(entry)
             if relevance.comes_back or relevance.origin == NOTES:
                 cut = True
                 continue
-            mine = frozenset(name for name in only if joined.has(name, entry.transaction.lsn))
+            late = joined.late(entry.transaction.lsn)
+            mine = only - late if late else only
             tables = mine.intersection(entry.transaction.tables)
             if tables and entry.transaction.row_events:
                 row_events += entry.transaction.row_events
                 carried |= tables
                 origins.add(relevance.origin)
-                begin, back = entry.transaction.begin, relevance.is_returned
-                piece = LogSlice(entry.extent, begin, len(slices), only=mine, is_returned=back)
+                place, back = entry.transaction.begin, relevance.is_returned
+                piece = LogSlice(entry.extent, place, len(slices), only=mine, is_returned=back)
                 slices.add(piece, entry, cut=cut)
                 cut = False
             else:
@@ -202,6 +197,35 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
         raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {', '.join(sorted(origins))}")
     origin = next(iter(origins - {NOTES}), "")
     return BatchPlan(start, end, slices.all(), count, row_events, timestamp, tuple(gtids), frozenset(carried), origin)
+
+
+def _parts_of_held_tables(
+    names: Collection[TableName], start: PlanState, end: PlanState, log: Log
+) -> Iterator[tuple[Lsn, Lsn, frozenset[TableName]]]:
+    """Yields the parts of the log that have changes of these tables, each with its tables.
+
+    Tables that end at the same place are read together, even if they begin at different places: each part ends where
+    the next tables begin. So the log is read once, and not once for each of a thousand shards.
+    """
+    before, after = start.exceptions, end.exceptions
+    found: dict[Lsn, dict[Lsn, set[TableName]]] = {}
+    for name in names:
+        begin, to = before.get(name, start.lsn), after.get(name, end.lsn)
+        if begin is not to and begin < to:
+            found.setdefault(to, {}).setdefault(begin, set()).add(name)
+    for to, groups in sorted(found.items()):
+        first, *others = sorted(groups)
+        together = [first]
+        for begin in others:
+            # No part of the log can end at a place within a transaction, so its tables are read separately.
+            if is_between_transactions(log, begin, to):
+                together.append(begin)
+            else:
+                yield begin, to, frozenset(groups[begin])
+        tables = set[TableName]()
+        for begin, stop in zip(together, [*together[1:], to], strict=True):
+            tables |= groups[begin]
+            yield begin, stop, frozenset(tables)
 
 
 def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:

@@ -8,14 +8,23 @@ these.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from pidts.model import Lsn, TableName
+from pidts.model import LogEntry, Lsn, TableName
 from pidts.plan.copy.state import CopyState
 from pidts.plan.limits import Limits
-from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf, Size, after_ddl
+from pidts.plan.relevance import (
+    NOTES,
+    JoinedTables,
+    Log,
+    RelevanceKind,
+    RelevanceOf,
+    Size,
+    after_ddl,
+    is_between_transactions,
+)
 from pidts.plan.state import HeldTables, PlanState
 
 
@@ -67,6 +76,8 @@ class HeldTablesOfBatch:
         self._limits, self._relevance_of, self._done = limits, relevance_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[HeldTables]]] = {}
         """Schema changes of tables held at several places: all tables of the change, and those that wait before it."""
+        self._taking_along: list[Lsn] = []
+        """The places of the tables that were moved and for which released tables wait."""
 
     def advance(
         self, held_tables: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn
@@ -75,13 +86,31 @@ class HeldTablesOfBatch:
 
         The tables in `overtaken` wait, since a schema change in this batch stops them.
         """
-        left = deque(held_tables)
-        while left:
-            waiting = left.popleft()
-            after = waiting if waiting in overtaken else self._advance(waiting, log, goal, left)
-            self.has_moved |= after != waiting
-            if after is not None:
-                self.held.append(after)
+        stopped, moving = set(map(id, overtaken)), list[HeldTables]()
+        for waiting in held_tables:
+            is_due = waiting.due is not None and waiting.due not in self._done
+            if id(waiting) in stopped or waiting.halted or is_due:
+                self.held.append(waiting)
+                continue
+            staying = waiting.tables & self._kept
+            if staying and waiting.due is not None:
+                self.held.append(self._past_due(waiting, log, waiting.due))
+                self.has_moved = True
+            elif staying == waiting.tables:
+                self.held.append(waiting)
+            elif staying:
+                self.held.append(replace(waiting, tables=staying))
+                moving.append(replace(waiting, tables=waiting.tables - staying))
+                self.has_moved = True
+            else:
+                moving.append(waiting)
+        if self._limits.one_origin:
+            # The tables of one place have decided from which zone the batch's changes come. They must not wait for
+            # tables of another place.
+            for waiting in moving:
+                self._advance(waiting, [], log, goal, Size(self._limits))
+        else:
+            self._advance_together(moving, log, goal)
         for lsn, (names, there) in self._meeting.items():
             tables = frozenset(name for waiting in there for name in waiting.tables)
             if names <= tables and len({waiting.lsn for waiting in there}) == 1:
@@ -89,47 +118,69 @@ class HeldTablesOfBatch:
                 self.held.append(HeldTables(tables, there[0].lsn, lsn))
                 self.has_moved = True
 
-    def _advance(self, waiting: HeldTables, log: Log, goal: Lsn, left: deque[HeldTables]) -> HeldTables | None:
-        """Returns the tables that are still held together after the batch; None if they have caught up.
+    def _advance_together(self, held_tables: Iterable[HeldTables], log: Log, goal: Lsn) -> None:
+        """Moves tables so that those which are released at the same time read the log once, and not once for each.
 
-        Adds tables that are no longer held together with them to `left`.
+        A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
+        *released*. They wait until tables from an earlier place reach them, and are held together with these from then
+        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Meanwhile, of
+        the tables that wait for them, only the last ones are moved, which are the first that can catch up. So the
+        tables that are released together do not read the log more than twice.
+
+        Nothing more than each table's place is stored. After a crash, the tables that have not moved reach their
+        changes again, find in the journal that these are done, and are released again.
         """
-        if waiting.halted or (waiting.due is not None and waiting.due not in self._done):
-            return waiting
-        if (staying := waiting.tables & self._kept) and waiting.due is not None:
-            return self._past_due(waiting, log, waiting.due)
-        if staying:
-            if staying != waiting.tables:
-                left.append(replace(waiting, tables=waiting.tables - staying))
-                waiting = replace(waiting, tables=staying)
-            return waiting
-        tables, lsn, joined = waiting.tables, waiting.lsn, JoinedTables(self.copy)
+        released, others = list[HeldTables](), list[HeldTables]()
+        for waiting in held_tables:
+            is_released = waiting.due is not None and is_between_transactions(log, waiting.lsn, waiting.due)
+            (released if is_released else others).append(waiting)
+        released.sort(key=_place_of)
+        for waiting in sorted(others, key=_place_of):
+            self._advance(waiting, released, log, goal, Size(self._limits))
         size = Size(self._limits)
-        try:
-            for entry in log(lsn, goal):
-                transaction = entry.transaction
-                if transaction.lsn > goal:
-                    return None
-                relevance = joined.narrow(self._relevance_of(entry), transaction.lsn)
-                if relevance.kind is RelevanceKind.DDL and relevance.tables is not None and relevance.tables & tables:
-                    if transaction.lsn not in self._done:
-                        if tables - relevance.tables:
-                            left.append(HeldTables(tables - relevance.tables, lsn))
-                        return self._waiting(tables & relevance.tables, lsn, transaction.lsn, relevance.tables)
+        while released and not size.is_full and all(lsn > released[0].lsn for lsn in self._taking_along):
+            self._advance(released.pop(0), released, log, goal, size)
+        if released and len(self._taking_along) == 1:
+            self._advance(released.pop(), [], log, goal, Size(self._limits))
+        self.held += released
+
+    def _advance(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
+        """Moves tables, and the tables in `released` that they reach. These are removed from the list, which is sorted.
+
+        `size` is the amount of log that these and earlier tables have taken.
+        """
+        way, joined = _Way(first, released, log, goal, size), JoinedTables(self.copy)
+        before, bytes_before = len(self.held), size.bytes
+        for entry in way.entries():
+            transaction = entry.transaction
+            relevance = joined.narrow(self._relevance_of(entry), transaction.lsn)
+            names = relevance.tables
+            if relevance.kind is RelevanceKind.DDL and names is not None and not way.tables.isdisjoint(names):
+                if transaction.lsn in self._done:
                     self.copy = after_ddl(self.copy, relevance, transaction.lsn)
                     joined = JoinedTables(self.copy)
-                if size.is_full:
-                    return HeldTables(tables, lsn)
-                rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
-                if rows and not relevance.comes_back and relevance.origin != NOTES:
-                    if self._origin not in {None, relevance.origin}:
-                        return HeldTables(tables, lsn)
-                    self._origin = relevance.origin
-                size.take(entry, rows=rows)
-                lsn = transaction.lsn
-            return None if lsn >= goal else HeldTables(tables, lsn)
-        finally:
-            self.bytes += size.bytes
+                else:
+                    self.held.append(self._waiting(names & way.tables, way.lsn, transaction.lsn, names))
+                    way.tables -= names
+                    if not way.tables:
+                        break
+            if size.is_full:
+                break
+            rows = transaction.row_events > 0 and not way.tables.isdisjoint(transaction.tables)
+            if rows and not relevance.comes_back and relevance.origin != NOTES:
+                if self._origin not in {None, relevance.origin}:
+                    break
+                self._origin = relevance.origin
+            size.take(entry, rows=rows)
+            way.lsn = transaction.lsn
+        released[:] = way.released_left
+        self.bytes += size.bytes - bytes_before
+        if way.tables and way.lsn < goal:
+            takes_along = first.takes_along or first.due is not None or way.reached > 0
+            self.held.append(HeldTables(frozenset(way.tables), way.lsn, takes_along=takes_along))
+            if takes_along:
+                self._taking_along.append(way.lsn)
+        self.has_moved |= way.reached > 0 or self.held[before:] != [first]
 
     def _past_due(self, waiting: HeldTables, log: Log, due: Lsn) -> HeldTables:
         """Returns the tables at their new place: just after the schema change that was made for all of them."""
@@ -144,3 +195,44 @@ class HeldTablesOfBatch:
         waiting = HeldTables(tables, lsn)
         self._meeting.setdefault(ddl, (names, []))[1].append(waiting)
         return waiting
+
+
+class _Way:
+    """The way of tables along the log, on which released tables join them."""
+
+    def __init__(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
+        """`released` has the tables that may join. The list is sorted, and each place in it is the end of an entry."""
+        self.tables, self.lsn = set(first.tables), first.lsn
+        """The tables that move, and the place that they have reached. The caller changes both."""
+        self.reached = 0
+        """The number of elements of `released` that have joined."""
+        self._released, self._first = released, bisect_left(released, first.lsn, key=_place_of)
+        self._log, self._goal, self._size = log, goal, size
+
+    @property
+    def released_left(self) -> list[HeldTables]:
+        """Returns the released tables that have not joined."""
+        return self._released[: self._first] + self._released[self._first + self.reached :]
+
+    def entries(self) -> Iterator[LogEntry]:
+        """Yields the entries from `lsn` to the goal. Released tables join before the first entry after their place."""
+        while not self._size.is_full:
+            while (waiting := self._next) is not None and waiting.lsn == self.lsn:
+                self.tables |= waiting.tables
+                self.reached += 1
+            if self.lsn >= self._goal:
+                return
+            # No entry is cut at the place of the next tables, because this place is the end of an entry.
+            stop = self._goal if waiting is None else min(waiting.lsn, self._goal)
+            yield from self._log(self.lsn, stop)
+            if self.lsn < stop:
+                return
+
+    @property
+    def _next(self) -> HeldTables | None:
+        place = self._first + self.reached
+        return self._released[place] if place < len(self._released) else None
+
+
+def _place_of(waiting: HeldTables) -> Lsn:
+    return waiting.lsn

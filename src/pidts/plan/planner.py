@@ -165,7 +165,7 @@ class _UnheldTables:
         self.size = Size(limits)
         self.overtaken: list[HeldTables] = []
         self.has_work = self.at_end = self.is_full = False
-        self._kept, self._free = kept, kept - state.exceptions.keys()
+        self._kept, self._free = kept, kept - state.exceptions.keys() if kept else kept
         self.has_work |= bool(self._free)
         if state.due is None:
             self._keep()

@@ -125,6 +125,15 @@ class JoinedTables:
         return since is None or lsn > since
 
 
+def is_between_transactions(log: Log, lsn: Lsn, to: Lsn) -> bool:
+    """Whether a place is the end of an entry of the log.
+
+    It is not if an earlier run has committed a part of a transaction, and the place is within this transaction.
+    """
+    entry = next(iter(log(lsn, to)), None)
+    return entry is not None and entry.transaction.prev_lsn == lsn
+
+
 def after_ddl(copy: Mapping[TableName, CopyState], relevance: Relevance, lsn: Lsn) -> dict[TableName, CopyState]:
     """Returns the progress of the copies after a schema change."""
     renamed = dict(relevance.renamed)
