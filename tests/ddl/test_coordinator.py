@@ -129,6 +129,24 @@ def test_shards_that_wait_alike_examine_their_group_once_after_each_event(monkey
     assert still(groups, came("other", after=V2)) == Wait(disagree=tuple(came(source) for source in sources))
 
 
+def test_an_arrival_wakes_waiting_shards_only_if_it_may_let_one_of_them_continue() -> None:
+    groups = begun("a", "b", "c", "d")
+    arrive(groups, came("b"))
+    moves = groups.moves
+    assert isinstance(arrive(groups, came("c")), Wait)
+    assert groups.moves == moves
+    assert still(groups, came("b")) == Wait((Member("a", NAME), Member("d", NAME)))
+    assert isinstance(arrive(groups, came("d", after=V2)), Wait)
+    assert groups.moves > moves
+    moves = groups.moves
+    assert isinstance(arrive(groups, came("c")), Wait)
+    assert groups.moves == moves, "the same arrival"
+    assert arrive(groups, came("d")) == Wait((Member("a", NAME),))
+    moves = groups.moves
+    assert isinstance(arrive(groups, came("a")), RunDecision)
+    assert groups.moves > moves
+
+
 def test_only_the_last_of_two_members_drops_a_column() -> None:
     """If each of the two left the drop to the other one and continued, no shard would drop the column."""
     groups = ShardGroups("optimistic", ("a", "b"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,12 @@ ONE, OTHER = Lsn(0, 1, 500), Lsn(0, 1, 900)
 
 class CountingTarget:
     def __init__(self) -> None:
-        self.target, self.connects = ValuesTarget("operator orders"), 0
+        self.target, self.connects, self.seconds = ValuesTarget("operator orders"), 0, 0.0
         self.context: Any = SimpleNamespace(task="t", source=SimpleNamespace(source_id="a"), target=self)
 
     def connect(self) -> Any:
         self.connects += 1
+        time.sleep(self.seconds)
         return self.target.connect()
 
     def give(self, lsn: Lsn) -> None:
@@ -42,6 +44,20 @@ def test_one_reading_serves_all_changes_that_looked_before_it(counting: Counting
     changes = [Orders(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in range(100, 200)]
     looked = time.monotonic()
     assert not any(change.is_newer(None, looked) for change in changes)
+    assert counting.connects == 1
+
+
+def test_changes_that_look_while_one_of_them_reads_do_not_read_too(counting: CountingTarget) -> None:
+    shared, looked, found = SharedOrders(), time.monotonic(), list[bool]()
+    counting.give(ONE)
+    counting.seconds = 0.1
+    changes = [Orders(counting.context, ONE, lambda _: None, 1.0, shared) for _ in range(20)]
+    threads = [Thread(target=lambda one: found.append(one.is_newer(None, looked)), args=(one,)) for one in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 20
     assert counting.connects == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
+from pidts.shards.preview import effect_of_unlock, lacking_if_skipped
 
 from .test_decide import V0, V1, arrival, group, member, table
 
@@ -15,7 +15,7 @@ from .test_decide import V0, V1, arrival, group, member, table
 )
 def test_rows_that_do_not_fit_after_an_unlock(before: str, after: str, *, unfit: bool) -> None:
     old, own = table(before), arrival(0, table(before), table(after))
-    assert unfit_if_unlocked(group(old, [old, old], own), own) == ((member(1),) if unfit else ())
+    assert effect_of_unlock(group(old, [old, old], own), own).unfit == ((member(1),) if unfit else ())
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_rows_that_do_not_fit_after_an_unlock(before: str, after: str, *, unfit:
 )
 def test_changes_that_still_wait_after_an_unlock(agreed: str, after: str, *, stays: bool) -> None:
     there, own = table(agreed), arrival(0, V0, table(after))
-    found = staying_if_unlocked(group(there, [V0, there], own), own)
+    found = effect_of_unlock(group(there, [V0, there], own), own).stays
     assert found == (
         ("column b is on the target already, with other values in the shard's rows than on the source",)
         if stays
@@ -34,7 +34,7 @@ def test_changes_that_still_wait_after_an_unlock(agreed: str, after: str, *, sta
 
 def test_rows_that_wait_do_not_halt() -> None:
     old, own, other = table("a"), arrival(0, table("a"), table("x")), arrival(1, table("a"), table("y"))
-    assert unfit_if_unlocked(group(old, [old, old], own, other), own) == ()
+    assert effect_of_unlock(group(old, [old, old], own, other), own).unfit == ()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import Column, ColumnType, Table
 from pidts.schema import column_type
-from pidts.shards.preview import lacking_if_skipped, takes, unfit_if_unlocked
+from pidts.shards.preview import effect_of_unlock, lacking_if_skipped, takes
 
 from .test_decide import KEY, T, arrival, group, member
 
@@ -72,7 +72,7 @@ def test_rows_that_fit_cause_no_warning() -> None:
     own = arrival(0, wide, narrow)
     assert lacking_if_skipped(group(wide, [wide, wide], own), own) == ()
     own = arrival(0, narrow, wide)
-    assert unfit_if_unlocked(group(narrow, [narrow, narrow], own), own) == ()
+    assert effect_of_unlock(group(narrow, [narrow, narrow], own), own).unfit == ()
     assert lacking_if_skipped(group(narrow, [narrow, narrow], own), own) == ("column a cannot hold all values",)
     own = arrival(0, wide, narrow)
-    assert unfit_if_unlocked(group(wide, [wide, wide], own), own) == (member(1),)
+    assert effect_of_unlock(group(wide, [wide, wide], own), own).unfit == (member(1),)

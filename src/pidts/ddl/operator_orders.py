@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -14,6 +15,9 @@ from pidts.model import DdlOrder, Lsn, Transient
 
 _log = structlog.get_logger(__name__)
 
+_ANSWER_SECONDS = 1.0
+"""The longest time for which a thread waits for another thread's reading."""
+
 
 class SharedOrders:
     """The ddl commands of one source, which all of its waiting changes read together.
@@ -23,18 +27,26 @@ class SharedOrders:
 
     def __init__(self) -> None:
         self._found: tuple[float, Mapping[Lsn, DdlOrder]] = float("-inf"), {}
-        """The time at which a reading began, and its result. The pair is replaced at once, so threads need no lock."""
+        """The time at which the last reading began, and its result."""
+        self._reading = threading.Lock()
+        """Held while one thread reads. Other threads wait for its result, and do not read, too."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlOrder | None:
-        """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none."""
-        began, orders = self._found
-        if began <= since:
-            began = time.monotonic()
-            with closing(context.target.connect()) as session:
-                read = session.meta.orders.read(context.task, context.source.source_id)
-            orders = {order.lsn: order for order in read}
-            self._found = began, orders
-        return orders.get(lsn)
+        """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none.
+
+        If the target does not answer another thread for a while, the result is that of the last reading. The caller
+        will ask again.
+        """
+        if self._reading.acquire(timeout=_ANSWER_SECONDS):
+            try:
+                if self._found[0] <= since:
+                    began = time.monotonic()
+                    with closing(context.target.connect()) as session:
+                        read = session.meta.orders.read(context.task, context.source.source_id)
+                    self._found = began, {order.lsn: order for order in read}
+            finally:
+                self._reading.release()
+        return self._found[1].get(lsn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ one of the candidates, that member is the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -52,6 +52,7 @@ from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableNam
 from pidts.shards.structures import (
     fills_alike,
     fits,
+    for_each_structure,
     indexed_like,
     is_fillable,
     joined,
@@ -258,32 +259,28 @@ def _is_late(group: ShardGroup, arrival: Arrival) -> bool:
 
 def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
     goal, wanted = _goal(group, mine)
-    waiting = [one for one in _arrivals(group) if not (one.runs and same_version(one.before, one.after))]
-    alike = [
-        one
-        for one in waiting
-        if _leads_to(group, one, goal) and _computes_alike(one, wanted) and not added_by_one(one, wanted)
-    ]
-    others = [
-        one
-        for one in waiting
-        if one.runs and one not in alike and (group.missed_by(one) or not _has_place(group, one.before, goal))
-    ]
-    # A member whose change leads to the structure before this change will still reach this change: it does not
-    # disagree.
-    earlier = {one.member for one in others if same_version(one.after, mine.before) or group.settles(one)}
-    disagree = [one for one in others if one.member not in earlier]
+    gone = _nobodys(group)
+    alike: list[Arrival] = []
+    able: list[Arrival] = []
+    disagree: list[Arrival] = []
+    for kind in _kinds(group):
+        one = kind[0]
+        if one.runs and same_version(one.before, one.after):
+            continue
+        if _leads_to(group, one, goal) and _computes_alike(one, wanted) and not added_by_one(one, wanted):
+            alike += kind
+            if one.runs and same_version(one.before, without_kept_columns(group.head, gone, one.before)):
+                able += kind
+        elif one.runs and (group.missed_by(one) or not _has_place(group, one.before, goal)):
+            # A member whose change leads to the structure before this change will still reach this change: it does not
+            # disagree.
+            disagree += () if same_version(one.after, mine.before) or group.settles(one) else kind
     here = {one.member for one in (*alike, *disagree)}
+    is_there = for_each_structure(lambda one: same_version(one, goal) or _has_place(group, one, goal))
     awaited = [
         member
         for member, structure in group.members.items()
-        if member not in here and _is_awaited(group, member, structure, goal)
-    ]
-    gone = _nobodys(group)
-    able = [
-        one
-        for one in alike
-        if one.runs and same_version(one.before, without_kept_columns(group.head, gone, one.before))
+        if member not in here and (group.missed.get(member) or not is_there(structure))
     ]
     able = able or [one for one in alike if one.runs and (group.mode == "pessimistic" or one.unlocked)]
     if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
@@ -304,10 +301,19 @@ def _name_of(member: Member) -> tuple[str, str, str]:
     return member.source, member.table.schema, member.table.name
 
 
-def _is_awaited(group: ShardGroup, member: Member, structure: Table, goal: Table) -> bool:
-    """Whether the group waits for a member that has not arrived: it misses a change, or does not fit the goal."""
-    is_there = same_version(structure, goal) or _has_place(group, structure, goal)
-    return bool(group.missed.get(member)) or not is_there
+def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
+    """Returns the arrivals, except skipped ones, in lists of arrivals about which `_together` has the same answers.
+
+    A thousand shards may have arrived at the same change. Two arrivals are of one kind if they differ only in their
+    members, places, times and statements' texts. A member that misses changes is a kind of its own.
+    """
+    found: dict[object, list[Arrival]] = {}
+    for one in _arrivals(group):
+        # The two structures exist as long as their arrival, so no other structures have their ids.
+        made = id(one.before), id(one.after), one.order, one.runs, one.revalues, one.computes, one.adds
+        misses = one.member if group.missed and group.missed_by(one) else None
+        found.setdefault((made, misses), []).append(one)
+    return found.values()
 
 
 def _arrivals(group: ShardGroup) -> list[Arrival]:

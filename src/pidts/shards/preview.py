@@ -7,12 +7,12 @@ VARCHAR, the two tables are different versions, although the values of the CHAR 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pidts.model import Arrival, ColumnType, Kind, Member, OrderKind
 from pidts.model.types import LOB_BYTES
-from pidts.shards.decide import Decision, RunDecision, ShardGroup, Wait, decide
-from pidts.shards.structures import misfitting, order_of
+from pidts.shards.decide import RunDecision, ShardGroup, decide
+from pidts.shards.structures import for_each_structure, misfitting, order_of
 
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
 _EXACT_IN_DOUBLE = 53
@@ -23,30 +23,30 @@ _WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
 """For each character set, the character sets that have all of its characters."""
 
 
-def unfit_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[Member, ...]:
-    """Returns the members whose rows would not fit after an unlock, until they make the change themselves."""
-    decision = _if_unlocked(group, mine)
-    if not isinstance(decision, RunDecision):
-        return ()
-    writing = (member for member in decision.left if member not in group.arrivals)
-    return tuple(member for member in writing if misfitting(group.members[member], decision.agreed, takes))
+@dataclass(frozen=True, slots=True)
+class EffectOfUnlock:
+    """The effect that an unlock of a waiting change would have."""
+
+    unfit: tuple[Member, ...] = ()
+    """The members whose rows would not fit until they make the change themselves."""
+    stays: tuple[str, ...] = ()
+    """The reasons why the member would still wait."""
 
 
-def staying_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
-    """Returns the reasons why the member would still wait after an unlock."""
-    decision = _if_unlocked(group, mine)
-    if not isinstance(decision, Wait):
-        return ()
+def effect_of_unlock(group: ShardGroup, mine: Arrival) -> EffectOfUnlock:
+    """Returns the effect that an unlock of the member's change would have."""
+    ordered = {**group.arrivals, mine.member: replace(mine, order=OrderKind.UNLOCK)}
+    decision = decide(replace(group, arrivals=ordered), mine.member)
+    if isinstance(decision, RunDecision):
+        agreed = decision.agreed
+        is_unfit = for_each_structure(lambda one: bool(misfitting(one, agreed, takes)))
+        writing = (member for member in decision.left if member not in group.arrivals)
+        return EffectOfUnlock(unfit=tuple(member for member in writing if is_unfit(group.members[member])))
     found = tuple(
         f"column {name} is on the target already, with other values in the shard's rows than on the source"
         for name in decision.met
     )
-    return found or ("the target's table does not have the structure that the statement needs",)
-
-
-def _if_unlocked(group: ShardGroup, mine: Arrival) -> Decision:
-    ordered = {**group.arrivals, mine.member: replace(mine, order=OrderKind.UNLOCK)}
-    return decide(replace(group, arrivals=ordered), mine.member)
+    return EffectOfUnlock(stays=found or ("the target's table does not have the structure that the statement needs",))
 
 
 def lacking_if_skipped(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:

@@ -43,6 +43,19 @@ def _shared(table: Table, every_field: str) -> Table:  # noqa: ARG001 - a key
     return table
 
 
+def for_each_structure(question: Callable[[Table], bool]) -> Callable[[Table], bool]:
+    """Returns the question about a structure; it is asked once for each object, which a thousand shards may share."""
+    found: dict[int, tuple[Table, bool]] = {}
+
+    def answer(table: Table) -> bool:
+        known = found.get(id(table))
+        if known is None:
+            known = found[id(table)] = table, question(table)
+        return known[1]
+
+    return answer
+
+
 def same_version(one: Table, other: Table) -> bool:
     """Whether both structures are one version of a table. The tables' names do not count."""
     return one is other or _same_version(one, other)

@@ -34,7 +34,7 @@ from pidts.shards.decide import (
     decide,
     missed_changes_after,
 )
-from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
+from pidts.shards.preview import effect_of_unlock, lacking_if_skipped
 from pidts.shards.structures import same_version
 
 _Kind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
@@ -196,7 +196,7 @@ class ShardGroups:
             entry.waits = isinstance(decision, Wait)
             if isinstance(decision, RunDecision):
                 state.begin(decision)
-            if known != arrival:
+            if known != arrival and not self._changes_no_decision(state, arrival, decision):
                 self._notify()
             return decision
 
@@ -225,8 +225,8 @@ class ShardGroups:
             found = self._outlooks.get(kind) if kind is not None else None
             if found is None:
                 group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
-                unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
-                found = _Outlook(unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
+                unlock, lacks = effect_of_unlock(group, arrival), lacking_if_skipped(group, arrival)
+                found = _Outlook(unfit=tuple(map(str, unlock.unfit)), lacks=lacks, stays=unlock.stays)
                 if kind is not None:
                     self._outlooks[kind] = found
             return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
@@ -443,6 +443,17 @@ class ShardGroups:
             self._waits[kind] = decision
         return decision
 
+    def _changes_no_decision(self, state: GroupState, arrival: Arrival, decision: Decision | RunByLeader) -> bool:
+        """Whether all members that have arrived still wait after this arrival, as `still` would say to each of them.
+
+        This is so if the arrived member waits, and all others are of its kind. Without this method, each of a thousand
+        arrivals would wake a thousand threads.
+        """
+        kind = self._kind(arrival)
+        if not isinstance(decision, Wait) or decision.leader is not None or kind is None:
+            return False
+        return all(self._kind(one) == kind for one in state.arrivals.values())
+
     def _kind(self, arrival: Arrival) -> _Kind | None:
         """Returns a key that is equal for all arrivals that wait for the same reasons.
 
@@ -452,7 +463,8 @@ class ShardGroups:
         group after each arrival, the time would grow with the third power of the number of shards.
         """
         member = arrival.member
-        has_own = member in self.known.missed or member in self.known.dropped or arrival.order is not None
+        missed, dropped = self.known.missed, self.known.dropped
+        has_own = (missed and member in missed) or (dropped and member in dropped) or arrival.order is not None
         if self.is_optimistic or has_own:
             return None
         made = arrival.before, arrival.after, arrival.revalues, arrival.computes, arrival.adds

@@ -87,12 +87,12 @@ class Members:
 
     def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> ShardGroup:
         """Returns the group of a target table, for a decision about one of its members."""
-        is_one = self._mode == "pessimistic"
+        is_one, is_leaving = self._mode == "pessimistic", any(self._leaving.values())
         return ShardGroup(
             target=target,
             mode=self._mode,
             agreed=agreed,
-            members={one: table for one, table in self.of(target) if not self.is_leaving(one)},
+            members={one: table for one, table in self.of(target) if not (is_leaving and self.is_leaving(one))},
             arrivals=arrivals,
             dropped=self.dropped,
             missed={one: steps for one, steps in self.missed.items() if is_one and steps[0].name == target},
@@ -180,7 +180,12 @@ class Members:
 
     def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
         """Returns the members of a group."""
-        return ((member, table) for member, table in self.members.items() if table.name == target)
+        seen, is_of_target = None, False
+        for member, table in self.members.items():
+            if table is not seen:  # a thousand shards may have the same structure
+                seen, is_of_target = table, table.name == target
+            if is_of_target:
+                yield member, table
 
     def counts(self) -> Counter[TableName]:
         """Returns the number of members of each group."""
