@@ -303,6 +303,7 @@ class DdlThreads:
         When the group's state has changed, the schema change is tried again, but always after a pause. Without the
         pause, two answers of the group that contradict each other could cause an endless loop that nobody notices.
         """
+        due.relay.close()  # A thousand shards may wait for days, and an open file takes disk space after it was purged.
         began = looked = time.monotonic()
         if self._shards.still(waits) is None:
             self._pause(self._waits.look)
@@ -327,6 +328,7 @@ class DdlThreads:
 
     def _wait_for_order(self, due: DueChange, is_decided: Callable[[float], bool]) -> None:
         """Waits for a ddl command (`is_decided`), or until another shard has made the change for this shard, too."""
+        due.relay.close()
         looked = time.monotonic()
         while True:
             self._pause(self._waits.order)

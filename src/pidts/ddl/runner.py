@@ -176,11 +176,11 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
 
     `again`: this run has tried the change before.
     """
+    if again and (change := groups.made(due.source, due.lsn)) is not None:
+        return _made_for(due, change)
     is_done = runner.is_done(due.lsn)
     if not again:
         return Changed() if is_done else None  # this run has the structures after the change
-    if (change := groups.made(due.source, due.lsn)) is not None:
-        return _made_for(due, change)
     if not is_done:
         return None
     # Another member has made the change, and this member does not know it yet.
