@@ -8,7 +8,11 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "pidts"
 
-_BACKLOG = "task/operate/backlog.py:Backlog.to_json", "task/operate/backlog.py:HeldTablesOfSource.to_json"
+_BACKLOG = (
+    "task/operate/backlog.py:Backlog.to_json",
+    "task/operate/backlog.py:HeldTablesOfSource.to_json",
+    "task/operate/backlog.py:NextSchemaChange.to_json",
+)
 _LOCK = ("task/operate/shard_locks.py:OpenLock.to_json",)
 _HALTED = "cli/ddl/view.py:halted_json", "model/halt.py:Halt"
 _ERROR = "model/errors.py:PidtsError.to_json", "model/errors.py:Where"

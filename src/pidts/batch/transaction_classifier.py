@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pidts.batch.online_ddl import online_of
-from pidts.model import LogEntry, TableName
+from pidts.model import LogEntry, TableName, Transaction
 from pidts.model.zone import left_out_in, origin_of
 from pidts.plan import NOTES, Relevance, RelevanceKind
 from pidts.rules import AllowList, EventFilter, FilterDecision
@@ -93,6 +93,10 @@ class TransactionClassifier:
         if transaction.row_events:
             return self._rows.get(transaction.tables) or self._of_rows(transaction.tables)
         return _NOTHING
+
+    def of_schema_change(self, transaction: Transaction) -> Relevance:
+        """Returns the relevance of a transaction's statement, whatever rows the transaction has."""
+        return _NOTHING if transaction.ddl is None else self._of_ddl(transaction.ddl, transaction.ddl_schema)
 
     def _of_rows(self, tables: tuple[TableName, ...]) -> Relevance:
         cached, most = (self._rows, _MOST_ROWS) if len(tables) <= _FEW_TABLES else (self._wide, _MOST_WIDE)

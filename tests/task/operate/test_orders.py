@@ -29,7 +29,7 @@ from pidts.model import (
 from pidts.plan import CopyState, HeldTables, PlanState
 from pidts.relay import Origin, RelayWriter
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.operate.backlog import backlogs, held_tables
+from pidts.task.operate.backlog import NextSchemaChange, backlogs, held_tables
 from pidts.task.operate.orders import TaskOrders, is_refused_rows
 from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
@@ -237,6 +237,28 @@ def relay(two_sources: TaskOfTwoSources) -> Path:
         writer.sync()
     writer.close()
     return folder
+
+
+@pytest.mark.usefixtures("relay")
+def test_a_schema_change_behind_refused_rows_is_shown_and_found_by_its_place(two_sources: TaskOfTwoSources) -> None:
+    orders, table = two_sources.task_orders, TableName("shop", "a")
+    halt = Halt(tables=(table,), lsn=at(1), code="target-refused", what="too long")
+    two_sources.halt("s1", halt, ROWS)
+    of_a, of_b = sorted(orders.with_backlogs(orders.blocked_changes()), key=lambda one: one.tables)
+    assert of_a.next_change == NextSchemaChange(at(4), "bin.000001:496", "ALTER TABLE a ADD x INT")
+    assert of_b.next_change is None, "the statement is about another table"
+    with pytest.raises(ConfigError, match="no schema change of this task is waiting") as caught:
+        orders.find(table="shop.a")
+    assert f"ALTER TABLE a ADD x INT (--source s1 --at {at(4)})" in caught.value.todo
+    found = orders.find(str(at(4)), "s1")
+    orders.give(found, OrderKind.SKIP)
+    assert two_sources.orders("s1") == [(OrderKind.SKIP, (), 1)]
+    journal = DdlJournal(task="t", source="s1", lsn=at(4), statement="", rendered=(), step=0, state=DdlState.DONE)
+    two_sources.session.begin()
+    two_sources.session.meta.journal.write(journal)
+    two_sources.session.commit()
+    (of_a, _) = sorted(orders.with_backlogs(orders.matching()), key=lambda one: one.tables)
+    assert of_a.next_change is None, "the target has the schema change already"
 
 
 def _sealed(kind: int, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The backlog of blocked and waiting tables: the log that the relay keeps for them.
+"""The backlog of blocked and waiting tables: the log that the relay keeps for them, and its next schema changes.
 
 The relay's index shows the backlog without reading rows: it records the tables, the time and the length of each
 transaction.
@@ -7,8 +7,8 @@ transaction.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Halt, LogEntry, Lsn, PidtsError, TableName
-from pidts.plan import CopyState, PlanState, WaitingChanges
+from pidts.plan import CopyState, PlanState, RelevanceKind, WaitingChanges
 from pidts.relay import RelayReader
 from pidts.relay.receive_times import ReceiveTimes
 from pidts.relay.survey import measure
@@ -60,6 +60,20 @@ class Backlog:
             "since": self.since or None,
             "is_whole": self.is_whole,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class NextSchemaChange:
+    """The first schema change of a table after the table's refused row."""
+
+    lsn: Lsn
+    position: str
+    """The place of the schema change, as a log file and a byte; empty if the relay does not know it."""
+    statement: str
+
+    def to_json(self) -> dict[str, str]:
+        """Returns plain values for JSON."""
+        return {"lsn": str(self.lsn), "position": self.position, "statement": self.statement}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,38 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
     except PidtsError:
         return [None] * len(places)
     return [replace(one, log_bytes=behind(after)) for one, (_, after) in zip(found, places, strict=True)]
+
+
+def next_schema_changes(
+    config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]], is_done: Callable[[Lsn], bool]
+) -> list[NextSchemaChange | None]:
+    """Returns, for each entry of `places`, the first schema change of these tables after the Lsn at which they stop.
+
+    Schema changes that the target has already (`is_done`) are left out. The result has None if there is none, or if
+    the relay is on another machine or cannot be read.
+    """
+    found: list[NextSchemaChange | None] = [None] * len(places)
+    if not places:
+        return found
+    classifier = TransactionClassifier(config.allow, Dialect(), config.rules.events)
+    with suppress(PidtsError), closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        received = relay.received
+        for transaction in relay.schema_changes(min(after for _, after in places), received) if received else ():
+            relevance = classifier.of_schema_change(transaction)
+            meant = [
+                number
+                for number, (tables, after) in enumerate(places)
+                if found[number] is None and transaction.lsn > after and relevance.touches(tables)
+            ]
+            if relevance.kind is not RelevanceKind.DDL or not meant or is_done(transaction.lsn):
+                continue
+            position = str(relay.position(transaction.lsn) or "")
+            change = NextSchemaChange(transaction.lsn, position, transaction.ddl or "")
+            for number in meant:
+                found[number] = change
+            if None not in found:
+                break
+    return found
 
 
 def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTablesOfSource:

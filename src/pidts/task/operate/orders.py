@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pidts.apply import TargetSession
 from pidts.model import (
@@ -24,7 +25,14 @@ from pidts.model import (
 from pidts.model.advice import LIST, SKIP, with_place
 from pidts.relay import RelayReader
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, backlogs, load_held_tables
+from pidts.task.operate.backlog import (
+    Backlog,
+    HeldTablesOfSource,
+    NextSchemaChange,
+    backlogs,
+    load_held_tables,
+    next_schema_changes,
+)
 from pidts.task.operate.order_parser import words
 
 _TRANSACTION = frozenset(
@@ -50,6 +58,8 @@ class BlockedChange:
     source: str = ""
     backlog: Backlog | None = None
     """The log that the blocked tables have after the change; None if it was not counted."""
+    next_change: NextSchemaChange | None = None
+    """The schema change that waits behind refused rows; None if there is none, or if it was not looked for."""
 
     @property
     def is_done(self) -> bool:
@@ -133,14 +143,15 @@ class TaskOrders:
 
         The place is an Lsn, or a `file:position` before or after the schema change.
         """
-        waiting = [
-            one for one in self.matching(source, table) if one.halt is not None and not is_refused_rows(one.halt)
-        ]
+        found = self.matching(source, table)
+        waiting = [one for one in found if one.halt is not None and not is_refused_rows(one.halt)]
         if place:
             return _require_open(self._at(place, source, waiting))
         # A change that only waits for an earlier change needs no decision.
         meant = [one for one in waiting if one.halt is not None and one.halt.code != _AFTER_ANOTHER] or waiting
-        if len(meant) != 1:
+        if not meant:
+            raise _none_waits(self._with_next_changes(found))
+        if len(meant) > 1:
             raise _ambiguous("schema change", meant)
         return meant[0]
 
@@ -230,7 +241,26 @@ class TaskOrders:
             mine = [number for number, one in found.items() if one.source == source and one.is_blocked and one.tables]
             counted = backlogs(part, [(found[number].tables, found[number].lsn) for number in mine])
             found |= {number: replace(found[number], backlog=one) for number, one in zip(mine, counted, strict=True)}
-        return list(found.values())
+        return self._with_next_changes(found.values())
+
+    def _with_next_changes(self, blocked: Iterable[BlockedChange]) -> list[BlockedChange]:
+        """Returns the changes; those that are refused rows have the schema change that waits behind them."""
+        found = list(blocked)
+        for source, part in self._parts.items():
+            mine = [
+                number
+                for number, one in enumerate(found)
+                if one.source == source and one.halt is not None and is_refused_rows(one.halt)
+            ]
+            places = [(found[number].tables, found[number].lsn) for number in mine]
+            changes = next_schema_changes(part, places, partial(self._is_done, source))
+            for number, change in zip(mine, changes, strict=True):
+                found[number] = replace(found[number], next_change=change)
+        return found
+
+    def _is_done(self, source: str, lsn: Lsn) -> bool:
+        journal = self._target.meta.journal.read(self._name, source, lsn)
+        return journal is not None and journal.state is DdlState.DONE
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -344,9 +374,20 @@ def _require_open(one: BlockedChange) -> BlockedChange:
     return one
 
 
+def _none_waits(refused: Sequence[BlockedChange]) -> ConfigError:
+    """Returns the error for a ddl command without a place, if all blocked tables wait before refused rows."""
+    behind = [
+        f"{one.next_change.statement} (--source {one.source} --at {one.next_change.lsn})"
+        for one in refused
+        if one.next_change is not None
+    ]
+    todo = f"See: {LIST}"
+    if behind:
+        todo = f"These schema changes wait behind refused rows. Name one by its place: {'; '.join(behind)}. {todo}"
+    return ConfigError("no-such-ddl", "no schema change of this task is waiting", todo=todo)
+
+
 def _ambiguous(what: str, found: Sequence[BlockedChange]) -> ConfigError:
-    if not found:
-        return ConfigError("no-such-ddl", f"no {what} of this task is waiting", todo=f"See: {LIST}")
     places = "; ".join(f"--source {one.source} --at {one.lsn}" for one in found)
     return ConfigError("no-such-ddl", f"{len(found)} {what}s are waiting", todo=f"Name one of them: {places}")
 
