@@ -8,8 +8,10 @@ The target's tables are changed by hand, so that changes of the source do not fi
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+import yaml
 from tests.running import NOT_THERE, Progress
 
 from pidts.model import Halt
@@ -74,6 +76,12 @@ class Servers:
         assert halt["code"] == code
         assert halt["todo"]
         return halt
+
+    def follow(self, **rules: object) -> None:
+        """Writes the task's block-allow-list: the schema, and further rules."""
+        about = yaml.safe_load(self.task.path.read_text())
+        about["block-allow-list"] = {"ours": {"do-dbs": [self.schema], **rules}}
+        self.task.path.write_text(yaml.safe_dump(about))
 
     def synced(self) -> tuple[int, dict]:
         run = self.task.start("--until-synced", "--json")
@@ -194,6 +202,96 @@ def test_a_copy_after_refused_rows_makes_the_schema_changes_behind_them(begun, k
         servers.source("INSERT INTO {0}.b VALUES (5, 'five', 5, 5)")
         servers.arrives("b", (5, "five", 5, 5))
         servers.eventually(lambda: servers.halted() == [], 30, "nothing waits any more")
+        assert run.stop(60) == 0
+    except AssertionError as error:
+        error.add_note(servers.task.logs())
+        raise
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_copy_leaves_out_refused_rows_in_an_incremental_task(
+    mariadb, database, make_task, open_session, eventually, target_server
+):
+    target = target_server("mariadb")
+    source, there = open_session(mariadb), open_session(target)
+    source.cursor().execute(f"CREATE TABLE {database}.b (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL)")
+    source.cursor().execute(f"INSERT INTO {database}.b VALUES (1, 'one'), (2, 'two')")
+    for sql in (
+        f"CREATE DATABASE IF NOT EXISTS {database}",
+        f"CREATE TABLE {database}.b (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL, CONSTRAINT odd CHECK (v <> 'bad'))",
+        f"INSERT INTO {database}.b VALUES (1, 'one'), (2, 'two'), (9, 'only here')",
+    ):
+        there.cursor().execute(sql)
+    cursor = source.cursor()
+    cursor.execute("SHOW MASTER STATUS")
+    file, position, *_ = cursor.fetchone()
+    meta = {"binlog-name": file, "binlog-pos": position}
+    task = make_task(mariadb, target, [database], meta=meta, **{"task-mode": "incremental"})
+    servers = Servers(task, source, there, database, eventually)
+    run = task.start()
+    try:
+        servers.source("INSERT INTO {0}.b VALUES (3, 'three')")
+        servers.arrives("b", (3, "three"))
+        servers.source("INSERT INTO {0}.b VALUES (4, 'bad'), (5, 'five')", "DELETE FROM {0}.b WHERE id = 1")
+        servers.halts("b", "target-refused")
+        servers.source("UPDATE {0}.b SET v = 'good' WHERE id = 4", "INSERT INTO {0}.b VALUES (6, 'six')")
+        assert run.stop(60) == 0
+        run = task.start("--resync", f"{database}.b")
+        expected = [(2, "two"), (3, "three"), (4, "good"), (5, "five"), (6, "six")]
+        servers.eventually(lambda: servers.rows("b") == expected, 90, "the rows are those of the source")
+        servers.source("INSERT INTO {0}.b VALUES (7, 'seven')", "DELETE FROM {0}.b WHERE id = 2")
+        servers.eventually(lambda: servers.rows("b") == [*expected[1:], (7, "seven")], 60, "later changes arrive")
+        assert servers.halted() == []
+        assert run.stop(60) == 0
+    except AssertionError as error:
+        error.add_note(task.logs())
+        raise
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["mariadb", pytest.param("postgres", marks=pytest.mark.long)])
+def test_a_table_that_was_altered_outside_the_log_is_taken_in_again(begun, kind):
+    """The error advises these steps; docs/reference/errors.md#take-the-table-in-again has them, too."""
+    servers, run = begun(kind, 2)
+    table = f"{servers.schema}.b"
+    try:
+        servers.source(
+            "SET SESSION sql_log_bin = 0",
+            "ALTER TABLE {0}.b ADD COLUMN w INT DEFAULT 7",
+            "SET SESSION sql_log_bin = 1",
+            "INSERT INTO {0}.c VALUES (2, 'two')",
+            "INSERT INTO {0}.b VALUES (3, 'three', 3)",
+        )
+        assert run.process.wait(60) == 5
+        said = " ".join(run.log.read_text().split())
+        assert "t: ended by an error after " in said, "the last line says up to where the log is applied"
+        assert "[structure-mismatch]" in said
+        advice = said.rpartition(" do ")[2]
+        assert "leave the table out (ignore-tables in block-allow-list) and start the task" in advice
+        (again,) = re.findall(r"pidts run \S+ (--resync \S+)", advice)
+        option, named = again.split()
+        assert (option, named.rstrip(".").rpartition(":")[2]) == ("--resync", table)
+
+        # A copy alone reads the same log again.
+        assert servers.task.start(option, table).process.wait(60) == 5
+
+        servers.follow(**{"ignore-tables": [{"db-name": servers.schema, "tbl-name": "b"}]})
+        run = servers.task.start()
+        servers.arrives("c", (2, "two"))
+        servers.eventually(lambda: f"{table} leaves the task" in run.log.read_text(), 30, "the log says it")
+        assert run.stop(60) == 0
+
+        servers.target("ALTER TABLE {0}.b ADD COLUMN w INT")
+        servers.source("DELETE FROM {0}.b WHERE id = 1")
+        servers.follow()
+        run = servers.task.start(option, named.rstrip("."))
+        expected = [(2, "two", 7), (3, "three", 3)]
+        servers.eventually(lambda: servers.rows("b") == expected, 60, "the rows are those of the source")
+        servers.source("INSERT INTO {0}.b VALUES (4, 'four', 4)", "INSERT INTO {0}.c VALUES (3, 'three')")
+        servers.arrives("b", (4, "four", 4))
+        servers.arrives("c", (3, "three"))
         assert run.stop(60) == 0
     except AssertionError as error:
         error.add_note(servers.task.logs())

@@ -357,8 +357,8 @@ def refuse_rows(task: Task, *later: str) -> TableName:
     return name
 
 
-def record_refusal(task: Task, name: TableName) -> None:
-    halt = Halt(tables=(name,), lsn=task.state().at(name), code="target-refused", what="no")
+def record_refusal(task: Task, name: TableName, code: str = "target-refused") -> None:
+    halt = Halt(tables=(name,), lsn=task.state().at(name), code=code, what="no")
     with closing(task.config.target.server.connect()) as target:
         target.meta.halts.save(task.config.name, "s", halt)
 
@@ -433,6 +433,52 @@ def test_a_target_table_with_the_present_structure_joins_after_the_schema_change
     begun = task.start(resync=("*.u",))
     assert begun.joined == (name,)
     assert [column.name for column in begun.structures[name].columns] == ["id", "b"]
+
+
+def test_a_table_that_was_altered_outside_the_log_joins_anew_whatever_statement_comes_later(task: Task) -> None:
+    name = refuse_rows(task, "SET STATEMENT sql_log_bin = 0 FOR ALTER TABLE u ADD b INT", "ALTER TABLE u ADD c INT")
+    record_refusal(task, name, "changed-outside-log")
+    task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
+    with pytest.raises(Halted, match="lacks column c") as caught:
+        task.start(resync=("*.u",))
+    assert "before these statements" not in caught.value.todo, "the task would not run them"
+    task.there(f'ALTER TABLE "{task.schema}".u ADD c integer')
+    begun = task.start(resync=("*.u",))
+    assert begun.joined == (name,)
+    assert [column.name for column in begun.structures[name].columns] == ["id", "a", "b", "c"]
+    since = task.state().copy[name].since
+    assert since is not None
+    assert since > task.state().lsn
+
+
+def test_an_incremental_task_leaves_out_the_changes_with_the_refused_row(task: Task) -> None:
+    task.sql("CREATE TABLE v (id INT PRIMARY KEY, a INT)")
+    for table in ("t", "u", "v"):
+        task.make(table)
+    task.config = replace(task.config, mode="incremental")
+    name = refuse_rows(task, "UPDATE u SET a = 3 WHERE id = 2")
+    lsn = task.state().lsn
+    begun = task.start(resync=("*.u",))
+    assert begun.joined == ()
+    assert begun.notes[0] == f"{name} is copied again. Its changes up to now are left out"
+    state = task.state()
+    copy = state.copy[name]
+    assert (copy.mode, state.at(name), state.lsn) == (CopyMode.REPAIR, lsn, lsn)
+    assert copy.since is not None
+    with closing(RelayReader(task.config.relay, "s")) as relay:
+        assert relay.received is not None
+        assert [
+            entry.transaction.tables for entry in relay.entries(copy.since) if name in entry.transaction.tables
+        ] == []
+    task.sql("INSERT INTO u VALUES (3, 3)", "ALTER TABLE u ADD b INT", "INSERT INTO u VALUES (4, 4, 4)")
+    record_refusal(task, name)
+    begun = task.start(resync=("*.u",))
+    assert "then it is run: ALTER TABLE u ADD b INT (at " in begun.notes[0]
+    later = task.state().copy[name].since
+    assert later is not None
+    with closing(RelayReader(task.config.relay, "s")) as relay:
+        (alter,) = relay.schema_changes(copy.since, relay.received or copy.since)
+    assert copy.since < later == alter.prev_lsn
 
 
 @pytest.fixture

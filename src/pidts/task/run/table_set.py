@@ -22,7 +22,10 @@ log has no later schema change of the table, the table joins anew, after this lo
 next schema change (`SchemaChangesAhead`): its changes up to there are left out (`CopyState.since`), the schema change
 is run like any other, and the rows are copied when the table has caught up. To join anew would leave the schema change
 out, too, and the target's table would keep its former columns and keys. The table joins anew nevertheless if the
-target's table is missing, or does not fit the structure before the schema change.
+target's table is missing, or does not fit the structure before the schema change. It also joins anew if it was altered
+by a statement that is not in the log: then the log's rows do not fit the recorded structure, whatever statement comes
+later. In an incremental task no table joins. So the table stays in any case: its changes up to the next schema change,
+or up to the present end of the log, are left out.
 
 Crash points:
 
@@ -35,9 +38,10 @@ Crash points:
    it cannot continue, structures are read after the relay's new beginning, COMMIT. Between the emptying and the COMMIT,
    the checkpoint is before the relay's beginning: the next start reports that the log is lost (`relay-purged`), and
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
-5. A table stays before its next schema change. Before the COMMIT, it is still halted. After the COMMIT, the checkpoint
-   has its place, its new copy, and `since`: every later start leaves out the same changes. So does a start that is
-   asked for a copy once more, whether the halt is still recorded or not: `since` never becomes earlier.
+5. A table stays before its next schema change, or, in an incremental task, before the end of the log. Before the
+   COMMIT, it is still halted. After the COMMIT, the checkpoint has its place, its new copy, and `since`: every later
+   start leaves out the same changes. So does a start that is asked for a copy once more, whether the halt is still
+   recorded or not: `since` never becomes earlier.
 """
 
 from __future__ import annotations
@@ -85,6 +89,9 @@ from pidts.task.tables.copy_start import Patterns, copy_states, is_selected
 from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import row_notes, with_other_writers, with_own_rows_only
 from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_of, followable
+
+_ALTERED = frozenset({"changed-outside-log"})
+"""Codes of halts at which the recorded structure is not the one of the log's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,8 @@ class TableSet:
         """The joining tables that were in the task before."""
         self._ahead: dict[TableName, SchemaChangesAhead] = {}
         """The schema changes ahead of the tables whose refused rows are left out."""
+        self._left_out: dict[TableName, Lsn] = {}
+        """The places up to which changes of tables that stay in the task are left out."""
         self._behind: dict[TableName, Table | None] = {}
         """Tables that continue after a skipped part of the log, each with its target table, if this is known."""
         self.notes: list[str] = []
@@ -191,9 +200,13 @@ class TableSet:
         _, state, _ = Workers.claimed(claimed)
         change = _Change()
         self._leave(change, known, state)
-        refused = self._refused()
-        self._ahead = self._schema_changes_ahead(refused, state)
-        self._anew = refused - self._staying(known)
+        refused, altered = self._refused()
+        end, self._ahead = self._schema_changes_ahead(refused, state) if refused else (state.lsn, {})
+        self._left_out = {name: one.since for name, one in self._ahead.items()}
+        if self._config.mode == "incremental":
+            self._left_out |= dict.fromkeys(refused - self._ahead.keys(), end)
+        else:
+            self._anew = altered | (refused - self._staying(known))
         self._behind = dict.fromkeys(self._anew)
         left = {*change.structures, *self._anew}
         known = {name: table for name, table in known.items() if name not in left}
@@ -277,20 +290,22 @@ class TableSet:
                     if (rest := online.parted(statement).rest) is not None:
                         yield transaction.lsn, rest
 
-    def _refused(self) -> set[TableName]:
-        """Returns the tables to copy again that are halted because the target has refused their rows."""
-        if self._wanted.resync is None or self._config.mode == "incremental":
-            return set()
+    def _refused(self) -> tuple[set[TableName], set[TableName]]:
+        """Returns the tables to copy again that are halted, but not at a statement.
+
+        The target has refused rows of the first tables. The others were altered by a statement that is not in the log.
+        """
+        if self._wanted.resync is None:
+            return set(), set()
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
-        refused = {name for halt in halts if not halt.statement for name in halt.tables}
-        return set(filter(self._is_selected, refused))
+        codes = {name: halt.code for halt in halts if not halt.statement for name in halt.tables}
+        altered = {name for name, code in codes.items() if code in _ALTERED and self._is_selected(name)}
+        return {name for name in codes if name not in altered and self._is_selected(name)}, altered
 
     def _schema_changes_ahead(
         self, names: Collection[TableName], state: PlanState
-    ) -> dict[TableName, SchemaChangesAhead]:
-        """Returns the schema changes between each table's place and the present end of the log, if there are any."""
-        if not names:
-            return {}
+    ) -> tuple[Lsn, dict[TableName, SchemaChangesAhead]]:
+        """Returns the present end of the log, and the schema changes between each table's place and this end."""
         config, source_id = self._config, self._config.source.source_id
         classifier = TransactionClassifier(config.allow, source_dialect(self._source), config.rules.events)
         found: dict[TableName, SchemaChangesAhead] = {}
@@ -313,7 +328,7 @@ class TableSet:
                 for name in meant:
                     before = found.get(name, SchemaChangesAhead(transaction.prev_lsn, ()))
                     found[name] = replace(before, statements=(*before.statements, text))
-        return found
+        return end, found
 
     def _staying(self, known: Mapping[TableName, Table]) -> set[TableName]:
         """Returns the tables that stay before their next schema change: the target's table fits their structure."""
@@ -332,11 +347,18 @@ class TableSet:
         for name, begun in copy_states(self._source, meant, {fit.name: fit.mode for fit in fits}).items():
             # A copy that is not complete yet may have left out changes, and they stay left out.
             places = [state.copy[name].since if name in state.copy else None]
-            places.append(self._ahead[name].since if name in self._ahead else None)
+            places.append(self._left_out.get(name))
             since = max((place for place in places if place is not None), default=None)
             change.copy[name] = replace(begun, since=since)
-        self.notes += [f"{name} is copied again{_left_out(self._ahead.get(name))}" for name in sorted(meant)]
+        self.notes += [f"{name} is copied again{self._note_of_left_out(name)}" for name in sorted(meant)]
         self.notes += row_notes(fits)
+
+    def _note_of_left_out(self, name: TableName) -> str:
+        """Returns the part of a note that says which changes are left out."""
+        if name in self._ahead:
+            first = self._ahead[name].first
+            return f". Its changes up to this statement are left out, then it is run: {first}"
+        return ". Its changes up to now are left out" if name in self._left_out else ""
 
     def _fits(
         self,
@@ -496,11 +518,6 @@ def _with_changes_ahead(fit: Fit, ahead: SchemaChangesAhead | None) -> Fit:
         f"it the source's present structure. {fit.fix}"
     )
     return replace(fit, problem=problem, fix=fix)
-
-
-def _left_out(ahead: SchemaChangesAhead | None) -> str:
-    """Returns the part of a note that says which changes are left out."""
-    return "" if ahead is None else f". Its changes up to this statement are left out, then it is run: {ahead.first}"
 
 
 def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
