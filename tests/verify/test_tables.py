@@ -19,8 +19,8 @@ import pytest
 
 from pidts.cli.repair import repaired
 from pidts.cli.verify import verified
-from pidts.model import Checkpoint, Lsn, Position, TableName
-from pidts.plan import PlanState
+from pidts.model import Checkpoint, Halt, Lsn, Position, TableName
+from pidts.plan import CopyState, PlanState
 from pidts.plan.state import held_at
 from pidts.relay import Origin, RelayWriter
 from pidts.rules import ColumnMapping, EventFilter, FilterRule, Rules
@@ -348,3 +348,32 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
             assert catch_up.behind(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"
+
+
+def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    name, table = pair.config.name, TableName(pair.config.name, "t")
+    with closing(connect(pair.config.source.server)) as source, closing(pair.config.target.server.connect()) as target:
+        target.meta.prepare()
+        start = Lsn.at(log_end(source))
+        copy = PlanState(start, {table: CopyState()}).copy_json()
+        target.meta.checkpoints.claim(
+            name, "one", 1, Checkpoint(task=name, source="one", worker=0, lsn=start, copy=copy)
+        )
+        catch_up = TaskCatchUp(pair.config, source, target)
+        stopped = catch_up.behind(table, start)
+        assert stopped is not None
+        assert stopped.is_stopped
+        assert stopped.waits.startswith(f"{table} is still being copied, and no run of the task is seen. Start it: ")
+        with closing(pair.config.target.server.connect()) as run:
+            show_presence(run, name, "one")
+            assert catch_up.behind(table, start) == NotCaughtUp(), "a run copies the table"
+        halt = Halt(tables=(table,), lsn=start, code="target-refused", what="no such value")
+        target.begin()
+        target.meta.halts.save(name, "one", halt)
+        target.commit()
+        halted = catch_up.behind(table, start)
+        assert halted is not None
+        assert not halted.is_stopped
+        assert halted.waits.startswith(f"the copy of {table} waits for a halt: [target-refused] no such value")
+        assert halted.waits.endswith(f"; see: pidts ddl list {pair.config.path}")

@@ -109,7 +109,7 @@ class TaskCatchUp:
             copies = [state.copy[table] for state in states if table in state.copy]
             if any(not copy.done for copy in copies):
                 self._say(f"{table} is still being copied")
-                return NotCaughtUp()
+                return self._copying(table, min(state.at(table) for state in states))
             at = min(state.at(table) for state in states)
             if at >= lsn or self.untouched(table, at, lsn):
                 return None
@@ -126,6 +126,20 @@ class TaskCatchUp:
             if self._stop.wait(pause):
                 return NotCaughtUp()
             pause = min(pause * 1.5, _LONGEST_POLL)
+
+    def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
+        """Returns the reason why a copy does not continue: a halt, or no run is seen. A run that copies is no reason.
+
+        A halted table is named even if no run is seen, since a run would not continue its copy.
+        """
+        named = f"{self._prefix}{table}"
+        if (halt := self._halt(table, at)) is not None:
+            why = f"the copy of {named} waits for a halt: [{halt.code}] {halt.why}"
+            return NotCaughtUp(f"{why}; see: pidts ddl list {self._config.path}")
+        if is_present(self._target, self._config.name, self._config.source.source_id):
+            return NotCaughtUp()
+        why = f"{named} is still being copied, and no run of the task is seen"
+        return NotCaughtUp(f"{why}. Start it: {self._config.run_command()}", is_stopped=True)
 
     def _stays(self, table: TableName, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run is seen, or the reason is unknown."""
