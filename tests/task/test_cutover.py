@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
@@ -37,7 +38,7 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
-from pidts.task.operate.status import task_status
+from pidts.task.operate.status import TaskStatus, task_status
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.cutover_under_way import CutoverUnderWay
@@ -477,9 +478,52 @@ def test_a_task_whose_cutover_was_killed_waits_for_its_end(
     with pytest.raises(CutoverUnderWay) as raised:
         run_task(parts, until_synced=True, stop=threading.Event(), on_progress=lambda _: None)
     assert raised.value.code == "being-cut-over"
+    assert f"pidts cutover {parts[0].path} --undo" in raised.value.todo
     with closing(parts[0].target.server.connect()) as target:
         made(parts, target).undo()
     assert task_status(parts).cutover is None
+
+
+def test_the_status_of_a_cutover_that_was_killed_needs_an_operator(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    run_sql: RunSql,
+    killing: Callable[[int], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    during: list[TaskStatus] = []
+
+    def killed(*_: object) -> Report:
+        during.append(task_status(parts))
+        raise ProcessDied
+
+    path = parts[0].path
+    killing(1000)  # None of the effects kills the cutover: it dies while it compares, and undoes nothing.
+    with closing(parts[0].target.server.connect()) as target, pytest.raises(ProcessDied):
+        CutoverRun(parts, target, CutoverOptions(), run_once=no_run, verify=killed).carry_out()
+    monkeypatch.undo()
+    assert not is_writable(source, run_sql)
+    assert show_status(during[0], path, as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "but no cutover command is seen" not in said
+    assert "wait until it has ended" in said
+    assert status_json(during[0], path)["cutover"]["active"]
+
+    deadline = time.monotonic() + 60
+    while not (found := task_status(parts)).needs_operator:
+        assert time.monotonic() < deadline, "the server notices that the session of the killed command is gone"
+    assert show_status(found, path, as_json=False) == 5
+    said = capsys.readouterr().out
+    assert "t: is being cut over to" in said
+    assert "but no cutover command is seen; PiDTS has made source one read-only for it" in said
+    assert f"pidts cutover {path} --yes; or give it up: pidts cutover {path} --undo" in said
+    assert "action needed, see above" in said
+    reported = status_json(found, path)
+    assert (reported["needs_operator"], reported["cutover"]["active"]) == (True, False)
+    with closing(parts[0].target.server.connect()) as target:
+        made(parts, target).undo()
+    assert show_status(task_status(parts), path, as_json=False) == 0
 
 
 @pytest.mark.parametrize("options", [CutoverOptions(), CutoverOptions(read_only=False)])

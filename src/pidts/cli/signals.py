@@ -32,14 +32,15 @@ def run_until_stopped(
     *,
     may_leave: bool = True,
     says: str = _LEAVE,
+    again: str = _AGAIN,
     ends_within: float | None = None,
 ) -> Result:
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
-    at once; it is False for work that has to clean up after itself. `ends_within` ends the process, as `kill -9` does,
-    if the process still runs this number of seconds after the first signal. It may be set only if the process ends with
-    this work, and if the next process can continue from any state.
+    at once, and `again` says so; it is False for work that has to clean up after itself. `ends_within` ends the
+    process, as `kill -9` does, if the process still runs this number of seconds after the first signal. It may be set
+    only if the process ends with this work, and if the next process can continue from any state.
     """
     stop = threading.Event()
     results: list[Result] = []
@@ -59,7 +60,7 @@ def run_until_stopped(
         if ends_within is not None and not stop.is_set():
             end_within(ends_within)
         stop.set()
-        said = f"{says}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
+        said = f"{says}{again if number == signal.SIGINT else ''}" if may_leave else _WAIT
         with suppress(OSError):  # in `pidts run ... 2>&1 | tee`, the same Ctrl-C has ended `tee`
             os.write(2, f"\n{said}\n".encode())
 

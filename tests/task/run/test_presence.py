@@ -13,7 +13,7 @@ from pidts.apply import Target
 from pidts.login import Mode, Tls
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget, PostgresTarget
-from pidts.task.operate.presence import is_present, show_presence
+from pidts.task.operate.presence import is_being_cut_over, is_present, show_cutover, show_presence
 from pidts.task.run.cutover_under_way import CutoverWatch
 
 
@@ -44,6 +44,16 @@ def test_a_run_is_seen_while_its_session_lives(target: Target) -> None:
             assert not is_present(looking, "t", "two")
             assert not is_present(looking, "u", "one")
         assert ends_in_time(lambda: is_present(looking, "t", "one"))
+
+
+def test_a_cutover_is_seen_while_its_session_lives(target: Target) -> None:
+    with closing(target.connect()) as looking:
+        with closing(target.connect()) as session:
+            show_cutover(session, "t")
+            assert is_being_cut_over(looking, "t")
+            assert not is_being_cut_over(looking, "u")
+            assert not is_present(looking, "t", "")
+        assert ends_in_time(lambda: is_being_cut_over(looking, "t"))
 
 
 def test_a_run_shows_itself_by_the_session_that_watches_for_a_cutover(

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _STYLES = {"done": "green", "todo": "yellow", "blocked": "bold red", "skipped": "dim"}
 _WIDTH = 14
+_STOPPING = "stopping: the steps so far are undone; only after the step `stop`, the cutover is completed"
+_AT_ONCE = "; press Ctrl-C again to end at once: the source may then stay read-only, and `pidts status` says what to do"
+_UNDONE = "everything is undone: the source is as it was before, and the task was not stopped"
 
 
 def cutover(
@@ -113,15 +117,30 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
 
     from pidts.verify import Report
 
-    found = run_until_stopped(work)
+    found = run_until_stopped(work, says=_STOPPING, again=_AT_ONCE)
     if found is None:
-        print("stopped; everything is undone: the source is as it was before, and the task continues", file=sys.stderr)
+        print(f"stopped; {_end_of_undo(parts[0])}", file=sys.stderr)
         return PidtsError.exit_code
     if isinstance(found, Report):
-        print("everything is undone: the source is as it was before, and the task continues", file=sys.stderr)
+        print(_end_of_undo(parts[0]), file=sys.stderr)
         return show_report(parts[0].name, found, as_json=as_json)
     _show(found, as_json=as_json, command=str(parts[0].path), shown=not as_json)
     return 0
+
+
+def _end_of_undo(config: TaskConfig) -> str:
+    """Returns a text that says whether the steps of a stopped cutover were undone."""
+    from pidts.task.operate.cutover_state import cutover_state
+
+    try:
+        with closing(config.target.server.connect()) as target:
+            left = cutover_state(target, config)
+    except PidtsError as error:
+        return f"it is not known whether everything is undone: {error.what}. See: pidts status {config.path}"
+    if left is None:
+        return _UNDONE
+    left = replace(left, is_active=False)  # the server may not have noticed yet that this command's session is closed
+    return f"not everything is undone: the task {left}. {left.todo}"
 
 
 def _switch(

@@ -66,6 +66,7 @@ from pidts.task.cutover import target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
+from pidts.task.operate.presence import show_cutover
 from pidts.task.operate.status import TaskStatus, load_status
 from pidts.task.tables.constraints import Unfit
 from pidts.verify import Report
@@ -147,8 +148,14 @@ class CutoverRun:
     def carry_out(self) -> Checklist:
         """Does the remaining steps.
 
-        Until the step `stop`, it undoes everything before it raises `Different` or an error.
+        Until the step `stop`, it undoes everything before it raises `Different` or an error. A connection of its own
+        shows meanwhile that the cutover is active.
         """
+        with closing(self._parts[0].target.server.connect()) as session:
+            show_cutover(session, self._name)
+            return self._carry_out()
+
+    def _carry_out(self) -> Checklist:
         self._target.meta.prepare()
         target_side.prepare(self._target)
         record = self._record = self._target.meta.cutovers.read(self._name)

@@ -10,6 +10,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.model import Cutover, CutoverStage
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.presence import is_being_cut_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,13 @@ class CutoverState:
     """The product and address of the target."""
     file: Path
     """The task file."""
+    is_active: bool = False
+    """Whether a cutover command runs now, on some machine."""
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether the cutover was killed: it has not ended, and no command continues or undoes it."""
+        return self.record.stage is not CutoverStage.DONE and not self.is_active
 
     @property
     def forbids_runs(self) -> bool:
@@ -36,6 +44,7 @@ class CutoverState:
                 text = f"is being cut over to {self.target}, and must not run any more"
             case CutoverStage.BEGUN:
                 text = f"is being cut over to {self.target} since {_time(self.record.began_at)}"
+        text += ", but no cutover command is seen" if self.needs_operator else ""
         return f"{text}; {self.read_only}" if self.read_only else text
 
     @property
@@ -55,12 +64,15 @@ class CutoverState:
                 "The application may write to the target now, and the task is over: remove it. "
                 f"If the application has not written there, and the task is to go on: {undo} --yes, and start it again"
             )
-        return f"If no cutover runs now, one was killed: go on with pidts cutover {self.file} --yes, or give up: {undo}"
+        if self.is_active:
+            return "A cutover command runs now: wait until it has ended"
+        return f"Continue the cutover: pidts cutover {self.file} --yes; or give it up: {undo}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as plain values for JSON."""
         return {
             "stage": self.record.stage.value,
+            "active": self.is_active,
             "began_at": self.record.began_at,
             "done_at": self.record.done_at or None,
             "target": self.target,
@@ -73,7 +85,9 @@ class CutoverState:
 def cutover_state(target: TargetSession, config: TaskConfig) -> CutoverState | None:
     """Returns the state of a task's cutover; None if there is none."""
     record = target.meta.cutovers.read(config.name)
-    return None if record is None else CutoverState(record, config.target.place, config.path)
+    if record is None:
+        return None
+    return CutoverState(record, config.target.place, config.path, is_being_cut_over(target, config.name))
 
 
 def _time(seconds: float) -> str:

@@ -126,7 +126,8 @@ class TaskStatus:
     @property
     def needs_operator(self) -> bool:
         """Whether something needs an operator."""
-        return self.is_halted or bool(self.locked_rows)
+        was_killed = self.cutover is not None and self.cutover.needs_operator
+        return self.is_halted or bool(self.locked_rows) or was_killed
 
     @property
     def held_bytes(self) -> int | None:
