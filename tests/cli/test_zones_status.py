@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,9 +13,12 @@ from typing import Any
 import pytest
 
 from pidts.cli.app import run_command
+from pidts.cli.zones.command import directions_of
 from pidts.model import Checkpoint, Lsn
 from pidts.sandbox import Server
 from pidts.task.config.task_file import load_task
+from pidts.task.operate.presence import show_presence
+from pidts.task.operate.zones import direction_status
 
 
 def login(server: Server) -> dict[str, Any]:
@@ -45,6 +50,16 @@ def test_the_status_is_a_table_of_zones(
             "ab": "syncing", "ac": "unknown", "ba": "not begun", "bc": "unknown", "ca": "not begun", "cb": "not begun",
         }  # fmt: skip
         assert {one["lag"] for one in found} == {None}, "no relay of these is here"
+        # The replicator on this machine is silent, while a run is seen on the target, or is not seen.
+        relay = config.relay / "a"
+        relay.mkdir(parents=True)
+        (relay / "status.json").write_text(json.dumps({"time": time.time() - 60}))
+        direction = next(one for one in directions_of(file) if (one.source, one.target) == ("a", "b"))
+        assert direction_status(direction, config).stage == "stopped"
+        with closing(config.target.server.connect()) as run:
+            show_presence(run, config.name, "a")
+            assert direction_status(direction, config).stage == "not receiving"
+        shutil.rmtree(config.relay)
         assert run_command(["status", str(file)]) == 1
         shown = capsys.readouterr()
         assert [line.split() for line in shown.out.splitlines()] == [

@@ -32,7 +32,7 @@ class DirectionStatus:
 
     @property
     def stage(self) -> str:
-        """Returns the state in one word."""
+        """Returns the state in a few words; `not receiving`: the task runs, but no log is received on this machine."""
         if self.status is None:
             return "unknown"
         if not self.status.has_begun:
@@ -42,7 +42,7 @@ class DirectionStatus:
         if locked := self.status.locked_rows:
             return f"{locked} {'row' if locked == 1 else 'rows'} locked"
         if self.status.is_silent:
-            return "stopped"
+            return "not receiving" if self.status.is_running else "stopped"
         return "copying" if any(source.copying for source in self.status.sources) else "syncing"
 
     @property
