@@ -17,7 +17,9 @@ from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
 from pidts.cli.errors import remember_task
 from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
-from pidts.task.operate.backlog import Backlog, HeldTablesOfSource
+from pidts.model.advice import COMPARE_TODO
+from pidts.target.refusals import constraint_todo
+from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
 from pidts.task.operate.orders import BlockedChange
 from pidts.task.operate.shard_locks import OpenLock
 
@@ -33,9 +35,7 @@ CHANGE = Halt(
     what="Duplicate column name 'x'",
     todo="Mend it.",
 )
-ROWS = Halt(
-    tables=(TableName("shop", "b"),), lsn=AT, code="target-refused", what="Data too long", todo="Compare the tables"
-)
+ROWS = Halt(tables=(TableName("shop", "b"),), lsn=AT, code="target-refused", what="Data too long", todo=COMPARE_TODO)
 STANDING = BlockedChange(
     AT,
     CHANGE.statement,
@@ -268,14 +268,25 @@ def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: O
     assert "s: shop.b: halted at" in text
     assert "because    [target-refused] Data too long (key id=7)\n" in text
     assert (
-        "  do         Compare the tables\n"
-        f"             Then: pidts ddl retry {TASK} --table shop.b --source s --yes\n"
-        "             If a row can never fit: correct it on the source, stop the task, then: pidts run"
+        f"  do         {COMPARE_TODO}\n"
+        "             If the row is right: correct what refuses it, then: "
+        f"pidts ddl retry {TASK} --table shop.b --source s --yes\n"
+        "             If the row is wrong: correct it on the source, stop the task, then: pidts run"
     ) in text
     show_halt(replace(ROWS, key="id=7"), TASK, "s")
     assert "key id=7" in capsys.readouterr().err
     show_ddl_list("t", TASK, [row], [], [HeldTablesOfSource("s", {}, 0)], as_json=True)
     assert json.loads(said(capsys))["halted"][0]["key"] == "id=7"
+
+
+def test_the_schema_change_behind_a_refused_row_is_shown(capsys: Output) -> None:
+    row = replace(REFUSED_ROWS, next_change=NextSchemaChange(AT, "bin.000001:900", "ALTER TABLE b ADD x INT"))
+    show_ddl_list("t", TASK, [row], [], [HeldTablesOfSource("s", {}, 0)], as_json=False)
+    assert f"  then       ALTER TABLE b ADD x INT (at bin.000001:900, Lsn {AT})\n" in said(capsys)
+    for one, change in ((row, "ALTER TABLE b ADD x INT"), (REFUSED_ROWS, None)):
+        show_ddl_list("t", TASK, [one], [], [HeldTablesOfSource("s", {}, 0)], as_json=True)
+        (halted,) = json.loads(said(capsys))["halted"]
+        assert (halted["next_change"] and halted["next_change"]["statement"]) == change
 
 
 def test_a_halt_that_an_earlier_version_has_recorded_is_read() -> None:
@@ -346,12 +357,33 @@ def test_a_halts_own_words_name_the_tasks_file() -> None:
             "If rows then have wrong values, copy the table again: stop the task, then",
         ),
         (replace(CHANGE, code="shard-awaits"), "Mend it. See: pidts ddl list t"),
-        (ROWS, "Compare the tables. Then: pidts ddl retry t --table shop.b"),
+        (ROWS, "If the row is right: correct what refuses it, then: pidts ddl retry t --table shop.b"),
         (replace(ROWS, tables=()), "pidts run t"),
     ],
 )
 def test_advice_names_the_cure(halt: Halt, words: str) -> None:
     assert words in advice(halt, "t")
+
+
+@pytest.mark.parametrize(
+    ("code", "todo", "retries", "copies"),
+    [
+        ("target-refused", COMPARE_TODO, 1, 1),
+        ("target-refused", constraint_todo('CHECK constraint "odd"', "ALTER TABLE b DROP CONSTRAINT odd"), 1, 0),
+        ("target-shape", "Rename it back, then: pidts ddl retry TASK --table shop.b. Otherwise start it with", 1, 0),
+        ("row-diverged", "Correct it.", 1, 0),
+        ("row-missing", "The target differs from the source: copy the table again: pidts run TASK --resync s:b", 0, 1),
+        ("value-not-mapped", "Correct the row on the source, or remove the mapping", 1, 1),
+    ],
+    ids=["unknown cause", "constraint", "table gone", "row differs", "row missing", "mapping"],
+)
+def test_the_advice_after_a_refused_row_has_each_command_at_most_once_and_only_if_it_helps(
+    code: str, todo: str, retries: int, copies: int
+) -> None:
+    said = advice(replace(ROWS, code=code, todo=todo), str(TASK))
+    assert (said.count("pidts ddl retry"), said.count("--resync")) == (retries, copies)
+    assert said.count("If the row is ") == (2 if retries == copies else 0), "two commands are for two cases"
+    assert ("Stop the task before" in said) == (not retries)
 
 
 def test_where_there_are_several_sources_a_table_is_called_with_its_own() -> None:

@@ -98,11 +98,13 @@ def test_the_tables_that_change_most_are_shown_when_all_are_copied() -> None:
 def test_halted_tables_are_named_in_both() -> None:
     halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="[too] long")
     progress = replace(COPYING, sources=(replace(COPYING.sources[0], halted=(halt,)),))
-    assert "; halted shop.a: [target-refused] [too] long (at " in view.line(progress)
+    assert view.line(progress).endswith("; halted shop.a: [target-refused]; see: pidts ddl list TASK")
     console = Console(width=200)
     with console.capture() as shown:
         console.print(view.live_picture(progress))
-    assert "halted  shop.a: [target-refused] [too] long" in shown.get()
+    text = " ".join(shown.get().split())
+    assert "halted shop.a: [target-refused] [too] long (at " in text
+    assert "Then: pidts ddl retry TASK --table shop.a --yes" in text
     assert progress.to_json()["halted"] == [halt.to_json()]
 
 
@@ -173,7 +175,7 @@ def test_only_the_first_of_many_halts_are_shown_with_those_that_need_an_operator
     ):
         line = view.line(progress)
         assert len(line) < 700
-        assert line.endswith("; and 568 more halted")
+        assert line.endswith("; and 568 more halted; see: pidts ddl list TASK")
         assert "shop.x_4 and 4 more: [target-refused]" in line
         assert "shop.t_1: [shard-awaits]" in line
         assert "shop.t_2:" not in line
@@ -182,6 +184,7 @@ def test_only_the_first_of_many_halts_are_shown_with_those_that_need_an_operator
             console.print(view.live_picture(progress))
         assert "and 563 more. See: pidts ddl list" in shown.get()
         assert shown.get().count("halted  ") == 9
+        assert "ddl retry" not in shown.get(), "the advice about many halts would fill the terminal"
 
 
 def test_unknown_figures_are_not_shown() -> None:
@@ -202,6 +205,21 @@ def test_lines_are_rare_unless_something_has_changed(capsys: pytest.CaptureFixtu
         show(COPYING)
     show(Progress(task="shop", sources=(SourceProgress(source="shop-1", stage="sync"),)))
     assert [text.split(";")[0] for text in capsys.readouterr().err.splitlines()] == ["shop: copy", "shop: sync"]
+
+
+def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="too long")
+    waits = replace(halt, tables=(TableName("shop", "b"),), code="shard-awaits", awaits=("s: c",))
+    halted = replace(COPYING, sources=(replace(COPYING.sources[0], halted=(halt, waits)),))
+    show = view.LineView()
+    for progress in (halted, halted, replace(halted, message="other"), COPYING, halted):
+        show(progress)
+    said = capsys.readouterr().err.splitlines()
+    whole = [text for text in said if text.startswith("shop: halted")]
+    assert len(whole) == 2, "the halt has begun twice"
+    assert whole[0].startswith("shop: halted shop.a: [target-refused] too long (at ")
+    assert "pidts ddl retry TASK --table shop.a --yes" in whole[0]
+    assert [text.count("too long") for text in said if text.startswith("shop: copy")] == [0] * 4
 
 
 def test_a_picture_shows_open_tables_first_and_takes_no_name_for_markup() -> None:

@@ -74,6 +74,16 @@ def test_the_files_of_a_killed_service_are_not_trusted(tmp_path: Path) -> None:
         assert caught.value.code == "service-absent"
 
 
+@pytest.mark.parametrize("command", [["status"], ["list"], ["stop", "shop"]])
+def test_without_a_service_the_error_says_how_to_see_a_task_that_needs_none(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command([*command, "--state", str(tmp_path)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "[service-absent]" in said
+    assert "`pidts status FILE.yaml` shows it, and Ctrl-C or SIGTERM stops it" in said
+
+
 def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

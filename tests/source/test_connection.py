@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,23 @@ def test_a_wrong_password_is_a_failed_precheck(mysql_like, config_of):
         connect(replace(config_of(mysql_like), user="nobody", password="wrong"))
     assert refused.value.code == "access-denied"
     assert "wrong" not in str(refused.value)
+
+
+def test_a_login_without_a_password_says_where_to_write_one(mysql_like, config_of, run_sql):
+    user = f"g_{os.getpid()}"  # other workers of the test run use the same server
+    accounts = f"'{user}'@'%'", f"'{user}'@'localhost'"  # MySQL 5.6 prefers its anonymous account at localhost to %
+    for account in accounts:
+        run_sql(mysql_like, f"CREATE USER {account} IDENTIFIED BY 'Hunter2-of-us'")
+    try:
+        with pytest.raises(PrecheckFailed) as refused:
+            connect(replace(config_of(mysql_like), user=user, password=""))
+        assert refused.value.code == "access-denied"
+        assert "MYSQL_PWD" in refused.value.todo
+        with pytest.raises(PrecheckFailed) as refused:
+            connect(replace(config_of(mysql_like), user=user, password="wrong"))
+        assert "MYSQL_PWD" not in refused.value.todo
+    finally:
+        run_sql(mysql_like, f"DROP USER {', '.join(accounts)}")
 
 
 def test_a_session_reads_in_utc_and_says_whom_it_reads(mysql_like, open_session):

@@ -8,9 +8,9 @@ from psycopg.errors import UniqueViolation
 from psycopg.pq import DiagnosticField
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.model.advice import COMPARE_TODO
 from pidts.target.postgres.errors import StatementRefused, translate
 from pidts.target.postgres.writer import explained
-from pidts.target.refusals import COMPARE_TODO
 
 NAME = TableName("shop", "orders")
 COLUMNS = tuple(Column(name, ColumnType(Kind.BIGINT)) for name in ("id", "a", "B"))

@@ -258,7 +258,7 @@ def _run(
 ) -> int:
     from pidts.cli.ddl.view import show_halts
     from pidts.cli.final_summary import print_summary
-    from pidts.cli.view import every_view, progress_view, row_counts
+    from pidts.cli.view import every_view, in_a_line, progress_view
     from pidts.task.operate.progress import Progress
     from pidts.task.run.replicator_process import fork_replicators
     from pidts.task.run.task_run import run_task
@@ -269,7 +269,12 @@ def _run(
             # The forker starts after all modules of a run are loaded, so that replicators share their memory, and
             # before any thread starts.
             replicators = resources.enter_context(closing(fork_replicators()))
-        views: list[Callable[[Progress], None]] = []
+        latest: list[Progress] = []
+
+        def keep(progress: Progress) -> None:
+            latest[:] = [progress]
+
+        views: list[Callable[[Progress], None]] = [keep]
         if metrics is not None:
             from pidts.cli.metrics_page import metrics_page
 
@@ -288,19 +293,18 @@ def _run(
                     replicators=replicators,
                 )
 
-        summary = run_until_stopped(work, ends_within=RUN_ENDS_WITHIN)
+        try:
+            summary = run_until_stopped(work, ends_within=RUN_ENDS_WITHIN)
+        except PidtsError:
+            # With --json, the error is the last line of stdout.
+            if not as_json and latest and any(one.position for one in latest[0].sources):
+                print_summary(in_a_line(latest[0], "ended by an error"))
+            raise
     show_halts([(one.source if len(parts) > 1 else "", halt) for one in summary.sources for halt in one.halted], task)
     if as_json:
         print_summary(json.dumps(summary.to_json(), ensure_ascii=False))
     else:
-        rows = row_counts(summary.rows)
-        several = len(parts) > 1
-        places = [
-            f"{one.source} {one.position or '-'}" if several else f"{one.position or '-'}" for one in summary.sources
-        ]
-        print_summary(
-            f"{summary.task}: {summary.stage} after {summary.seconds:.1f} s, {rows}, applied up to {', '.join(places)}"
-        )
+        print_summary(in_a_line(summary, summary.stage))
     if summary.stage == "halted":
         return Halted.exit_code
     ends = until_synced or parts[0].mode == "full"

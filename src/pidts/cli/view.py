@@ -18,9 +18,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pidts.cli.backlog_text import waiting_lag
+from pidts.cli.ddl.view import advised_steps
 from pidts.cli.errors import for_this_task
 from pidts.cli.lag_history import LagHistory
 from pidts.cli.log_options import log_options, write_line
+from pidts.model import Halt
 from pidts.model.advice import LIST
 from pidts.model.errors import sentence
 from pidts.plan import Phase
@@ -36,6 +38,8 @@ _TABLES_SHOWN = 12
 _HALTS_SHOWN = 8
 _BUSIEST_SHOWN = 6
 _HALTS_IN_LINE = 3
+_HALTS_WITH_ADVICE = 2
+"""If more tables are halted, the picture of a terminal has no room for the advice about each of them."""
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
 _SMALL_SECONDS, _LEAST_SECONDS = 3.0, 0.005
@@ -116,15 +120,21 @@ def _line_view() -> Iterator[LiveView]:
 
 
 class LineView:
-    """Prints a line when the stage or the message changes, and every few seconds in between."""
+    """Prints a line when the stage or the message changes, and every few seconds in between.
+
+    A halt is printed in full once, with the advice; all other lines only name its tables and its code.
+    """
 
     def __init__(self) -> None:
         self._shown: tuple[str, str] = ("", "")
         self._due = 0.0
+        self._told: frozenset[tuple[str, Halt]] = frozenset()
+        """The halts that were printed in full, each with its source."""
 
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = time.monotonic()
+        self._tell_halts(progress)
         # A changed time of the next attempt is no news: otherwise an absent server would cause a line for each attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
@@ -135,6 +145,21 @@ class LineView:
             _log.info("progress", **_as_log_line(progress))
         if options.shows_progress and not options.has_json_on_stderr:
             write_line(line(progress), sys.stderr)
+
+    def _tell_halts(self, progress: Progress) -> None:
+        """Prints the halts that have begun since the last snapshot, as far as they need an operator."""
+        halts = _in_order(progress)
+        new = [(source, halt) for source, halt in halts if (source, halt) not in self._told and needs_operator(halt)]
+        self._told = frozenset(halts)
+        options = log_options()
+        if not options.shows_progress or options.has_json_on_stderr:
+            return
+        several = len(progress.sources) > 1
+        for source, halt in new[:_HALTS_IN_LINE]:
+            text = sentence(_of_source(halt, source, several=several))
+            write_line(
+                f"{progress.task}: halted {text} {'. '.join(_advice(halt, source, several=several))}", sys.stderr
+            )
 
 
 def _as_log_line(progress: Progress) -> dict[str, Any]:
@@ -167,11 +192,28 @@ def line(progress: Progress) -> str:
         parts.append(f"copying {progress.copy_rate:.0f} rows/s{_to_go(progress.eta_seconds)}")
     if progress.held_lag_seconds is not None:
         parts.append(waiting_lag(progress.held_tables, progress.held_lag_seconds))
-    halts, more = _halts(progress, _HALTS_IN_LINE)
-    parts += [f"halted {halt}" for halt in halts]
-    if more:
-        parts.append(f"and {more:,} more halted")
+    halts, several = _in_order(progress), len(progress.sources) > 1
+    parts += [
+        f"halted {source}: {halt.brief}" if several else f"halted {halt.brief}"
+        for source, halt in halts[:_HALTS_IN_LINE]
+    ]
+    if len(halts) > _HALTS_IN_LINE:
+        parts.append(f"and {len(halts) - _HALTS_IN_LINE:,} more halted")
+    if halts:
+        parts.append(f"see: {for_this_task(LIST)}")
     return "; ".join(parts)
+
+
+def in_a_line(progress: Progress, end: str) -> str:
+    """Returns the last line of a run. `end` says how the run has ended."""
+    several = len(progress.sources) > 1
+    places = [
+        f"{one.source} {one.position or '-'}" if several else f"{one.position or '-'}" for one in progress.sources
+    ]
+    return (
+        f"{progress.task}: {end} after {progress.seconds:.1f} s, {row_counts(progress.rows)}, "
+        f"applied up to {', '.join(places)}"
+    )
 
 
 def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
@@ -202,12 +244,20 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
         parts.append(_busiest(busiest))
     if progress.held_lag_seconds is not None:
         parts.append(Text(waiting_lag(progress.held_tables, progress.held_lag_seconds), "yellow"))
-    halts, more = _halts(progress, _HALTS_SHOWN)
+    return Group(*parts, *_halts(progress))
+
+
+def _halts(progress: Progress) -> list[RenderableType]:
+    """Returns the first halts, with the advice if they are few."""
+    halts, several = _in_order(progress), len(progress.sources) > 1
     see = f"See: {for_this_task(LIST)}"
-    parts += [Text(f"halted  {sentence(str(halt))} {see}", "red") for halt in halts]
-    if more:
-        parts.append(Text(f"halted  and {more:,} more. {see}", "red"))
-    return Group(*parts)
+    parts: list[RenderableType] = []
+    for source, halt in halts[:_HALTS_SHOWN]:
+        steps = _advice(halt, source, several=several) if len(halts) <= _HALTS_WITH_ADVICE else [see]
+        parts.append(Text(f"halted  {sentence(_of_source(halt, source, several=several))} {'. '.join(steps)}", "red"))
+    if len(halts) > _HALTS_SHOWN:
+        parts.append(Text(f"halted  and {len(halts) - _HALTS_SHOWN:,} more. {see}", "red"))
+    return parts
 
 
 def _stages(report: StageReport | None) -> list[RenderableType]:
@@ -243,12 +293,19 @@ def _places(progress: Progress) -> RenderableType:
     return grid
 
 
-def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
-    """Returns the first halts and how many more there are. Halts that need an operator come before waiting shards."""
-    several = len(progress.sources) > 1
-    halts = [(halt, f"{one.source}: " if several else "") for one in progress.sources for halt in one.halted]
-    halts.sort(key=lambda one: bool(one[0].awaits) and not needs_operator(one[0]))
-    return [f"{source}{halt}" for halt, source in halts[:shown]], max(0, len(halts) - shown)
+def _in_order(progress: Progress) -> list[tuple[str, Halt]]:
+    """Returns the halts with their sources. Halts that need an operator come before waiting shards."""
+    halts = [(one.source, halt) for one in progress.sources for halt in one.halted]
+    return sorted(halts, key=lambda one: bool(one[1].awaits) and not needs_operator(one[1]))
+
+
+def _of_source(halt: Halt, source: str, *, several: bool) -> str:
+    return f"{source}: {halt}" if several else str(halt)
+
+
+def _advice(halt: Halt, source: str, *, several: bool) -> list[str]:
+    """Returns the advice about a halt as sentences without a full stop."""
+    return [for_this_task(step) for step in advised_steps(halt, "TASK", source if several else "")]
 
 
 def _busiest(tables: Sequence[TableChanges]) -> RenderableType:

@@ -1,6 +1,22 @@
 """Logs in to database servers: TLS, login methods, and the privileges of the account."""
 
-from pidts.login.failures import not_offered, not_trusted, other_host, out_of_order, refused
+from pidts.login.failures import (
+    not_offered,
+    not_trusted,
+    other_host,
+    out_of_order,
+    refused,
+    without_password,
+)
 from pidts.login.tls import Mode, Tls
 
-__all__ = ["Mode", "Tls", "not_offered", "not_trusted", "other_host", "out_of_order", "refused"]
+__all__ = [
+    "Mode",
+    "Tls",
+    "not_offered",
+    "not_trusted",
+    "other_host",
+    "out_of_order",
+    "refused",
+    "without_password",
+]

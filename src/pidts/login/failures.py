@@ -1,4 +1,4 @@
-"""Translates errors of a TLS handshake into errors that say which side has to be corrected."""
+"""Translates errors of a TLS handshake, and of logins without a password, into what has to be corrected where."""
 
 from __future__ import annotations
 
@@ -9,12 +9,30 @@ import pymysql
 from pidts.model import PrecheckFailed, Where
 from pidts.model.errors import NOWHERE
 
+_NONE_SENT = {
+    "using password: NO": ("MYSQL_PWD", "mysql://user:${VARIABLE}@host:port/"),
+    "no password supplied": ("PGPASSWORD", "postgresql://user:${VARIABLE}@host:port/database"),
+}
+"""Parts of the errors of MySQL (MariaDB) and PostgreSQL for a login without a password. Each has the variable from
+which commands read the password of a URL, and a URL that names another variable.
+"""
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors that mean a broken connection, and not a refusal by the server."""
 _DAMAGED = ("BAD_RECORD_MAC",)
 """OpenSSL's name for bytes that were damaged on the network. No peer sends such bytes, so a retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})
 """OpenSSL's two error numbers for a certificate that is not for this host name, or not for this address."""
+
+
+def without_password(said: str) -> str:
+    """Returns the next step if the server says that the client has sent no password; otherwise an empty text."""
+    for part, (variable, url) in _NONE_SENT.items():
+        if part in said:
+            return (
+                f"No password was sent. Set it: `password` in the task file; for a URL, the variable {variable}, or "
+                f"'{url}'"
+            )
+    return ""
 
 
 def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckFailed | None:

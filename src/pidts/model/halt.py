@@ -111,9 +111,13 @@ class Halt:
             values=error.values,
         )
 
+    @property
+    def brief(self) -> str:
+        """Returns the tables and the code, without what has happened."""
+        return f"{listed(self.tables, _NAMED) or 'all tables'}: [{self.code}]"
+
     def __str__(self) -> str:
-        names = listed(self.tables, _NAMED) or "all tables"
-        return f"{names}: [{self.code}] {self.why} (at {self.position or self.lsn})"
+        return f"{self.brief} {self.why} (at {self.position or self.lsn})"
 
 
 class OrderKind(StrEnum):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, out_of_order, refused
+from pidts.login import not_offered, out_of_order, refused, without_password
 from pidts.model import PidtsError, PrecheckFailed, StructureChanged, Where
 from pidts.model.errors import Transient
 
@@ -65,6 +65,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
                 "Give the account a password that clients can log in with: caching_sha2_password (MySQL), "
                 "mysql_native_password or ed25519 (MariaDB)"
             )
+        todo = without_password(text) or todo
         return PrecheckFailed(
             "access-denied", f"the source refuses the login: {text} (error {number})", where=where, todo=todo
         )

@@ -54,5 +54,6 @@ def unfit(name: TableName, problems: Sequence[str]) -> Halted:
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
-        todo=f"Give the target's table the structure of the source's. Or drop it, and copy it again: {RESYNC}",
+        todo="Give the target's table the structure of the source's, then: pidts ddl retry TASK --source SOURCE "
+        f"--table TABLE. Or drop it, stop the task, and copy it again: {RESYNC}",
     )

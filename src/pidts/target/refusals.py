@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-COMPARE_TODO = "Compare the target's table with the source's and correct what differs"
-"""The next step if the server does not name an object that refuses the row."""
 UNREACHABLE_TODO = (
     "Is the target's server running? Are host and port under target-database right? Does a firewall block the "
     "connection?"
 )
 """The next step if there is no connection to the target."""
+ADMIN_TODO = (
+    "ADMIN is an account of the target that may grant, and ADMIN_PASSWORD an environment variable with its password. "
+    "The command also reads the source's tables: add --source URL if the task's account there does not exist yet"
+)
+"""Explains `grants_command`."""
+
+
+def grants_command(scheme: str, place: str) -> str:
+    """Returns the command that prints the grants of the target's account.
+
+    The URL names a variable for the password. Without one, the command would use the password in PGPASSWORD or
+    MYSQL_PWD, which is often the one of the task's own account.
+    """
+    return f"pidts grants TASK --only target --target '{scheme}://ADMIN:${{ADMIN_PASSWORD}}@{place}'"
+
+
+def account_todo(grants: str) -> str:
+    """Returns the next step after the target has refused a login; `grants` says what `grants_command` prints."""
+    return (
+        f"If the account exists: correct user and password under target-database. If not, create it: {grants}. "
+        f"{ADMIN_TODO}"
+    )
 
 
 def constraint_todo(constraint: str, remedy: str) -> str:
@@ -25,16 +45,20 @@ def constraint_todo(constraint: str, remedy: str) -> str:
     )
 
 
-def index_todo(index: str, remedy: str, of_constraint: str) -> str:
+def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
     """Returns the next step after a unique index of the target alone has refused a row.
 
     `index` is a text with the name and the table of the index. `remedy` is the statement that removes the index, and
-    `of_constraint` the statement that does so if the index belongs to a constraint.
+    `of_constraint` the statement that does so if the index belongs to a constraint; it is empty if the server needs no
+    other statement.
+
+    The text does not say that no source table has the index: if tables are merged, each of them may have it.
     """
-    return (
-        f"The unique index {index} on the target refuses the row, and the source's table has no such index. Remove it: "
-        f"{remedy}; or, if it belongs to a UNIQUE constraint: {of_constraint}"
+    todo = (
+        f"The unique index {index} on the target refuses the row, and the rows of the source need not differ in its "
+        f"columns. Remove it: {remedy}"
     )
+    return f"{todo}; or, if it belongs to a UNIQUE constraint: {of_constraint}" if of_constraint else todo
 
 
 def trigger_todo(trigger: str, grant: str = "") -> str:

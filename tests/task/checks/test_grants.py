@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pymysql
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.model import Column, ColumnType, Key, Kind, PrecheckFailed, Table, TableName
 from pidts.sandbox import Server, start_mariadb, start_mysql56, start_mysql97
 from pidts.source import ServerInfo, connect
 from pidts.source import read_only as source_read_only
@@ -240,6 +241,30 @@ def test_who_has_no_account_yet_gets_the_advice_to_look_with_another(
         assert "[bad-target-url]" in printed
         assert said in printed
         assert wanted in printed
+
+
+def test_the_command_that_is_advised_after_a_refused_login_works_beside_the_tasks_own_password(
+    tmp_path: Path, mariadb: Server, database: str, run_sql: RunSql, monkeypatch, capsys
+) -> None:
+    admin = f"admin_{database[-8:]}"
+    run_sql(mariadb, f"CREATE OR REPLACE USER {admin}@'%' IDENTIFIED BY 'of the admin'")
+    run_sql(mariadb, f"GRANT ALL ON *.* TO {admin}@'%' WITH GRANT OPTION")
+    monkeypatch.setenv("MYSQL_PWD", PASSWORD)
+    monkeypatch.setenv("THE_PASSWORD", PASSWORD)
+    monkeypatch.setenv("ADMIN_PASSWORD", "of the admin")
+    task = tmp_path / "task.yaml"
+    write_task(task, mariadb, mariadb, database, ("nobody", "nobody"))
+    with pytest.raises(PrecheckFailed) as refused:
+        load_task(task).target.server.connect()
+    (advised,) = re.findall(r"`pidts (grants .*)` prints CREATE", refused.value.todo)
+    *words, url_of_target = shlex.split(advised.replace("TASK", str(task)).replace("ADMIN:", f"{admin}:"))
+    source = ["--source", f"mysql://{admin}:${{ADMIN_PASSWORD}}@{mariadb.host}:{mariadb.port}/"]
+    assert run_command([*words, url_of_target]) == 3
+    assert "--source URL" in " ".join(capsys.readouterr().err.split()), "the task has no account on the source yet"
+    assert run_command([*words, url_of_target, *source]) == 0
+    assert "-- to write rows and to follow DDL" in capsys.readouterr().out
+    assert run_command([*words, url_of_target.replace(":${ADMIN_PASSWORD}", ""), *source]) == 3
+    assert "Without a password in the URL, MYSQL_PWD" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_role_of_a_superuser_is_never_granted(

@@ -22,7 +22,7 @@ from pidts.cli.backlog_text import (
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
 from pidts.cli.errors import for_this_task, show_error
 from pidts.model import Halt, Halted, OrderKind, TableName, Where
-from pidts.model.advice import RESYNC, SKIP, with_place, with_tables, with_task
+from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, with_place, with_tables, with_task
 from pidts.model.errors import listed, plural
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
@@ -41,6 +41,12 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Codes of halts at statements that move rows without writing them to the log."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target, so the source needs no correction."""
+_TARGET_REFUSES = frozenset({"target-refused", "target-shape"})
+"""Codes of halts at rows that the target refuses. Their advice says what to correct on the target, unless it is
+`COMPARE_TODO`: then the target has not named the cause.
+"""
+_RETRIES, _COPIES_AGAIN = "pidts ddl retry ", "--resync"
+"""Parts of a halt's own advice that show which command it names."""
 _DEPENDED_ON = frozenset({"objects-depend"})
 """Codes of halts at statements that the target refuses until an operator has dropped other objects."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
@@ -52,11 +58,11 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
 
     The commands are complete, so that an operator can paste them into a shell.
     """
-    return ". ".join(_steps(halt, task, source))
+    return ". ".join(advised_steps(halt, task, source))
 
 
-def _steps(halt: Halt, task: str, source: str) -> list[str]:
-    """Returns the advice as sentences without a full stop."""
+def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
+    """Returns the advice about a halt as sentences without a full stop; see `advice`."""
     todo = with_task(halt.todo.rstrip("."), task)
     return [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
 
@@ -87,14 +93,28 @@ def _commands(halt: Halt, task: str, source: str) -> list[str]:
         )
         return [commands] if halt.tables else [commands, "Then run the task again"]
     if halt.tables:
-        table = shlex.quote(str(halt.tables[0]))
-        again = (
-            f"Then: pidts ddl retry {task} --table {table}{f' --source {shlex.quote(source)}' if source else ''} --yes"
-        )
-        if halt.code in _TARGET_DIFFERS:
-            return [again]
-        return [again, f"If a row can never fit: correct it on the source, {resync}"]
+        of_source = f" --source {shlex.quote(source)}" if source else ""
+        again = f"pidts ddl retry {task} --table {shlex.quote(str(halt.tables[0]))}{of_source} --yes"
+        return _after_refused_row(halt, again, resync)
     return [f"Then run the task again: pidts run {task} {_WITH_SERVICE}"]
+
+
+def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
+    """Returns the commands after a refused row that the halt's own advice lacks.
+
+    The halt shows whether the target, or the row, has to be corrected. If it does not show this, the operator chooses.
+    """
+    if _RETRIES in halt.todo:
+        return []
+    if _COPIES_AGAIN in halt.todo:
+        return [f"Stop the task before you copy the table again {_WITH_SERVICE}"]
+    names_cause = halt.code in _TARGET_REFUSES and halt.todo != COMPARE_TODO
+    if names_cause or halt.code in _TARGET_DIFFERS:
+        return [f"Then: {again}"]
+    return [
+        f"If the row is right: correct what refuses it, then: {again}",
+        f"If the row is wrong: correct it on the source, {resync}",
+    ]
 
 
 def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
@@ -324,7 +344,9 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
         print(f"  {'' if number else 'values':<10} {line}")
     if one.backlog is not None:
         print(f"  backlog    {backlog_size(one.backlog)}")
-    for number, step in enumerate(_steps(halt, str(task), one.source if several else "")):
+    if (change := one.next_change) is not None:
+        print(f"  then       {change.statement} (at {change.position or '-'}, Lsn {change.lsn})")
+    for number, step in enumerate(advised_steps(halt, str(task), one.source if several else "")):
         print(f"  {'' if number else 'do':<10} {step}")
 
 
@@ -363,10 +385,11 @@ def _list_json(
 
 
 def halted_json(one: BlockedChange, halt: Halt) -> dict[str, Any]:
-    """Returns the halted tables, the reason, and their backlog, as plain values."""
+    """Returns the halted tables, the reason, their backlog, and the schema change behind it, as plain values."""
     backlog = one.backlog.to_json() if one.backlog else None
-    todo = for_this_task(halt.todo)
-    return {**halt.to_json(), "todo": todo, "values": list(halt.values), "source": one.source, "backlog": backlog}
+    change = one.next_change.to_json() if one.next_change else None
+    more = {"todo": for_this_task(halt.todo), "values": list(halt.values), "source": one.source}
+    return {**halt.to_json(), **more, "backlog": backlog, "next_change": change}
 
 
 def _order_json(one: BlockedChange) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from pidts.service.durable_file import read_json
 from pidts.service.state_folder import StateFolder, usual_state_folder
 
 _SECONDS: Final = 60.0
+_WITHOUT_SERVICE: Final = (
+    "A task that `pidts run` runs needs no service: `pidts status FILE.yaml` shows it, and Ctrl-C or SIGTERM stops it"
+)
 _SILENT_SECONDS: Final = 45.0
 """A service whose stream sends nothing for this number of seconds counts as ended. It sends something at least every 15
 seconds.
@@ -116,7 +119,8 @@ class ServiceClient:
             raise PidtsError(
                 "service-absent",
                 f"no service answers at {self.url}: {why}",
-                todo="Start it: pidts serve. Or name another service: --state DIR or --service URL",
+                todo="Start it: pidts serve. Or name another service: --state DIR or --service URL. "
+                f"{_WITHOUT_SERVICE}",
             ) from None
 
     def _read(self, answer: http.client.HTTPResponse) -> dict[str, Any]:
@@ -194,7 +198,7 @@ def service_client(state: Path | None, url: str, token_file: Path | None) -> Ser
         raise PidtsError(
             "service-absent",
             f"no service uses the state folder {folder.path}",
-            todo="Start one: pidts serve. Or name another service: --state DIR or --service URL",
+            todo=f"Start one: pidts serve. Or name another service: --state DIR or --service URL. {_WITHOUT_SERVICE}",
         )
     if not token and found.get("token_file") and os.access(str(found["token_file"]), os.R_OK):
         token = read_token(Path(str(found["token_file"])))

@@ -8,12 +8,21 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, refused
+from pidts.login import not_offered, refused, without_password
 from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.model.advice import COMPARE_TODO
 from pidts.schema import quote
 from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
-from pidts.target.refusals import COMPARE_TODO, UNREACHABLE_TODO, constraint_todo, dependents_todo, trigger_todo
+from pidts.target.refusals import (
+    ADMIN_TODO,
+    UNREACHABLE_TODO,
+    account_todo,
+    constraint_todo,
+    dependents_todo,
+    grants_command,
+    trigger_todo,
+)
 
 _DENIED = frozenset({1044, 1045, 1049, 1130, 1142, 1227, 1251, 1524, 1698, 2059, 3118, 3159, 4151})
 _PLAIN_REFUSED = frozenset({3159, 4151})
@@ -175,9 +184,16 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 
 
 def refused_row_todo(number: int, text: str, table: str) -> str:
-    """Returns the next step after the server has refused a row of the table with this error or warning."""
+    """Returns the next step after the server has refused a row of the table with this error or warning.
+
+    `table` is `schema.name`. If one of the two has a dot, it is not known where the schema ends. Then the next step has
+    no statement, since it might name another table.
+    """
     schema, _, own_name = table.partition(".")
-    if number == _SIGNALLED or (number == _NO_SUCH_TABLE and not _is_gone(number, text, table)):
+    by_trigger = number == _SIGNALLED or (number == _NO_SUCH_TABLE and not _is_gone(number, text, table))
+    if "." in own_name:
+        return trigger_todo(f"SHOW TRIGGERS lists the triggers of {table}") if by_trigger else COMPARE_TODO
+    if by_trigger:
         shown = f"SHOW TRIGGERS FROM {quote(schema)} WHERE `Table` = {literal(own_name)}"
         return trigger_todo(f"{shown} lists the triggers")
     if number not in _CHECKED or not (found := _CONSTRAINT.search(text)):
@@ -214,29 +230,27 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
     if number == _NO_TLS:
         return not_offered(f"the target {place}")
     if number in _DENIED:
-        what, todo = f"target {place}: {text} (error {number})", _login_todo(number, place)
+        what, todo = f"target {place}: {text} (error {number})", _login_todo(number, text, place)
         if number == _NO_SUCH_DATABASE:
             return DatabaseMissing("target-denied", what, todo=todo)
         return PrecheckFailed("target-denied", what, todo=todo)
     return Transient("target-unreachable", f"target {place}: {text}", todo=UNREACHABLE_TODO)
 
 
-def _login_todo(number: int, place: str) -> str:
-    grants = f"pidts grants TASK --only target --target mysql://ADMIN@{place}/"
+def _login_todo(number: int, text: str, place: str) -> str:
+    grants = grants_command("mysql", f"{place}/")
     if number in _PLAIN_REFUSED:
         return "Set ssl-mode to required or more"
     if number == _NO_SUCH_DATABASE:
         return "Create it on the target (CREATE DATABASE), or correct target-database in the task file"
     if number == _HOST_REFUSED:
-        return f"Make the account for this machine's address; `{grants} --host ADDRESS` prints the statements"
+        made = f"`{grants} --host ADDRESS` prints the statements"
+        return f"Make the account for this machine's address; {made}. {ADMIN_TODO}"
     if number in _NOT_GRANTED:
-        return f"As an administrator of the target, run what this prints: {grants}"
+        return f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
     if number in _OTHER_PLUGIN:
         return "On the target: ALTER USER ... IDENTIFIED WITH caching_sha2_password BY '...' (MariaDB: ed25519)"
-    return (
-        "Correct user and password under target-database, or create the account: "
-        f"`{grants}` prints CREATE USER and GRANT"
-    )
+    return without_password(text) or account_todo(f"`{grants}` prints CREATE USER and GRANT")
 
 
 def _parts(error: Exception) -> tuple[int, str]:

@@ -193,9 +193,12 @@ class CopyRemover:
             raise self._missing(rows, place, removed, wanted)
 
     def _missing(self, rows: pa.Table, place: int, there: int, wanted: int) -> Halted:
+        what = f"the target has {there} of {wanted} copies of a row that the source removed or changed"
+        if there > wanted:
+            what = f"another program has added rows meanwhile: {there} rows match {wanted} that the source removed"
         return Halted(
             "row-missing",
-            f"the target has {there} of {wanted} copies of a row that the source removed or changed",
+            what,
             where=Where(table=str(self._table.name), key=self._shown(rows, place)),
             todo=f"The target differs from the source: copy the table again: {RESYNC}",
         )

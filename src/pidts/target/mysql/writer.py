@@ -24,7 +24,7 @@ change anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -32,7 +32,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Halted, Kind, Table, TableName, Where, byte_size
+from pidts.model import Halted, Key, Kind, Table, TableName, Where, byte_size
 from pidts.model.advice import RESYNC
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
@@ -48,6 +48,7 @@ from pidts.target.mysql.row_events.copies import CopiesLeft
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.statement_pipeline import ResultCheck, StatementPipeline
+from pidts.target.refusals import index_todo
 from pidts.target.text import combined
 
 _NOT_NULL = 1048
@@ -230,6 +231,8 @@ class Writer:
 
     def _upsert_later(self, plan: Plan, sql: bytes, update: bytes, check: ResultCheck | None = None) -> None:
         def explain(error: StatementRefused) -> Halted | None:
+            if error.number in DUPLICATE and (own := _named_key(plan, error.what)) is not None:
+                error.todo = _own_index_todo(plan, [own])
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not update or error.number not in signs:
                 return None
@@ -283,13 +286,47 @@ def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)
 
 
+def _own_unique_keys(plan: Plan) -> list[Key]:
+    """Returns the target's unique keys over columns in which rows of the source need not be unique."""
+    of_source = [
+        {name.lower() for name in key.columns} for key in plan.table.keys if key.primary or key.declared_unique
+    ]
+    return [
+        key for key in plan.found.table.keys if key.unique and {name.lower() for name in key.columns} not in of_source
+    ]
+
+
+def _named_key(plan: Plan, said: str) -> Key | None:
+    """Returns the target's own unique key that the server's error about two equal rows names."""
+    return next(
+        (
+            key
+            for key in _own_unique_keys(plan)
+            if f"'{key.name}'" in said or f"{plan.table.name.name}.{key.name}'" in said
+        ),
+        None,
+    )
+
+
+def _own_index_todo(plan: Plan, keys: Sequence[Key]) -> str:
+    """Returns the next step after one of the target's own unique keys has refused a row."""
+    table = qualified(plan.table.name)
+    names = " or ".join(identifier(key.name) for key in keys)
+    return index_todo(
+        f"{names} of {table}", "; ".join(f"ALTER TABLE {table} DROP INDEX {identifier(key.name)}" for key in keys)
+    )
+
+
 def _collision(plan: Plan, error: StatementRefused, *, sure: bool) -> Halted:
+    own = _own_unique_keys(plan)
     what = "a row would overwrite another row, since the target treats both as equal in a unique key"
     return _Collision(
         "target-refused",
         what if sure else f"{what}, or the target's column does not hold its value: {error.what}",
         where=Where(table=str(plan.table.name)),
-        todo="Give the target's unique keys the source's columns and collations. If other programs have written to the "
+        todo=_own_index_todo(plan, own)
+        if own
+        else "Give the target's unique keys the source's columns and collations. If other programs have written to the "
         f"target, copy the table again: {RESYNC}",
     )
 

@@ -8,16 +8,19 @@ from contextlib import contextmanager
 
 import psycopg
 
-from pidts.login import not_offered, not_trusted, other_host
+from pidts.login import not_offered, not_trusted, other_host, without_password
 from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
+from pidts.model.advice import COMPARE_TODO
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.refusals import (
-    COMPARE_TODO,
+    ADMIN_TODO,
     UNREACHABLE_TODO,
+    account_todo,
     constraint_todo,
     dependents_todo,
     foreign_key_todo,
+    grants_command,
     index_todo,
     trigger_todo,
 )
@@ -176,17 +179,14 @@ def _lacks_database(what: str) -> bool:
 
 
 def _login_todo(what: str, place: str) -> str:
-    grants = f"pidts grants TASK --only target --target postgresql://ADMIN@{place}"
+    grants = grants_command("postgresql", place)
     if _lacks_database(what):
         return "On the target: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; or correct target-database"
     if "no pg_hba.conf entry" in what:
         return "On the target, let this machine's address in (pg_hba.conf), then: SELECT pg_reload_conf()"
     if "permission denied for database" in what:
-        return f"As an administrator of the target, run what this prints: {grants}"
-    return (
-        "Correct user and password under target-database, or create the account: "
-        f"`{grants}` prints CREATE ROLE and GRANT"
-    )
+        return f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
+    return without_password(what) or account_todo(f"`{grants}` prints CREATE ROLE and GRANT")
 
 
 def _message(error: psycopg.Error) -> str:

@@ -102,7 +102,11 @@ def grants_of(
     schemas: set[str] = set()
     for config in parts:
         source = config.source.source_id
-        with _hinted("--source"), closing(connect(looks.sources.get(source) or config.source.server)) as session:
+        is_other = source in looks.sources
+        with (
+            _hinted("--source", is_given=is_other),
+            closing(connect(looks.sources.get(source) or config.source.server)) as session,
+        ):
             tables = read_structures(session, config.allow)
             if "source" in sides:
                 found = _source(config, looks, session, tables, cutover=cutover)
@@ -111,22 +115,29 @@ def grants_of(
         named = {one.schema for one in named_in(config.allow)} - {name.schema for name in tables}
         schemas |= {name.schema for name in target_table} | {config.rules.routes.schema(schema) for schema in named}
     if "target" in sides:
-        with _hinted("--target"):
+        with _hinted("--target", is_given=looks.target is not None):
             yield _target(parts[0], looks, list(target_table), schemas, cutover=cutover)
 
 
 @contextmanager
-def _hinted(option: str) -> Iterator[None]:
+def _hinted(option: str, *, is_given: bool) -> Iterator[None]:
     """Suggests another account if the connection fails, since the task's own account may not exist yet.
 
-    If the database is missing, the error's own advice stays: another account would not help.
+    If the option was given, its URL has the wrong account or password. If the database is missing, the error's own
+    advice stays: another account would not help.
     """
     try:
         yield
     except DatabaseMissing:
         raise
     except PrecheckFailed as error:
-        todo = f"If this account does not exist yet, connect with another one: {option} URL"
+        todo = (
+            f"Correct the account in the URL of {option}, or its password. Without a password in the URL, MYSQL_PWD "
+            "(MySQL, MariaDB) or PGPASSWORD (PostgreSQL) is used; to name another variable, write "
+            "'scheme://ADMIN:${VARIABLE}@host:port/'"
+            if is_given
+            else f"If this account does not exist yet, connect with another one: {option} URL"
+        )
         raise PrecheckFailed(error.code, error.what, where=error.where, todo=todo) from error
 
 
@@ -224,13 +235,16 @@ def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Gr
         tuple((need.why, need.grant) for need in found if need.grant and not need.only_for_ddl),
         (
             *(f"{need.why}. {need.instead}" for need in found if not need.grant and not need.only_for_ddl),
-            *(
-                f"{need.why}, the account must own the table{f's: {need.grant}' if need.grant else f'. {need.instead}'}"
-                for need in found
-                if need.only_for_ddl
-            ),
+            *(_ownership_note(need) for need in found if need.only_for_ddl),
         ),
     )
+
+
+def _ownership_note(need: postgres.MissingPrivilege) -> str:
+    """Returns the note about a privilege that only schema changes need."""
+    if need.grant:
+        return f"{need.why}, the account must own the table: {need.grant}"
+    return f"{need.why}, the account must own the table. {need.instead}"
 
 
 def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, host: str, cutover: bool) -> Grants:

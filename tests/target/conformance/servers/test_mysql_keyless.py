@@ -230,6 +230,6 @@ def test_a_row_that_another_application_inserts_meanwhile_is_not_removed(
         return found
 
     session._writer._read = reading
-    with pytest.raises(Halted, match="row-missing"):
+    with pytest.raises(Halted, match="another program has added rows meanwhile: 51 rows match 50 that"):
         write(session, structure, [((number, "x"), 1) for number in range(50)])
     assert session.count(name) == 51

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -110,6 +111,39 @@ def test_a_unique_key_over_a_computed_column_refuses(
 def test_a_unique_key_over_an_expression_refuses(session: TargetSession, name: TableName, kind: str) -> None:
     del kind
     _refuses(session, name, "id int PRIMARY KEY, u varchar(40), v int, UNIQUE ((left(u, 4)))")
+
+
+@ALL
+@pytest.mark.parametrize("key", [("id",), ()], ids=["with a key", "without a key"])
+def test_the_advice_has_the_statement_that_removes_the_targets_own_unique_key(
+    session: TargetSession, name: TableName, key: tuple[str, ...]
+) -> None:
+    made(
+        session,
+        name,
+        "id int PRIMARY KEY, u int, v int, UNIQUE own (u)" if key else "id int, u int, v int, UNIQUE own (u)",
+    )
+    structure = table(name, {"id": INT, "u": INT, "v": INT})
+    structure = structure if key else replace(structure, keys=())
+    write(session, change(structure, upserts=[(1, 7, 1)]))
+    with pytest.raises(Halted, match="target-refused") as refused:
+        write(session, change(structure, upserts=[(2, 7, 1)]))
+    (statement,) = re.findall(r"Remove it: (ALTER TABLE .* DROP INDEX `own`)", refused.value.todo)
+    session.execute(statement)
+    session.schema.forget()
+    write(session, change(structure, upserts=[(2, 7, 1)]))
+    assert content(session, structure) == [(1, 7, 1), (2, 7, 1)]
+
+
+@ALL
+def test_a_key_that_the_source_has_is_compared(session: TargetSession, name: TableName) -> None:
+    made(session, name, "id int PRIMARY KEY, u int, UNIQUE own (u)")
+    structure = table(name, {"id": INT, "u": INT}, unique=["u"])
+    write(session, change(structure, upserts=[(1, 7)]))
+    with pytest.raises(Halted, match="overwrite another") as refused:
+        write(session, change(structure, upserts=[(2, 7)]))
+    assert "DROP INDEX" not in refused.value.todo
+    assert "--resync TABLE" in refused.value.todo
 
 
 def _refuses(session: TargetSession, name: TableName, body: str) -> None:
