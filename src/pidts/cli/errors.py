@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pidts.cli.log_options import log_options
-from pidts.model import PidtsError
-from pidts.model.advice import with_place, with_task
+from pidts.model import DecodeError, PidtsError
+from pidts.model.advice import with_place, with_tables, with_task
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +35,9 @@ def for_this_task(text: str) -> str:
 def show_error(error: PidtsError, *, as_json: bool) -> None:
     """Prints an error: its code, what happened, where, and what to do. Names and values are never read as markup."""
     todo = with_place(error.todo or error.usual_todo, error.where.source, error.where.position)
+    if isinstance(error, DecodeError) and error.where.table:
+        # Other errors may name a table of the target, which may have another name on the source.
+        todo = with_tables(todo, "", [error.where.table])
     error.todo = for_this_task(todo)
     logs = log_options()
     if logs.file is not None or logs.has_json_on_stderr:

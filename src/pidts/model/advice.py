@@ -57,7 +57,7 @@ def with_place(text: str, source: str, place: str) -> str:
     return _AT_PLACE.sub(lambda found: f"{found[1]}{shlex.quote(place)}", text) if place else text
 
 
-def with_tables(text: str, source: str, tables: Collection[TableName]) -> str:
+def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> str:
     """Returns the text with these tables of the source in its commands, if they are known and not too many."""
     if not 0 < len(tables) <= _MOST_TABLES:
         return text
