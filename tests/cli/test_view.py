@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from pidts.cli import view
+from pidts.cli.errors import remember_task
 from pidts.cli.findings import show_report
 from pidts.cli.lag_history import LagHistory
 from pidts.model import Halt, Lsn, Position, TableName
@@ -38,6 +39,12 @@ COPYING = Progress(
     ),
     message="[red]hello",
 )
+
+
+@pytest.fixture(autouse=True)
+def no_task() -> None:
+    """Forgets the task file that another test may have named in this process."""
+    remember_task(None)
 
 
 def test_a_line_shows_everything() -> None:

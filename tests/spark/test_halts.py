@@ -270,6 +270,7 @@ def test_a_table_that_was_altered_outside_the_log_is_taken_in_again(begun, kind)
         assert "[structure-mismatch]" in said
         advice = said.rpartition(" do ")[2]
         assert "leave the table out (ignore-tables in block-allow-list) and start the task" in advice
+        assert "give the target's table the columns of the source's table" in advice
         (again,) = re.findall(r"pidts run \S+ (--resync \S+)", advice)
         assert again == f"--resync {table}"
 

@@ -23,8 +23,8 @@ RESYNC = "pidts run TASK --resync TABLE"
 RESYNC_ALL = "pidts run TASK --resync"
 """Gets a task past lost log: the task takes a new position."""
 REJOIN = (
-    "leave the table out (ignore-tables in block-allow-list) and start the task; then include the table again, and "
-    f"copy it: {RESYNC}"
+    "leave the table out (ignore-tables in block-allow-list) and start the task; then stop it, give the target's table "
+    f"the columns of the source's table, include the table again, and copy it: {RESYNC}"
 )
 """Gets a table past log that does not fit its recorded structure. `--resync` alone would read the same log again."""
 START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
