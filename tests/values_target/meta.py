@@ -145,6 +145,10 @@ class ValuesCheckpoints:
         self._connection.at("lock_shared")
         return self.read(task, source)
 
+    def lock_places(self, task: str, source: str) -> list[Checkpoint]:
+        """Locks the rows for sharing; returns them without the progress of copies."""
+        return [replace(row, copy="") for row in self.lock_shared(task, source)]
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Saves the checkpoint at COMMIT."""
         self._connection.demand_open()

@@ -73,6 +73,16 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
     )
 
 
+def no_workers(task: str, source: str) -> Fenced:
+    """Returns the error for a run whose task has no checkpoint any more."""
+    return Fenced(
+        "fenced",
+        f"task {task} has no workers on this target",
+        where=Where(source=source),
+        todo="Another run has begun the task anew. See: pidts status TASK",
+    )
+
+
 def demand_not_fenced(stored: Iterable[Checkpoint], epoch: int) -> None:
     """Raises if another run has claimed the task since this run's claim.
 

@@ -36,9 +36,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pidts.apply.checkpoint import demand_unaltered, fenced
+from pidts.apply.checkpoint import demand_unaltered, fenced, no_workers
 from pidts.apply.port import TargetSession
-from pidts.model import Fenced, Lsn, SourceTablesKey, Table, Transient, Where
+from pidts.model import Lsn, SourceTablesKey, Table, Transient, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,9 @@ def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
 
     Locks the checkpoints of all workers, so that none of them changes before the transaction ends.
     """
-    held = session.meta.checkpoints.lock_shared(asked.task, asked.source)
+    held = session.meta.checkpoints.lock_places(asked.task, asked.source)
     if not held:
-        raise Fenced(
-            "fenced",
-            f"task {asked.task} has no workers on this target",
-            where=Where(source=asked.source),
-            todo="Another run has begun the task anew. See: pidts status TASK",
-        )
+        raise no_workers(asked.task, asked.source)
     for checkpoint in held:
         if checkpoint.epoch != asked.epoch:
             raise fenced(checkpoint, asked.epoch)

@@ -77,6 +77,13 @@ class CheckpointRecord(Protocol):
         The rows are read after every earlier change of them has ended. The list is empty if the task never ran.
         """
 
+    def lock_places(self, task: str, source: str) -> list[Checkpoint]:
+        """Locks the rows as `lock_shared` does, and returns them; `copy` may be empty, however far the copies are.
+
+        The progress of thousands of copies is a long text, so a session reads it only if a row has new values. A change
+        by hand of nothing but this text may be found only by the next batch.
+        """
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Overwrites the worker's row."""
 

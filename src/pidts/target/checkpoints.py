@@ -13,6 +13,9 @@ from pidts.target.meta_schema import META_EXISTS, Run, seconds
 
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
+_BEGIN = 48
+"""The begin of a copy progress, up to the end of its digest (`pidts.target.checkpoint_row`)."""
+
 _OF_A_TASK = (
     "ddl_journal",
     "ddl_order",
@@ -36,6 +39,10 @@ class CheckpointRecord:
         self._saved: tuple[Checkpoint, tuple[Any, ...]] | None = None
         """The checkpoint that was saved last, with the values of its columns. They are kept, since the next batch of a
         run begins with the same object.
+        """
+        self._accepted: dict[tuple[Any, ...], str] = {}
+        """The rows that `_places` has found last, by their values without the copy progress, each with the reason why
+        it is not accepted; empty if it is accepted.
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
@@ -137,6 +144,22 @@ class CheckpointRecord:
         )
         return [_checkpoint(row) for row in rows]
 
+    def _places(self, task: str, source: str, *, lock: str) -> list[Checkpoint]:
+        """Returns all workers' rows, locked, without copy progress. Reads the whole rows if one of them is not known.
+
+        A row is known by the begin of its copy progress, which has the digest of all values, and by all other values.
+        """
+        shorter = _COLUMNS.replace("copy_progress", f"LEFT(copy_progress, {_BEGIN})")
+        rows, _ = self._run(
+            f"SELECT {shorter} FROM pidts_meta.checkpoint WHERE task = %s AND source = %s ORDER BY worker {lock}",
+            (task, source),
+        )
+        short = [tuple(row) for row in rows]
+        if any(row not in self._accepted for row in short):
+            # The rows are locked already, so they are still the same.
+            self._accepted = dict(zip(short, [row.altered for row in self._rows(task, source, lock=lock)], strict=True))
+        return [replace(_parsed(row), copy="", altered=self._accepted[row]) for row in short]
+
 
 def claimed_rows(
     stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint, read: int | None = None
@@ -212,8 +235,13 @@ def other_checkpoint(left: Checkpoint) -> OtherCheckpoint:
 
 
 def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
+    return read_progress(_parsed(row))
+
+
+def _parsed(row: tuple[Any, ...]) -> Checkpoint:
+    """Returns the checkpoint with the text of `copy_progress` as it is stored."""
     task, source, worker, batch, lsn, gtid, position, epoch, copy, *saved = row
-    stored = Checkpoint(
+    return Checkpoint(
         task=task,
         source=source,
         worker=int(worker),
@@ -225,4 +253,3 @@ def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
         copy=copy,
         saved_at=seconds(saved[0]) if saved else 0.0,
     )
-    return read_progress(stored)

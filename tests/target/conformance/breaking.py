@@ -17,6 +17,7 @@ CALLS = frozenset(
         "execute",
         "meta.checkpoints.advance",
         "meta.checkpoints.lock",
+        "meta.checkpoints.lock_places",
         "meta.checkpoints.lock_shared",
         "meta.checkpoints.save",
         "meta.journal.read",

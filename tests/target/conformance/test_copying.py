@@ -52,11 +52,13 @@ def test_many_sessions_share_the_lock_of_the_checkpoints_and_none_moves_one(
     first, second, mover, claimer = (target.connect() for _ in range(4))
     first.begin()
     assert first.meta.checkpoints.lock_shared(task, "s") == []
+    assert first.meta.checkpoints.lock_places(task, "s") == []
     first.rollback()
     claimed = first.meta.checkpoints.claim(task, "s", 2, checkpoint(100))
     for holder in (first, second):
         holder.begin()
         assert holder.meta.checkpoints.lock_shared(task, "s") == claimed
+        assert holder.meta.checkpoints.lock_places(task, "s") == claimed
     mover.begin()
     with ThreadPoolExecutor(2) as threads:
         waiting = [
@@ -75,7 +77,7 @@ def test_many_sessions_share_the_lock_of_the_checkpoints_and_none_moves_one(
     assert mover.meta.checkpoints.lock(task, "s", 1) == claimed[1]
     late.begin()
     with pytest.raises(Transient):
-        late.meta.checkpoints.lock_shared(task, "s")
+        late.meta.checkpoints.lock_places(task, "s")
     for session in (late, mover, first):
         session.close()
 

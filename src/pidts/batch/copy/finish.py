@@ -7,8 +7,8 @@ change. Together with earlier rows they may violate the source's keys, and creat
 such a schema change is run, the table is emptied and gets all of its keys, including those that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
-DDL is part of a transaction, all statements are in one transaction. Its last step before the COMMIT locks a
-checkpoint's row and checks the epoch. A run that another run has replaced ends with `Fenced` before it can commit. A
+DDL is part of a transaction, all statements are in one transaction. Its last step before the COMMIT locks the
+checkpoints' rows and checks the epoch. A run that another run has replaced ends with `Fenced` before it can commit. A
 batch of the next run locks checkpoints first and then the table: so one of the two may get a deadlock error, and tries
 again. Elsewhere a second run waits for the table's lock until the first one ends. Some statements only do what the
 server would later do by itself (`Rendered.later`). These are run at most once: a run that ends before them leaves their
@@ -30,7 +30,7 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.apply.checkpoint import fenced
+from pidts.apply.checkpoint import fenced, no_workers
 from pidts.batch.context import JobContext
 from pidts.batch.copy.rereads import has_recorded_keys
 from pidts.model import DdlState, Lsn, Rendered, Table
@@ -40,20 +40,28 @@ from pidts.schema import TruncateTable
 _log = structlog.get_logger(__name__)
 
 
-def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
+def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -> list[str] | None:
     """Finishes a table, however long this takes. Returns the statements that can run later (`Rendered.later`).
+
+    If there is no statement to run now, no other run has to wait for this one.
 
     Returns None if the copy has to read recorded keys before the table can be finished.
     """
     table = context.rules.target_table(context.structures[request.table])
     is_read = True
 
-    def statements(session: TargetSession) -> Iterable[Rendered]:
+    def statements() -> list[Rendered]:
         nonlocal is_read
         is_read = not has_recorded_keys(session, context.task, context.source.source_id, request)
         return [session.schema.finish_statements(table)] if is_read else []
 
-    later = _run(context, f"finish {table.name}", statements)
+    if not session.schema.transactional_ddl:
+        _check_epoch_now(context, session)
+        found = statements()
+        if not any(rendered.statements for rendered in found):
+            later = _execute(session, found)
+            return later if is_read else None
+    later = _run(context, session, f"finish {table.name}", statements)
     return later if is_read else None
 
 
@@ -96,25 +104,26 @@ class FinishThreads:
         self._begins_no_more = True
 
     def _work(self) -> None:
-        while not self._failures and not self._begins_no_more:
-            try:
-                request = self._waiting.get_nowait()
-                later = finish(self._context, request)
-                if later is None:
-                    self.unread.add(request)
-                else:
-                    self.later += later
-            except Empty:
-                return
-            except BaseException as error:  # noqa: BLE001 - passed on to the thread that runs the batches
-                self._failures.append(error)
+        try:
+            with closing(self._context.target.connect()) as session:
+                while not self._failures and not self._begins_no_more:
+                    request = self._waiting.get_nowait()
+                    later = finish(self._context, session, request)
+                    if later is None:
+                        self.unread.add(request)
+                    else:
+                        self.later += later
+        except Empty:
+            return
+        except BaseException as error:  # noqa: BLE001 - passed on to the thread that runs the batches
+            self._failures.append(error)
 
 
 def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
     """Empties the table before the schema change at `lsn`, if that change is not done."""
     table = context.rules.target_table(table)
 
-    def statements(session: TargetSession) -> Iterable[Rendered]:
+    def statements() -> Iterable[Rendered]:
         journal = session.meta.journal.read(context.task, context.source.source_id, lsn)
         if journal is not None and journal.state is DdlState.DONE:
             return
@@ -122,26 +131,26 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
         yield session.schema.ddl_statements(TruncateTable(table.name), same, same)
         yield session.schema.finish_statements(table)
 
-    _run(context, str(lsn), statements)
+    with closing(context.target.connect()) as session:
+        _run(context, session, str(lsn), statements)
 
 
-def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
+def _run(
+    context: JobContext, session: TargetSession, lock: str, statements: Callable[[], Iterable[Rendered]]
+) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
     Does not run the statements that can run later (`Rendered.later`), but returns them.
     """
-    with closing(context.target.connect()) as session:
-        if session.schema.transactional_ddl:
-            session.begin()
-            later = _execute(session, statements(session))
-            _check_epoch(context, session)
-            session.commit()
-            return later
-        with session.meta.ddl_lock(context.task, f"{context.source.source_id} {lock}"):
-            session.begin()
-            _check_epoch(context, session)
-            session.rollback()
-            return _execute(session, statements(session))
+    if session.schema.transactional_ddl:
+        session.begin()
+        later = _execute(session, statements())
+        _check_epoch(context, session)
+        session.commit()
+        return later
+    with session.meta.ddl_lock(context.task, f"{context.source.source_id} {lock}"):
+        _check_epoch_now(context, session)
+        return _execute(session, statements())
 
 
 def _execute(session: TargetSession, all_rendered: Iterable[Rendered]) -> list[str]:
@@ -155,7 +164,17 @@ def _execute(session: TargetSession, all_rendered: Iterable[Rendered]) -> list[s
     return later
 
 
+def _check_epoch_now(context: JobContext, session: TargetSession) -> None:
+    """Checks the epoch in a transaction of its own."""
+    session.begin()
+    _check_epoch(context, session)
+    session.rollback()
+
+
 def _check_epoch(context: JobContext, session: TargetSession) -> None:
-    stored = session.meta.checkpoints.lock(context.task, context.source.source_id, 0)
-    if stored.epoch != context.epoch:
-        raise fenced(stored, context.epoch)
+    stored = session.meta.checkpoints.lock_places(context.task, context.source.source_id)
+    if not stored:
+        raise no_workers(context.task, context.source.source_id)
+    for checkpoint in stored:
+        if checkpoint.epoch != context.epoch:
+            raise fenced(checkpoint, context.epoch)

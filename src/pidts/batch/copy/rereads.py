@@ -62,7 +62,8 @@ def has_recorded_keys(session: TargetSession, task: str, source: str, request: C
 
 def _next(session: TargetSession, task: str, source: str, request: ChunkRequest, most: int) -> list[tuple[Lsn, str]]:
     records, after = session.meta.rereads, _place(request.after)
-    records.forget(task, source, request.table, after)
+    if request.after is not None:
+        records.forget(task, source, request.table, after)
     return records.read(task, source, request.table, after, most)
 
 

@@ -102,6 +102,10 @@ class IcebergCheckpoints(CheckpointRecord):
             self._connection.lock("checkpoint", task, source, row.worker, shared=True)
         return self._rows(task, source)
 
+    def lock_places(self, task: str, source: str) -> list[Checkpoint]:
+        """Returns the whole rows: each COMMIT to Iceberg takes longer than reading them."""
+        return self.lock_shared(task, source)
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Overwrites the row and remembers the checkpoint."""
         super().save(checkpoint)

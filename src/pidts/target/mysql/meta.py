@@ -142,7 +142,15 @@ class MySqlCheckpoints(CheckpointRecord):
 
         TiDB has no shared locks: there, only one session at a time can have these locks.
         """
-        return self._rows(task, source, lock="FOR UPDATE" if self._connection.server.tidb else "LOCK IN SHARE MODE")
+        return self._rows(task, source, lock=self._share)
+
+    def lock_places(self, task: str, source: str) -> list[Checkpoint]:
+        """Locks the rows as `lock_shared` does, and returns them without their copy progress."""
+        return self._places(task, source, lock=self._share)
+
+    @property
+    def _share(self) -> str:
+        return "FOR UPDATE" if self._connection.server.tidb else "LOCK IN SHARE MODE"
 
     def save(self, new: Checkpoint) -> None:
         """Saves a checkpoint in the open transaction.

@@ -140,6 +140,10 @@ class PostgresCheckpoints(CheckpointRecord):
         """Locks the rows with FOR SHARE, which also reads the newest committed version."""
         return self._rows(task, source, lock="FOR SHARE")
 
+    def lock_places(self, task: str, source: str) -> list[Checkpoint]:
+        """Locks the rows as `lock_shared` does, and returns them without their copy progress."""
+        return self._places(task, source, lock="FOR SHARE")
+
     def save(self, new: Checkpoint) -> None:
         """Saves a checkpoint in the open transaction.
 
