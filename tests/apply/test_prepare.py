@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,9 @@ class UnreadSession:
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
         return ()
+
+    def read_ahead(self, tables: Iterable[Table]) -> None:
+        assert all(isinstance(table, Table) for table in tables)
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} was asked for")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,9 @@ class ValuesSchema:
         """Returns the collision columns by the keys of the target's table."""
         stored = self.structure(table.name)
         return watched_columns(table, [UniqueKey(key.columns) for key in stored.keys if key.unique] if stored else ())
+
+    def read_ahead(self, tables: Iterable[Table]) -> None:
+        """Does nothing: all structures are in memory."""
 
     def misfits(self, table: Table) -> list[str] | None:
         """Returns how the stored table differs from `table` in its column names and its identity; None if there is

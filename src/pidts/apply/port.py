@@ -14,7 +14,7 @@ Rules that hold for every method:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -50,6 +50,12 @@ class TargetSchema(Protocol):
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
         """Returns the columns by which rows with different identities can collide (`reduce.collision_columns`)."""
+
+    def read_ahead(self, tables: Iterable[Table]) -> None:
+        """May read what the next `collision_columns` and `write` of each table need, if that is faster for many tables.
+
+        Called before a batch is prepared. What was read is not used after the end of the transaction.
+        """
 
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why the target's table cannot have rows of this structure; None if there is no table."""

@@ -88,6 +88,7 @@ def prepared(
     `from_zone` is the other zone that the changes come from.
     """
     unfinished = copying or {}
+    session.schema.read_ahead(batch.table for batch in batches if len(batch))
     if lagging is None and not unfinished and not copied and _are_plain(batches, rules):
         watched = {batch.table.name: session.schema.collision_columns(batch.table) for batch in batches if len(batch)}
         return net_changes(batches, watched)

@@ -59,10 +59,17 @@ class ServerSchema(Generic[S]):
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
         """Returns the columns of the target's own unique keys, in which rows can collide."""
+        if not self._knows(table):
+            self._known[table.name] = (table, watched_columns(table, self._read_keys(table.name)))
+        return self._known[table.name][1]
+
+    def read_ahead(self, tables: Iterable[Table]) -> None:
+        """Does nothing: each table is read by itself."""
+
+    def _knows(self, table: Table) -> bool:
+        """Whether the target's unique keys are known for this structure of the table."""
         known = self._known.get(table.name)
-        if known is None or (known[0] is not table and known[0] != table):
-            known = self._known[table.name] = (table, watched_columns(table, self._read_keys(table.name)))
-        return known[1]
+        return known is not None and (known[0] is table or known[0] == table)
 
     def forget(self) -> None:
         """Forgets what was read from the server's catalog; called after DDL."""

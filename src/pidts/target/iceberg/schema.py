@@ -94,6 +94,9 @@ class IcebergSchema:
         """Returns no columns: an Iceberg table has no unique keys besides the identity."""
         return watched_columns(table, ())
 
+    def read_ahead(self, tables: Iterable[Table]) -> None:
+        """Does nothing: each table has a file of its own."""
+
     def misfits(self, table: Table) -> list[str] | None:
         """Returns why rows of this structure do not fit the stored table; None if there is no such table."""
         stored = self.structure(table.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pidts.model import ColumnType, Halted, Kind, Rendered, RowsUnknown, Table, TableName
@@ -21,11 +21,12 @@ from pidts.target.difference import (
     zero_filled,
 )
 from pidts.target.mysql import dialect
+from pidts.target.mysql.catalog import Catalog
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import adapted, qualified
 from pidts.target.mysql.errors import StatementRefused
 from pidts.target.mysql.server import TargetServer
-from pidts.target.mysql.shape import MyTable, read_shape, unique_keys
+from pidts.target.mysql.shape import MyTable, shape_of
 from pidts.target.server_schema import ServerSchema
 
 _NO_SUCH_TABLE = (1146, 1049)
@@ -40,10 +41,24 @@ class MySqlSchema(ServerSchema[MyTable]):
 
     def __init__(self, connection: MySqlConnection) -> None:
         self._connection = connection
+        self._catalog = Catalog(connection.rows)
         super().__init__(
-            lambda name: read_shape(connection.rows, name, connection.server.dialect),
-            lambda name: unique_keys(connection.rows, name),
+            lambda name: shape_of(name, self._catalog.table(name), connection.server.dialect),
+            self._catalog.unique_keys,
         )
+
+    def read_ahead(self, tables: Iterable[Table]) -> None:
+        """Reads information_schema once for all tables that the session does not know, if they are many."""
+        self._catalog.read_ahead(table.name for table in tables if not self._knows(table))
+
+    def forget(self) -> None:
+        """Forgets what was read from information_schema."""
+        super().forget()
+        self.forget_ahead()
+
+    def forget_ahead(self) -> None:
+        """Forgets what `read_ahead` has read and nobody has used."""
+        self._catalog.forget()
 
     def fingerprint(self, name: TableName) -> str | None:
         """Returns the text of SHOW CREATE TABLE, without the AUTO_INCREMENT counter, which INSERTs change.

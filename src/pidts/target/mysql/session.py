@@ -12,6 +12,7 @@ from pidts.binlog.compiled_or_plain import compiled
 from pidts.model import Column, Table, TableName
 from pidts.reduce import NetChange
 from pidts.target.meta_schema import USUAL
+from pidts.target.mysql.catalog import Catalog
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.loader import Loader
@@ -21,7 +22,7 @@ from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.reader import FEW, Reader
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.schema import MySqlSchema
-from pidts.target.mysql.shape import read_shape
+from pidts.target.mysql.shape import shape_of
 from pidts.target.mysql.writer import Writer
 
 
@@ -54,7 +55,7 @@ class MySqlSession(MySqlConnection):
         self._events = EventWriter(
             self.server,
             self.pipeline,
-            lambda name: read_shape(self.rows, name, self.server.dialect),
+            lambda name: shape_of(name, Catalog(self.rows).table(name), self.server.dialect),
             self.schema.fingerprint,
             is_off=bool(zone) or locks_gaps,
         )
@@ -155,6 +156,10 @@ class MySqlSession(MySqlConnection):
         self._events.forget()
         self._primary.clear()
         self.schema.forget()
+
+    def _ended(self) -> None:
+        super()._ended()
+        self.schema.forget_ahead()
 
     def _has_primary(self, table: Table) -> bool:
         known = self._primary.get(table.name)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
-from pidts.reduce import ANYTHING, UniqueKey
 from pidts.schema import Dialect, column_type
 from pidts.target.fit import loss
-
-Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+from pidts.target.mysql.catalog import CatalogTable
 
 _TRANSACTIONAL = frozenset({"InnoDB", "ROCKSDB", "TokuDB", "ndbcluster"})
 
@@ -106,30 +102,15 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
     return loss(source, found)
 
 
-def read_shape(run: Run, name: TableName, dialect: Dialect) -> MyTable | None:
+def shape_of(name: TableName, found: CatalogTable | None, dialect: Dialect) -> MyTable | None:
     """Returns the shape of a table; None if the target has no table or view with this name."""
-    place = (name.schema, name.name)
-    found = run(
-        "SELECT ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-        place,
-    )
-    if not found:
+    if found is None:
         return None
-    engine, kind, collation = found[0]
-    rows = run(
-        "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME "
-        "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-        place,
-    )
-    columns = tuple(_column(row, dialect) for row in rows)
+    engine, kind, collation = found.table
+    columns = tuple(_column(row, dialect) for row in found.columns)
     parts: dict[str, list[tuple[str | None, int | None]]] = defaultdict(list)
     unique: dict[str, bool] = {}
-    for index, column, non_unique, prefix in run(
-        "SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SUB_PART FROM information_schema.STATISTICS "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX",
-        place,
-    ):
+    for index, column, non_unique, prefix in found.keys:
         parts[index].append((column, None if prefix is None else int(prefix)))
         unique[index] = not int(non_unique)
     named = {
@@ -145,7 +126,7 @@ def read_shape(run: Run, name: TableName, dialect: Dialect) -> MyTable | None:
         Table(name, columns, keys, collation=collation),
         str(engine),
         kind not in ("BASE TABLE", "SYSTEM VERSIONED"),
-        frozenset(column.name for column, row in zip(columns, rows, strict=True) if _is_optional(column, row)),
+        frozenset(column.name for column, row in zip(columns, found.columns, strict=True) if _is_optional(column, row)),
         tuple(UniqueParts(pairs) for index, pairs in named.items() if unique[index]),
     )
 
@@ -168,20 +149,3 @@ def _column(row: tuple[Any, ...], dialect: Dialect) -> Column:
 
 def _is_optional(column: Column, row: tuple[Any, ...]) -> bool:
     return column.nullable or column.generated or column.auto_increment or row[3] is not None
-
-
-def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
-    """Returns a table's unique keys, including those over prefixes and expressions; no keys if there is no table."""
-    rows = run(
-        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
-        (name.schema, name.name),
-    )
-    keys = [list(parts) for _, parts in groupby(rows, key=lambda row: row[0])]
-    return [
-        UniqueKey(
-            tuple(ANYTHING if column is None else str(column) for _, column, _ in parts),
-            whole=all(prefix is None for _, _, prefix in parts),
-        )
-        for parts in keys
-    ]
