@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pidts.model import Lsn, TableName
-from pidts.plan import ChunkRequest, CopyState, Limits, StagedChunk
+from pidts.plan import ChunkRequest, CopyState, Limits, Phase, StagedChunk
 from pidts.plan.copy.requests import ask, next_limit
 
 START = Lsn(0, 1, 4)
@@ -41,6 +41,15 @@ def test_large_tables_share_a_job_by_what_is_left_of_them_and_only_a_few_are_ope
 def test_many_small_tables_share_a_job():
     small = {f"t{number}": CopyState(estimate=5) for number in range(5000)}
     assert len(asked(small)) == 256
+
+
+def test_tables_are_finished_while_as_many_others_are_read():
+    """One batch finishes the tables of the batch before, and reads the next ones."""
+    ending = {f"e{number}": CopyState(phase=Phase.FINISH) for number in range(256)}
+    small = {f"t{number}": CopyState(estimate=5) for number in range(5000)}
+    found = asked(small | ending)
+    assert ending.keys() < found.keys()
+    assert len(found) == 512
 
 
 def test_a_first_chunk_is_no_larger_than_its_rows_allow():

@@ -32,6 +32,9 @@ _LEAST_WEIGHT = 1 / 16
 """The cost of a table with almost no rows, counted in chunks."""
 _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
+"""The most tables of which rows are read in one batch. Any number of tables may be finished besides: each batch costs
+time for all tables that are not copied yet, so a copy of thousands of tables takes as few batches as possible.
+"""
 _JOB_SECONDS = 3.0
 _SLOW_ROWS = 500
 """If the rate is limited, a request with fewer rows than this is not worth its cost."""
@@ -116,15 +119,16 @@ def _chosen(
         most = max(1, min(most, int(limits.rate * _JOB_SECONDS) // _SLOW_ROWS))
     first = opened[0][0] if opened else 0
     chosen: list[_Share] = []
-    spent, large = 0.0, 0
+    spent, large, read = 0.0, 0, 0
     for rank, share in opened:
-        if len(chosen) >= most or (chosen and spent + share.weight > slots) or (rank == _LAST and first != _LAST):
+        if read >= most or (chosen and spent + share.weight > slots) or (rank == _LAST and first != _LAST):
             break
         if share.wanted > 1:
             large += 1
             if large > limits.chunks:
                 continue
         spent += share.weight
+        read += copy[share.name].phase is not Phase.FINISH
         chosen.append(share)
     return chosen
 
