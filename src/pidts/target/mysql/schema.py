@@ -21,12 +21,11 @@ from pidts.target.difference import (
     zero_filled,
 )
 from pidts.target.mysql import dialect
-from pidts.target.mysql.catalog import Catalog
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import adapted, qualified
 from pidts.target.mysql.errors import StatementRefused
 from pidts.target.mysql.server import TargetServer
-from pidts.target.mysql.shape import MyTable, shape_of
+from pidts.target.mysql.shape import Catalog, MyTable, shape_of
 from pidts.target.server_schema import ServerSchema
 
 _NO_SUCH_TABLE = (1146, 1049)

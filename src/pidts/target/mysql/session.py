@@ -12,7 +12,6 @@ from pidts.binlog.compiled_or_plain import compiled
 from pidts.model import Column, Table, TableName
 from pidts.reduce import NetChange
 from pidts.target.meta_schema import USUAL
-from pidts.target.mysql.catalog import Catalog
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.loader import Loader
@@ -22,7 +21,7 @@ from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.reader import FEW, Reader
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.schema import MySqlSchema
-from pidts.target.mysql.shape import shape_of
+from pidts.target.mysql.shape import Catalog, shape_of
 from pidts.target.mysql.writer import Writer
 
 
