@@ -98,6 +98,7 @@ class PlanState:
     """The settled requests whose rows the batch wrote."""
     settled: tuple[ChunkRequest, ...] = ()
     """The requests that the batch settled."""
+    _exceptions: Mapping[TableName, Lsn] | None = field(default=None, init=False, compare=False, repr=False)
     _places: Places | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -132,9 +133,13 @@ class PlanState:
         return tuple(due for due in (self.due, *(waiting.due for waiting in self.held)) if due is not None)
 
     @property
-    def exceptions(self) -> dict[TableName, Lsn]:
-        """Returns the places of held tables."""
-        return {name: waiting.lsn for waiting in self.held for name in waiting.tables}
+    def exceptions(self) -> Mapping[TableName, Lsn]:
+        """Returns the places of held tables. They are found once, since each batch needs them several times."""
+        if self._exceptions is None:
+            found = {name: waiting.lsn for waiting in self.held for name in waiting.tables}
+            object.__setattr__(self, "_exceptions", found)
+            return found
+        return self._exceptions
 
     @property
     def uncarried(self) -> frozenset[TableName]:
