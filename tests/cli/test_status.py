@@ -25,6 +25,7 @@ from pidts.model import (
     Halt,
     Kind,
     Lsn,
+    PrecheckFailed,
     RowLock,
     SourceTablesKey,
     Table,
@@ -37,6 +38,8 @@ from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
 from pidts.task.config.servers import TargetSpec
+from pidts.task.config.task_file import load_parts
+from pidts.task.operate.run_end import remembered_end
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -162,6 +165,16 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
     assert "t: it is not running, as far as this machine can tell; nothing is halted\n" in recorded.text()
     monkeypatch.setattr("pidts.task.operate.status.is_present", lambda *_: True)
     assert "t: it is running, but the source's log is not received here; nothing is halted\n" in recorded.text()
+
+
+def test_the_advice_after_the_last_run_names_the_task_file(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(1)))
+    error = PrecheckFailed("target-denied", "no such user", todo="Run: pidts grants TASK --only target")
+    (config, _) = load_parts(recorded.path)
+    config.relay.mkdir(exist_ok=True)
+    with pytest.raises(PrecheckFailed), remembered_end(config):
+        raise error
+    assert f"  do         Run: pidts grants {recorded.path} --only target\n" in recorded.text()
 
 
 def test_a_relay_on_a_full_disk_waits_for_an_operator(recorded: RecordedTask) -> None:

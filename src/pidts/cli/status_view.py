@@ -14,6 +14,7 @@ from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
 from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
 from pidts.model import Halted, Lsn, TableName
+from pidts.model.advice import with_task
 from pidts.model.errors import listed, plural
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
@@ -42,7 +43,7 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool, process: int = 
             if process
             else ""
         )
-        _show_end(found)
+        _show_end(found, task)
         print(f"{found.task}: has not begun on this target{waits}")
     else:
         _show(found, task)
@@ -136,7 +137,7 @@ def _show(found: TaskStatus, task: Path) -> None:
         lag = f"; {plural('table', catalog.behind)} behind, by {catalog.lag_seconds:,.0f} s" if catalog.behind else ""
         print(f"published in {catalog.place}: {plural('table', catalog.tables)}{lag}")
         _list("problem", [f"{name}: {problem}" for name, problem in sorted(catalog.problems.items())])
-    _show_end(found)
+    _show_end(found, task)
     retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
     if found.is_silent and found.is_running:
@@ -148,11 +149,11 @@ def _show(found: TaskStatus, task: Path) -> None:
     print(f"{found.task}: {silent}{_in_short(found)}{retained}")
 
 
-def _show_end(found: TaskStatus) -> None:
+def _show_end(found: TaskStatus, task: Path) -> None:
     if (end := found.ended) is not None:
         print(f"{found.task}: the last run here ended at {moment(end.at)}: {end.text}")
         if todo := end.error.get("todo"):
-            print(f"  do         {todo}")
+            print(f"  do         {with_task(todo, str(task))}")
 
 
 def _shards_with_column(one: PartialColumn) -> str:
