@@ -52,9 +52,9 @@ class TargetSchema(Protocol):
         """Returns the columns by which rows with different identities can collide (`reduce.collision_columns`)."""
 
     def read_ahead(self, tables: Iterable[Table]) -> None:
-        """May read what the next `collision_columns` and `write` of each table need, if that is faster for many tables.
+        """May read what the next method needs of each table, if it is faster to read many tables at once.
 
-        Called before a batch is prepared. What was read is not used after the end of the transaction.
+        Called before a batch is prepared. What was read is not used after the transaction, or after the next call.
         """
 
     def misfits(self, table: Table) -> list[str] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -93,11 +93,13 @@ class RequestCutter:
         ahead, self._ahead = self._ahead, {}
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 
-        def cut(request: ChunkRequest) -> CutRequest:
-            with closing(_SourceConnection(context)) as source:
-                return _cut(context, source, request, batch, each, ahead)
+        with closing(_SourceConnections(context)) as connections:
 
-        return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
+            def cut(request: ChunkRequest) -> CutRequest:
+                with connections.one() as source:
+                    return _cut(context, source, request, batch, each, ahead)
+
+            return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
 
     def look_ahead(self, context: JobContext, cuts: Sequence[CutRequest]) -> None:
         """Begins to search for the boundaries of later pieces while the pieces of `cuts` are read."""
@@ -176,6 +178,38 @@ class _SourceConnection:
         here = log_end(self.session)
         (high,) = at(self._context, server_info(self.session).identity, here)
         return StagedChunk(request, high, 0, None, request.upto, is_last=not altered, altered=altered, low=high)
+
+
+class _SourceConnections:
+    """Connections to the source for several threads: a thread takes one that is free, or opens another one."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._free: list[_SourceConnection] = []
+        self._is_closed = False
+
+    @contextmanager
+    def one(self) -> Iterator[_SourceConnection]:
+        """Yields a connection, which another thread can take afterwards. After an error it is closed."""
+        try:
+            source = self._free.pop()
+        except IndexError:
+            source = _SourceConnection(self._context)
+        try:
+            yield source
+        except BaseException:
+            source.close()
+            raise
+        self._free.append(source)
+        if self._is_closed:
+            self.close()
+
+    def close(self) -> None:
+        """Closes all free connections; a connection that is still in use is closed after its use."""
+        self._is_closed = True
+        while self._free:
+            with suppress(IndexError):  # another thread has taken the last one
+                self._free.pop().close()
 
 
 def _by_keys(

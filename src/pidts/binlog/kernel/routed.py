@@ -54,7 +54,12 @@ class RoutedDecoder(decode.RowDecoder):
         self._charsets = ordinary.plain_charsets()
         self._entries = np.zeros((_FIRST_ENTRIES, r.ENTRY), np.int64)
         self._known: list[tuple[bytes, decode.Binding | None]] = []
+        self._slots: dict[int, list[int]] = {}
+        """For each table id, the entries of its table maps; a search among the entries of thousands of tables is slow.
+        """
         self._tables: list[CompiledRows] = []
+        self._numbered: set[CompiledRows] = set()
+        """The same objects as in `_tables`."""
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._pieces: list[object] = []
         """Decompressed transactions and events with rows that were not read completely."""
@@ -296,11 +301,13 @@ class RoutedDecoder(decode.RowDecoder):
     def _bind(self, body: bytes) -> decode.Binding | None:
         binding = super()._bind(body)
         self._known.append((body, binding))
-        if isinstance(binding, CompiledBinding) and binding.rows not in self._tables:
+        if isinstance(binding, CompiledBinding) and binding.rows not in self._numbered:
             binding.rows.memory.state[at.NUMBER // 8] = len(self._tables)
             self._tables.append(binding.rows)
+            self._numbered.add(binding.rows)
         if 2 * len(self._known) > len(self._entries):
             self._entries = np.zeros((2 * len(self._entries), r.ENTRY), np.int64)
+            self._slots = {}
             for number in range(len(self._known)):
                 self._enter(number)
         else:
@@ -321,6 +328,7 @@ class RoutedDecoder(decode.RowDecoder):
         if isinstance(binding, CompiledBinding):
             table = address(binding.rows.memory.state)
             program = 0 if binding.program is None else address(binding.program)
+        self._slots.setdefault(table_id, []).append(slot)
         self._entries[slot, : r.E_NUMBER + 1] = table_id, address(body), len(body), table, program, 0, number
 
     def _free_slot(self, table_id: int) -> int:
@@ -330,7 +338,7 @@ class RoutedDecoder(decode.RowDecoder):
         return int(slot)
 
     def _remap(self, table_id: int, binding: decode.Binding | None) -> None:
-        for entry in np.flatnonzero((self._entries[:, r.E_ID] == table_id) & (self._entries[:, r.E_BODY] != 0)):
+        for entry in self._slots.get(table_id, ()):
             if self._known[self._entries[entry, r.E_NUMBER]][1] is binding:
                 self._entries[entry, r.E_MAPPED] = self._state[r.MAP_SERIAL]
                 return

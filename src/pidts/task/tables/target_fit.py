@@ -139,7 +139,9 @@ def fits_of(
     others = [one for one in other_shards if one.source or one.table.name not in names]
     rules, there = with_extracted_keys(target, rules, tables, [*others, *own_shards(rules, tables, begun=False)])
     merged = by_target(there)
-    return [
+    places = ((table, target_name_of(rules, table.name)) for table in tables)
+    target.schema.read_ahead(table.renamed(place) for table, place in places if place is not None)
+    fits = [
         fit_of(
             target,
             table,
@@ -150,6 +152,8 @@ def fits_of(
         )
         for table in tables
     ]
+    target.schema.read_ahead(())  # what is asked from now on is read from the target again
+    return fits
 
 
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
