@@ -56,6 +56,27 @@ def test_many_tables_take_three_queries_and_have_the_same_structures(target: MyS
         at_once.rollback()
 
 
+def test_names_that_differ_in_case_are_different_tables(target: MySqlTarget) -> None:
+    with closing(target.connect()) as one_by_one, closing(target.connect()) as at_once:
+        tables = made_tables(one_by_one, 40)
+        other = SCHEMA.upper()
+        one_by_one.execute(f"DROP DATABASE IF EXISTS {other}")
+        one_by_one.execute(f"CREATE DATABASE {other}")
+        one_by_one.execute(f"CREATE TABLE {other}.t0 (id INT, more INT, PRIMARY KEY (more), UNIQUE KEY (id))")
+        one_by_one.execute(f"CREATE TABLE {SCHEMA}.T1 (id INT, other INT, PRIMARY KEY (other), UNIQUE KEY (id))")
+        names = [*(table.name for table in tables), TableName(SCHEMA, "T1"), TableName(other, "t0")]
+        found = [one_by_one.schema.structure(name) for name in names]
+        assert all(found)
+        at_once.begin()
+        at_once.schema.read_ahead([table for table in found if table is not None])
+        for name, table in zip(names, found, strict=True):
+            assert table is not None
+            assert at_once.schema.collision_columns(table) == one_by_one.schema.collision_columns(table)
+            assert at_once.schema.structure(name) == table
+        at_once.rollback()
+        one_by_one.execute(f"DROP DATABASE {other}")
+
+
 def test_what_was_read_is_used_once_and_not_after_the_transaction(target: MySqlTarget) -> None:
     with closing(target.connect()) as session, closing(target.connect()) as other:
         tables = made_tables(session, 40)

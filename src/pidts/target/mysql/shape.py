@@ -28,14 +28,14 @@ _MANY = 32
 _AT_ONCE = 2_000
 """The most tables in one query, since a server limits the length of its text."""
 
-_TABLES = "SELECT TABLE_NAME, ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES {}"
+_TABLES = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES {}"
 _COLUMNS = (
-    "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, "
-    "COLLATION_NAME FROM information_schema.COLUMNS {} ORDER BY ORDINAL_POSITION"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, "
+    "CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS {} ORDER BY ORDINAL_POSITION"
 )
 _KEYS = (
-    "SELECT TABLE_NAME, INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SUB_PART FROM information_schema.STATISTICS {} "
-    "ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SUB_PART "
+    "FROM information_schema.STATISTICS {} ORDER BY INDEX_NAME = 'PRIMARY' DESC, INDEX_NAME, SEQ_IN_INDEX"
 )
 _ONE = "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 
@@ -214,7 +214,7 @@ class Catalog:
         if not found:
             return None
         columns = self._run(_COLUMNS.format(_ONE), place)
-        return CatalogTable(found[0][1:], _unnamed(columns), _unnamed(self._run(_KEYS.format(_ONE), place)))
+        return CatalogTable(found[0][2:], _unnamed(columns), _unnamed(self._run(_KEYS.format(_ONE), place)))
 
     def unique_keys(self, name: TableName) -> list[UniqueKey]:
         """Returns a table's unique keys, including those over prefixes and expressions; none if there is no table."""
@@ -238,11 +238,11 @@ class Catalog:
         self._keys.clear()
 
     def _read(self, schema: str, names: Sequence[str]) -> None:
-        # A server may find tables whose names differ in case, and may show a name in another case. Tables are taken by
-        # their exact names, and others are read one by one.
+        # Servers compare these names without case. MariaDB reads only the first of the names `t` and `T`. So tables are
+        # taken by their exact names, and a table that is not found is read by itself.
         where = f"WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN ({', '.join(['%s'] * len(names))})"
         tables, columns, keys = (
-            _by_table(self._run(view.format(where), (schema, *names))) for view in (_TABLES, _COLUMNS, _KEYS)
+            _by_table(schema, self._run(view.format(where), (schema, *names))) for view in (_TABLES, _COLUMNS, _KEYS)
         )
         for name in names:
             if name in tables and name in columns:
@@ -252,11 +252,12 @@ class Catalog:
 
 
 def _unnamed(rows: Iterable[Row]) -> list[Row]:
-    return [row[1:] for row in rows]
+    return [row[2:] for row in rows]
 
 
-def _by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def _by_table(schema: str, rows: Iterable[Row]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = defaultdict(list)
-    for name, *row in rows:
-        found[name].append(tuple(row))
+    for row in rows:
+        if row[0] == schema:
+            found[row[1]].append(row[2:])
     return dict(found)
