@@ -17,6 +17,10 @@ class Member:
     source: str
     table: TableName
 
+    def __hash__(self) -> int:
+        """Returns the hash of all names at once: decisions about a thousand shards look up members very often."""
+        return hash((self.source, self.table.schema, self.table.name))
+
     def __str__(self) -> str:
         return f"{self.source}: {self.table}"
 
