@@ -113,7 +113,7 @@ class TargetServer:
     def run_in(self) -> None:
         """Makes a new PostgreSQL server write and delete as much log as an old one.
 
-        A new server first clears its memory and its new log files. Clearing is a sixth of its work for a copy,
+        A new server first fills its memory and its new log files with zeros. This is a sixth of its work for a copy,
         whichever program copies. MySQL creates its log files at once.
         """
         if self.kind != "postgres":

@@ -1,4 +1,4 @@
-"""How fast is a relay copied to another machine, compared with a copy of its files, and how much latency does it add?
+"""Measures how fast a follower copies a relay, compared with a plain copy of its files, and how much latency it adds.
 
     python bench/follow/measure.py [--megabytes N] [--rate N] [--seconds N] [--rounds N] [--result FILE]
 

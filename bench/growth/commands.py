@@ -30,7 +30,7 @@ _PATIENCE = 3600.0
 class Meter:
     """Samples processes and all their descendants, from its start until it is stopped.
 
-    A process that has ended counts with its last sample.
+    For a process that has ended, its last sample counts.
     """
 
     def __init__(self, roots: Mapping[str, int]) -> None:

@@ -219,7 +219,9 @@ def backlog(size: int, folder: Path) -> dict[str, Spent]:
 
 
 def workers(size: int, folder: Path) -> dict[str, Spent]:
-    """Applies the same changes with this many workers, each in an executor of its own on a standalone cluster.
+    """Applies `_WORKED_ROWS` changes with `size` workers, each in an executor of its own on a standalone cluster.
+
+    The number of changes is the same for each `size`.
 
     Spark's processes have started before the measurement begins.
     """

@@ -2,8 +2,9 @@
 
 Both read one table of a MariaDB with two connections and write Parquet files. PiDTS is `pidts run --until-synced` into
 Iceberg tables: it makes the relay, the checkpoint and the table, and every file is durable. The other contender is what
-a user writes by hand: `spark.read.jdbc` in 2 partitions, then `write.parquet`. Each time is that of a whole process,
-with the start of its JVM. The two contenders run in turn. Afterwards the rows of both copies are counted and summed.
+a user would write by hand: `spark.read.jdbc` in 2 partitions, then `write.parquet`. Each time is that of a whole
+process, with the start of its JVM. The two contenders run in turn. Afterwards the rows of both copies are counted and
+summed.
 
 The bench needs `mvn`, which downloads MariaDB's driver for Java.
 """

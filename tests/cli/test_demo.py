@@ -42,7 +42,11 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def output_of(demo: subprocess.Popen[str]) -> tuple[str, str]:
-    """Waits for the program's end and returns its output; a program that does not end shows the state of all its threads."""
+    """Waits for the program's end and returns its output.
+
+    If the program does not end in time, this function sends it SIGABRT. The program's fault handler then prints the
+    stacks of all threads, and the error has this output.
+    """
     try:
         return demo.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:

@@ -66,7 +66,10 @@ POOL: dict[ColumnType, tuple[Any, ...]] = {
 
 
 def known_to_task(table: Table, keeps_keys: bool) -> Table:
-    """Returns the structure on the source. Without `keeps_keys`, only the target has the further unique keys."""
+    """Returns the table's structure on the source, which is the only structure that the task knows.
+
+    Without `keeps_keys`, only the target has the further unique keys.
+    """
     return table if keeps_keys else replace(table, keys=table.keys[: len(table.identity) > 0])
 
 

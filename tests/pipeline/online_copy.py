@@ -1,8 +1,8 @@
 """A task that copies tables while their source changes, with source, log and target in memory.
 
 It does what the driver and Spark's tasks do: batches, schema changes beside them, and chunks that are loaded as soon as
-they are read. Between any two of its steps, the source may change. A process that was believed dead may load once more
-the rows that it has read.
+they are read. Between any two of its steps, the source may change. A process that was believed dead may still load, a second
+time, the rows that it has read.
 """
 
 from __future__ import annotations

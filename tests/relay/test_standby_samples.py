@@ -1,4 +1,4 @@
-"""Places of a standby's log are recorded for a failover without GTIDs."""
+"""Positions in a standby's log are recorded, for a failover without GTIDs."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class ValuesSchema:
         return self.structure(name)
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
-        """Returns the collision columns by the keys of the target's table."""
+        """Returns the columns of the stored table's unique keys, in which rows with different identities can collide."""
         stored = self.structure(table.name)
         return watched_columns(table, [UniqueKey(key.columns) for key in stored.keys if key.unique] if stored else ())
 

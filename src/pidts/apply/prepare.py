@@ -593,7 +593,7 @@ def _guarded(
 def _with_deletes_of_other_versions(
     change: NetChange, together: Sequence[NetChange], watched: Collection[str], differing_rows: Sequence[pa.Table]
 ) -> NetChange:
-    """Adds deletes of the rows that the change overwrites, if they may differ from the rows that the reduction assumes.
+    """Adds a delete of each overwritten row that may differ from the row that the reduction assumes.
 
     The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`. If
     some changes were set aside, or the target has a row as a change leaves it, this inference may be wrong. The change

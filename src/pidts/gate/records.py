@@ -1,4 +1,7 @@
-"""The records of a datacenter, before they have their numbers: columns of many changes, in the order of the log."""
+"""Makes the records of a datacenter, in the order of the log, and then gives them their numbers (`id` and `tid`).
+
+The records are an Arrow table with one row for each record.
+"""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class PidtsError(Exception):
     ) -> None:
         """`instead`: if a schema change fails, statements for the target that an operator may complete and run.
 
-        `values` are lines about a row's values on both sides. They are not part of the error's text or JSON, so that
-        no log line has them.
+        `values` are lines about a row's values on both sides. They are not part of the error's text or JSON, so
+        they never get into a log line.
         """
         what, todo = printable(what), printable(todo)
         super().__init__(code, what, where, todo)

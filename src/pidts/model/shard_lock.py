@@ -77,7 +77,7 @@ class ShardLock:
     text: str
     """The statement as the owner's source ran it."""
     owner: Member
-    """The member that has arrived first."""
+    """The member that was the first to reach the schema change."""
     since: float
     arrived: tuple[Arrival, ...]
     """The members that wait, the owner first."""

@@ -1,7 +1,8 @@
 """Finds tables that wait before a statement because other tables that the statement names have not reached it yet.
 
-The planner only holds these tables. This module finds them for operators and for shard groups. If the statement removes
-a blocked table, the shard group need not wait for this table, since the target has all of its rows.
+The planner decides by itself which tables wait, and does not need this module. Operators see the blocked tables, and
+shard groups take them into account. If the statement removes a blocked table, the shard group need not wait for this
+table, since the target has all of its rows.
 """
 
 from __future__ import annotations

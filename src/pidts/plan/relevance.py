@@ -1,4 +1,4 @@
-"""Describes what each transaction in the log contains for a task. Limits the amount of log in a batch."""
+"""Tells what in each transaction of the log concerns a task. Limits the amount of log in a batch."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def has_room(folder: Path, unfinished: int = 0) -> bool:
     """Whether receiving may be tried again after the disk was full.
 
     `unfinished` is the size of the part of a transaction that had been received when the disk became full. The
-    transaction is received from its beginning again. With less free space than `unfinished`, it would only fill the
+    whole transaction is received again. With less free space than `unfinished`, the transaction would only fill the
     disk again.
     """
     found = os.statvfs(folder)

@@ -202,7 +202,7 @@ def _of_action(action: alter.Action, column: Callable[[_Definition], str]) -> tu
 
 
 def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.Statement:
-    """Joins the kept parts into one statement."""
+    """Returns `statement` with only the parts that are `left`, joined into one statement."""
     match statement:
         case ddl.DropTable():
             return replace(statement, tables=tuple(name for part in left for name in part.tables))

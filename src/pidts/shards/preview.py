@@ -50,7 +50,7 @@ def effect_of_unlock(group: ShardGroup, mine: Arrival) -> EffectOfUnlock:
 
 
 def lacking_if_skipped(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
-    """Returns the reasons why the member's later rows would not fit if its change were skipped on the target."""
+    """Returns why the member's later rows would not fit into the merged table if its change were skipped there."""
     return tuple(misfitting(mine.after, group.agreed, takes))
 
 

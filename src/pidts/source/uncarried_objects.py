@@ -389,7 +389,7 @@ def _automatic(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # 
 
 
 def _decoded(shown: str) -> str:
-    """Returns the decoded text of a check, which MySQL's catalog has encoded twice.
+    """Returns the decoded text of a CHECK constraint, which MySQL's catalog shows encoded twice.
 
     The result is only shown to the operator and never parsed, since servers may change this encoding.
     """

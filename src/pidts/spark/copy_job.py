@@ -60,9 +60,9 @@ twice the time of Spark's start.
 _WHILE_SPARK_STARTS = 200_000
 """The most rows that the driver reads at once while Spark starts, so that Spark does not have to wait for long."""
 _MOST_PAUSE = 2.5
-"""The longest time that the log waits for a copy with a rate limit.
+"""The longest time, in seconds, for which a copy waits for its rate limit before it leaves rows to a later copy.
 
-A copy without a rate limit makes the log wait at least as long.
+Batches wait for the copy meanwhile. The limit is no longer than batches wait for a copy without a rate limit.
 """
 
 

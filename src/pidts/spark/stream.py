@@ -95,7 +95,7 @@ _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
 """The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
 _BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
-"""The interval at which a copy checks whether the run has to end, and then interrupts itself.
+"""The interval at which a copy checks whether the run has to end. If the run has to end, the copy interrupts itself.
 
 A thread that waits to begin a batch checks at the same interval.
 """

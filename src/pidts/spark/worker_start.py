@@ -93,9 +93,9 @@ def _hand_over(connection: socket.socket) -> None:
 
 
 def _load() -> None:
-    """Loads the modules for the tasks of PiDTS's jobs.
+    """Loads the modules for the Spark tasks of PiDTS's jobs.
 
-    An error is ignored, since it occurs again in a task, which can report it.
+    An error is ignored, since it occurs again in a Spark task, which can report it.
     """
     with suppress(Exception):
         for module in ("pidts.spark.job", "pidts.spark.copy_job"):

@@ -15,7 +15,7 @@ from pidts.binlog.kernel.temporal import days
 TEXT, WHOLE, LARGE, DECIMAL, DATE, MOMENT, TIME = range(7)
 CODE, CELL, A, B, PROGRAM = 0, 8, 16, 24, 32
 
-# The state of the compiled loop: its arguments, and the place where it stopped.
+# Offsets in the state of the compiled loop, which has the loop's arguments and the place where the loop has stopped.
 AT, END, ROWS, CAPACITY, WIDTH, CODES, COLUMNS, PLACE, NEEDED, VALUE = range(0, 80, 8)
 WANTS_BYTES, IS_ODD, MORE_ROWS, MORE_TEXT, BAD_VALUE, TORN, FINE = range(1, 8)
 

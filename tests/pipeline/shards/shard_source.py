@@ -28,7 +28,10 @@ class Moment:
 
 
 class ShardSource(ValuesSource):
-    """A source in memory that fills new columns as a server does. It remembers every table's state after each entry."""
+    """A source in memory that fills new columns as a server does.
+
+    It remembers a table as it was after each entry of its log that has changed the table.
+    """
 
     def __init__(self, name: str, tables: Sequence[Table]) -> None:
         super().__init__(tables, log_base=name)

@@ -171,7 +171,7 @@ class Settings:
 
 
 class TaskInMemory:
-    """Servers, a target, and one process after another that carries the servers' rows to the target."""
+    """Servers, a target, and successive processes, each of which carries the servers' rows to the target."""
 
     def __init__(self, shards: Shards, settings: Settings, chance: random.Random) -> None:
         self.shards, self.settings, self.chance = shards, settings, chance
@@ -403,8 +403,8 @@ class TaskInMemory:
     def check(self) -> None:
         """Checks that every table is the result of merging the changes that were read.
 
-        Columns that have got another name are not compared: if a column has a name that another column had for a
-        moment, it has that column's values until its own shards write them.
+        Renamed columns are not compared. If a column takes a name that another column had for a moment, the target
+        keeps the other column's values under this name until the shards with the renamed column write their own.
         """
         renamed = {new for group in self.shards.all_groups for version in group.versions for new in version.renamed}
         states = {name: self.place(name) for name in self.shards.sources}

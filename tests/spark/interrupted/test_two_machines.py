@@ -133,7 +133,7 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     applying.wait_until(apart.progress.has(apart.source), "the first changes are there", 60)
     assert len(apart.rows()) == 520
 
-    # The follower alone is killed: its parent starts it again.
+    # Only the follower is killed, and its parent starts it again.
     (follower,) = applying.replicator()
     os.kill(follower, signal.SIGKILL)
     apart.write(20)

@@ -153,8 +153,8 @@ def test_a_zone_joins_a_pair_that_is_written_to(shop: Shop, background: Callable
 def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable[..., Any]) -> None:
     """Zone b is restored from a backup, is refused, and is filled from zone a, to which programs write all the time.
 
-    The command is killed while it fills the zone, and a program writes there. The same command counts these writes,
-    too.
+    `pidts zones return` is killed while it fills zone b. Then a program writes to zone b. When `pidts zones return`
+    runs again, it counts this program's changes, too.
     """
 
     def run_direction(direction: str) -> Any:

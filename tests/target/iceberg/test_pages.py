@@ -33,7 +33,7 @@ def target(memory_path: Path) -> IcebergTarget:
 
 
 def looked_at(monkeypatch: pytest.MonkeyPatch, name: str, which: int) -> list[int]:
-    """Records how many rows each call of a function of `open_table` gets."""
+    """Records how many rows each call of the function `name` of `open_table` gets as its argument number `which`."""
     counts: list[int] = []
     usual = getattr(open_table, name)
 

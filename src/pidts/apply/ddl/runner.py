@@ -117,7 +117,11 @@ class DdlRunner:
         return self._attempts(lambda session: session.meta.shadows.load(self._task, self._source))
 
     def run(self, change: SchemaChange, lsn: Lsn) -> Ended:
-        """Makes the change at this Lsn, unless it is superseded or another member's journal is open.
+        """Makes the change at this Lsn; returns how the attempt has ended.
+
+        The call does not make the change in three cases. The target already has the change. Or a newer ddl command was
+        given, or the part of another source has begun a new attempt (`Superseded`). Or another member has begun a
+        change of the merged table and not ended it (`OpenJournal`).
 
         When the target refuses the change, the raised error names a table of the change.
 

@@ -87,11 +87,10 @@ class SetAside:
         return found.only(free) if free.any() else None
 
     def with_locked_keys(self, met: KeyRows, found: Divergence | None) -> KeyRows:
-        """Returns the batch's keys.
+        """Returns the batch's keys, after it has joined keys that the target treats as equal.
 
-        Keys that the target treats as equal are joined if one of them is locked or will be.
-
-        If no keys have to be joined, it returns `met` itself.
+        It joins such keys only if one of them is locked or will be locked. If no keys have to be joined, it returns
+        `met` itself.
         """
         keys, locks = met.events.keys, self._locks(met.events.batch.table)
         names = lock_ids(keys)

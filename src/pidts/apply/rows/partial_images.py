@@ -36,8 +36,9 @@ target, so not before `e`. For a row that is missing this means:
 
 A change writes nothing if a later change of the batch removes its row: then only the later change is checked.
 
-**What was read may be another row.** A key may have one row at `s` and another row when the copy reads the key. A row
-of the target that was loaded ahead of the log may be another row, too:
+**The copy may have read a different row.** At the place `s` in the log, a key may have had one row. By the time the
+copy reads the key, another row may have the key. A row that was loaded into the target ahead of the log may be a
+different row, too:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 

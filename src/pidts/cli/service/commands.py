@@ -158,9 +158,10 @@ def task_name(client: ServiceClient, task: str) -> str:
 
 
 def _known_name(client: ServiceClient, task: str) -> str:
-    """Returns the name of a task that the service has.
+    """Returns the name under which the service knows the task; `task` is its name or its file.
 
-    The task is found even if its file has mistakes by now or is gone, so that the task can be stopped.
+    If the service has one task of this file, the file is not read. So a task can be stopped even if its file has
+    mistakes by now or is gone.
     """
     if is_file(task):
         query = urlencode({"file": str(Path(task).absolute())})

@@ -93,7 +93,7 @@ class OnlineDdl:
         return tuple(TableName(shadow.schema, spelling) for spelling in spellings)
 
     def parted(self, statement: ddl.Statement) -> Parts:
-        """Splits a statement, by the names of its tables, into a part on real tables and parts on other tables."""
+        """Splits a statement by its tables' names: the part on real tables, and the shadow tables that it names."""
         if not self.is_on:
             return Parts(statement)
         match statement:

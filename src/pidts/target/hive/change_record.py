@@ -48,7 +48,7 @@ class ChangeTable:
 
 @dataclass(frozen=True, slots=True)
 class FilesToMerge:
-    """Waiting files that become one file of a change table, or one for each day."""
+    """Files of changes that wait to be merged into one file of a change table, or into one file for each day."""
 
     table: TableName
     name: str

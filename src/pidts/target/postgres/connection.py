@@ -50,7 +50,7 @@ _SETTINGS = (
 _STATE = "SELECT pg_catalog.current_setting('session_replication_role') = 'replica', current_user::text"
 """Shows whether triggers are off, and the session's role."""
 _GRANTABLE = 150000
-"""The first version in which a role that is no superuser can be allowed to switch triggers off."""
+"""The first version in which a role that is not a superuser can be allowed to switch triggers off."""
 
 _INSERTED = 5000
 """The largest number of rows that one statement inserts."""

@@ -66,7 +66,7 @@ class StatementRefused(Halted):
     columns: tuple[str, ...] = ()
     """The columns of the unique index that has refused a row; empty if the server does not name them."""
     without_index = ""
-    """The next step if the source's table has no such unique index."""
+    """What the operator has to do if only the target's table has the unique index over `columns`."""
 
 
 @contextmanager
@@ -112,7 +112,10 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
 
 
 def _refusing_index(error: psycopg.Error) -> tuple[tuple[str, ...], str]:
-    """Returns the columns of the unique index that refuses a row, and the next step if only the target has it."""
+    """Returns the columns of the unique index that refuses a row.
+
+    Also returns what the operator has to do if only the target has the index.
+    """
     diag = error.diag
     found = _INDEXED.search(diag.message_detail or "")
     if not found or not diag.constraint_name or not diag.schema_name or not diag.table_name:

@@ -97,9 +97,10 @@ class PostgresMeta(SharedRecords):
                 )
 
     def leave_unfinished(self, name: TableName) -> None:
-        """Notes in `pidts_meta` that a table of ours lacks keys; the note stays valid when the table is renamed.
+        """Records in `pidts_meta.unfinished` that a table was created without all of its keys.
 
-        Tables that PiDTS has not created are not noted, and keep their keys.
+        The record stays valid when the table is renamed. A table that somebody else has created gets no record: when
+        its rows are copied, PiDTS adds no keys to it.
         """
         self._connection.run(
             "INSERT INTO pidts_meta.unfinished (relation) VALUES (%s::regclass) ON CONFLICT DO NOTHING",
@@ -137,7 +138,7 @@ class PostgresCheckpoints(CheckpointRecord):
         return True
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows with FOR SHARE, which also reads the newest committed version."""
+        """Locks the checkpoint rows with FOR SHARE, which also reads their newest committed version."""
         return self._rows(task, source, lock="FOR SHARE")
 
     def lock_places(self, task: str, source: str) -> list[Checkpoint]:

@@ -110,7 +110,7 @@ def demand_still_forwards(
 
 
 def _has_altered(config: TaskConfig, target: TargetSession) -> bool:
-    """Whether the task has begun a schema change on a target that may be a zone."""
+    """Whether the task has begun a schema change on the target; False if a target of this type cannot be a zone."""
     from pidts.target.mysql import MySqlSession
 
     if not isinstance(target, MySqlSession):

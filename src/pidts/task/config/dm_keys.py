@@ -184,4 +184,7 @@ CHECKS = (
     "version",
     "version_column",
 )
-"""The names that `ignore-checking-items` may have: all checks of DM, even if PiDTS lacks them, and all of PiDTS."""
+"""The names that `ignore-checking-items` accepts.
+
+They are the names of every check of DM, even of those that PiDTS lacks, and of every check of PiDTS.
+"""

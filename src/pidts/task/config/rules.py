@@ -142,7 +142,7 @@ def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
 
 
 def _time_zone(task: Section, *, used: bool) -> str:
-    """Reads the time zone in which expressions read TIMESTAMP columns, and in which a datacenter gets them.
+    """Returns the time zone in which expressions see TIMESTAMP columns, and in which a datacenter gets them.
 
     If the zone is not `used` for either, a note says so.
     """

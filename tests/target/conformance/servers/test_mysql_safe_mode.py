@@ -132,7 +132,7 @@ def test_prefixes_of_bytes(session: TargetSession, name: TableName) -> None:
 
 
 def test_a_collision_in_the_middle_of_many_rows(session: TargetSession, name: TableName) -> None:
-    """The changes before the collision are written again, and none of them is written twice."""
+    """The rows before the collision are rolled back and written once more, so the target has each of them once."""
     made(session, name, "id int PRIMARY KEY, u int UNIQUE")
     structure = table(name, {"id": INT, "u": INT}, unique=["u"])
     write(session, change(structure, upserts=[(90_000, 8_500), (90_001, 90_001), (9, 3)]))
