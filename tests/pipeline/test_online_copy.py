@@ -388,7 +388,7 @@ def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(d
 
 @pytest.mark.parametrize("ids", [(1, 2), (2, 1)])
 def test_a_unique_value_that_a_row_had_only_while_it_was_read_is_free_for_another(ids):
-    """Neither row has changed its value between the begin and the end of the batch, and they collide on the target."""
+    """Neither row has changed its value from the beginning to the end of the batch, and they collide on the target."""
     new, old = ids
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": old, "slot": 3, "value": 0})

@@ -14,7 +14,7 @@ from pidts.target.meta_schema import META_EXISTS, Run, seconds
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
 _BEGIN = 48
-"""The begin of a copy progress, up to the end of its digest (`pidts.target.checkpoint_row`)."""
+"""The length of the beginning of a copy progress, up to the end of its digest (`pidts.target.checkpoint_row`)."""
 
 _OF_A_TASK = (
     "ddl_journal",
@@ -147,7 +147,7 @@ class CheckpointRecord:
     def _places(self, task: str, source: str, *, lock: str) -> list[Checkpoint]:
         """Returns all workers' rows, locked, without copy progress. Reads the whole rows if one of them is not known.
 
-        A row is known by the begin of its copy progress, which has the digest of all values, and by all other values.
+        A row is known by its values. Of the copy progress, the beginning is enough: it has the digest of all values.
         """
         shorter = _COLUMNS.replace("copy_progress", f"LEFT(copy_progress, {_BEGIN})")
         rows, _ = self._run(
