@@ -187,7 +187,7 @@ def bits(values: pa.Array) -> list[Any]:
 
 
 def plain(values: pa.Array) -> list[Any]:
-    """Returns dates and times as the numbers of their Arrow arrays, since some are no real dates."""
+    """Returns dates and times as the numbers of their Arrow arrays, since some are not real dates."""
     kind = values.type
     if pa.types.is_date32(kind):
         values = values.view(pa.int32())

@@ -129,7 +129,7 @@ def test_every_character_of_every_charset_is_read_as_the_server_reads_it(fill):
 
 
 def _theirs(held: bytes, shown: bytes | None) -> str | None:
-    """Returns the character that the server shows for the bytes; None if they are no character for the server."""
+    """Returns the character that the server shows for the bytes; None if they are not a character for the server."""
     try:
         text = (shown or b"").decode()
     except UnicodeDecodeError:

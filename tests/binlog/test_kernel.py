@@ -475,7 +475,7 @@ def test_every_byte_of_every_charset_of_single_bytes(charset):
         some = left.pop()
         raw, table = log_of([(kind, 15, b"\xff\0")], [(30, bytes([0, 1, byte])) for byte in some])
         if len(some) > 1 and isinstance(decoded("python", raw, **how, structures={NAME: table}), Halted):
-            # An error ends a log. So each byte that is no character gets a log of its own.
+            # An error ends a log. So each byte that is not a character gets a log of its own.
             middle = len(some) // 2
             left += [some[:middle], some[middle:]]
         else:

@@ -26,7 +26,7 @@ def command_line() -> Any:
 
 @cache
 def of_the_program(*, hidden: bool) -> dict[str, set[str]]:
-    """Returns the options of each command that is no group of commands."""
+    """Returns the options of each command that is not a group of commands."""
     found: dict[str, set[str]] = {}
 
     def walk(command: Any, words: tuple[str, ...], *, is_hidden: bool) -> None:

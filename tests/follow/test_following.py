@@ -307,7 +307,7 @@ def test_damage_in_the_copy_is_fetched_again_and_the_server_looks_at_its_own(ser
         ask_to_refetch(folder, after, end_of(log), "relay-corrupt")
         copy.until(lambda: read_refetches(folder).pending is None and copy.reader.received == end_of(log))
         copy.until(lambda: files(copy.relay) == files(served.relay))
-        # For the relay server, these invented events are no events: all of them are damaged.
+        # For the relay server, these invented events are not events: all of them are damaged.
         assert served.asked
 
 

@@ -34,7 +34,7 @@ KINDS = {
     "x": (TableName("other", "x"),),
     "O": (CHECKPOINT, MARK_B, ORDERS),
     "P": (MARK_B, PARTS),
-    "t": (CHECKPOINT, ORDERS),  # the commit of a task whose source is no zone
+    "t": (CHECKPOINT, ORDERS),  # the commit of a task whose source is not a zone
     "z": (CHECKPOINT, MARK_C, ORDERS),
 }
 KINDS_WITH_NOTES = {**KINDS, "n": (CHECKPOINT, NOTES), "N": (CHECKPOINT, MARK_B, ORDERS, NOTES)}

@@ -68,7 +68,7 @@ def test_every_changed_byte_is_found_and_named(relay: Path, log: list[Piece]) ->
     growing = max(relay.glob("s/*.index"))
     for path in sorted(relay.glob("s/0*")):
         data = path.read_bytes()
-        # A last record of the last segment that is half written is no damage: the next writer cuts it off.
+        # A last record of the last segment that is half written is not damage: the next writer cuts it off.
         end = [0, *(at for at, _ in payloads(data))][-2] if path == growing else len(data)
         for at in range(0, end, 11):
             path.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])

@@ -183,7 +183,7 @@ def test_a_second_attempt_forgets_the_first():
     )
     assert len(task.shadows[TableName("a", "_t_new")].statements) == 1  # The table existed.
     task.hear_all("DROP TABLE _t_new", "CREATE TABLE _t_new LIKE t", "ALTER TABLE _t_new ADD a int", PT_OSC[4])
-    assert len(task.ran) == 2  # one of the two statements creates _x, which is no shadow table
+    assert len(task.ran) == 2  # one of the two statements creates _x, which is not a shadow table
     assert "ADD COLUMN `a`" in task.sql[1]
     assert "price" not in task.sql[1]
 

@@ -1,4 +1,4 @@
-"""A comparison names and counts the rows that differ. A change that the target does not have yet is no difference, and
+"""A comparison names and counts the rows that differ. A change that the target does not have yet is not a difference, and
 hides none.
 """
 

@@ -31,7 +31,7 @@ def session(mysql_like: Server) -> Iterator[MySqlSession]:
     )
     with closing(target.connect()) as session:
         session.meta.prepare()
-        session.run("FLUSH LOGS", ())  # Statements of other tests may have bytes that are no text.
+        session.run("FLUSH LOGS", ())  # Statements of other tests may have bytes that are not text.
         yield session
 
 

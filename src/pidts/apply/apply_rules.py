@@ -33,7 +33,7 @@ class ApplyRules:
     zone: str = ""
     """The zone of the source; empty: no zone."""
     into_zone: str | None = None
-    """The zone of the target; empty: a zone that the task file does not name; None: the target is no zone.
+    """The zone of the target; empty: a zone that the task file does not name; None: the target is not a zone.
 
     In a zone, a copy removes extra rows only while `pidts zones return` fills the zone (`removes_extra_rows`).
     """

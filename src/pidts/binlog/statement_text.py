@@ -1,6 +1,6 @@
 """Makes the text of a statement from the bytes that the client sent.
 
-A statement is in the client's charset, but it may have bytes that are no text in this charset, for two reasons. A
+A statement is in the client's charset, but it may have bytes that are not text in this charset, for two reasons. A
 literal may consist of arbitrary bytes: after an introducer (`_binary'...'`), or in a session with `SET NAMES binary`,
 which tools for restoring dumps use. And old servers accepted any bytes. This module never raises an error, since the
 statement may concern other tables than the task's. For example, mydumper uses `SET NAMES binary`, and MySQL 8 logs the
@@ -10,7 +10,7 @@ If the client's charset is `binary`, the server reads names and comments as UTF-
 decides what literals mean (seen on MySQL and MariaDB). If it is `binary`, the server stores a literal's bytes
 unchanged: `DEFAULT 'é'` of a column in latin1 becomes `Ã©`. So this literal is written as bytes, `x'C3A9'`, which mean
 the same in every session. After `SET character_set_client = binary` alone, the literal is text in the connection's
-charset, and is written as this text. All other bytes that are no text are written as escapes.
+charset, and is written as this text. All other bytes that are not text are written as escapes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def statement_text(sql: bytes, client: str | None, connection: str | None, sql_m
 
 
 def _with_literals(sql: bytes, sql_mode: int, charset: str, *, is_one: bool) -> bytes:
-    """Returns the statement with hexadecimal literals in place of literals that are no text in their charset.
+    """Returns the statement with hexadecimal literals in place of literals that are not text in their charset.
 
     An ASCII literal stays as it is, since it means the same as text and as bytes. `is_one` says that the whole
     statement is in this charset. If it is not, a literal that is text is written in UTF-8, as names are.

@@ -43,7 +43,7 @@ class TableMap:
     def may_be_sequence(self) -> bool:
         """Whether the table has the columns of MariaDB's SEQUENCE objects.
 
-        A table that is no sequence may have the same columns, for example a copy of a sequence.
+        A table that is not a sequence may have the same columns, for example a copy of a sequence.
         """
         return self.mariadb and self.types == _SEQUENCE and not any(self.nullable)
 

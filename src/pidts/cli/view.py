@@ -135,7 +135,8 @@ class LineView:
         """Prints a line if one is due."""
         now = time.monotonic()
         self._tell_halts(progress)
-        # A changed time of the next attempt is no news: otherwise an absent server would cause a line for each attempt.
+        # A changed time of the next attempt is not news: otherwise an absent server would cause a line for each
+        # attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return

@@ -25,7 +25,7 @@ _HOST_DIFFERS = frozenset({62, 64})
 
 
 def without_password(said: str) -> str:
-    """Returns the next step if the server says that the client has sent no password; otherwise an empty text."""
+    """Returns the advice if the server says that the client has sent no password; otherwise an empty text."""
     for part, (variable, url) in _NONE_SENT.items():
         if part in said:
             return (

@@ -30,7 +30,7 @@ REJOIN = (
 START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
 """Gets a task past an event that concerns no single table."""
 COMPARE_TODO = "Compare the target's table with the source's and correct what differs"
-"""The next step if the target's server does not name an object that refuses a row."""
+"""The advice to the operator if the target's server does not name an object that refuses a row."""
 
 _AT = "--source SOURCE --at LSN"
 _OF_TASK = re.compile(r"(\bpidts(?: [a-z-]+)+ )TASK\b")

@@ -1,7 +1,7 @@
 """Finds columns by which two rows of the target can collide although their identities differ.
 
 A row whose value changes in one of these columns is removed before anything is written. The *target's* keys decide
-which columns these are: the target may have other keys than the source, or keys that treat more values as equal. If a
+which columns these are: the target may have keys that the source lacks, or keys that treat more values as equal. If a
 key has prefixes of columns, the whole columns are watched: if a prefix changes, its column changes, too. If a key has
 an expression, or only some of the rows, all columns of the table are watched.
 

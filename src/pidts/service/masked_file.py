@@ -18,7 +18,7 @@ _SECRET: Final = re.compile(
     r"passw|secret|token|credential|webhook|(access|account|api)[.-]?key|private", re.IGNORECASE
 )
 _NO_SECRET: Final = re.compile(r"file$", re.IGNORECASE)
-"""Keys that end with `file` have the path of a file as their value, which is no secret."""
+"""Keys that end with `file` have the path of a file as their value, which is not a secret."""
 _FROM_ENVIRONMENT: Final = re.compile(r"\$\{\w+\}")
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")
@@ -160,7 +160,7 @@ def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
     """Yields, for each item of a list, the part of its place that identifies the item.
 
     An item is identified by its name, since a secret must not pass from one item to another when the list changes. An
-    item without a name is identified by its number and all its values that are no secrets. An item that is a single
+    item without a name is identified by its number and all its values that are not secrets. An item that is a single
     word is identified by its number and the length of the list.
     """
     known: Counter[Hashable] = Counter()

@@ -42,7 +42,7 @@ class Ended:
 
     @property
     def is_cut_over(self) -> bool:
-        """Whether the task was cut over. A cutover is no failure, and the task must not run again."""
+        """Whether the task was cut over. A cutover is not a failure, and the task must not run again."""
         return self.error is not None and self.error.get("code") == "cut-over"
 
     @property

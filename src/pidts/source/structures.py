@@ -285,7 +285,7 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
         if any(part["column_name"] is None for part in ordered):
             continue  # A key over an expression has no columns by which rows can be found.
         kind = str(ordered[0]["index_type"]).upper()
-        # For a spatial key, older servers show the length of a bounding box as prefix length. It is no prefix.
+        # For a spatial key, older servers show the length of a bounding box as prefix length. It is not a prefix.
         lengths = [None if kind == "SPATIAL" else part["sub_part"] for part in ordered]
         prefixes = tuple(None if length is None else int(length) for length in lengths)
         descending = tuple(part["collation"] == "D" for part in ordered)

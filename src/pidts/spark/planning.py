@@ -86,7 +86,7 @@ class Planner:
         return self._plan(state, done, kept)
 
     def _has_news(self) -> bool:
-        """Whether the relay has other entries than at the last call.
+        """Whether the relay has received anything since the last call.
 
         The call also makes the reader find a new segment of the relay, even one without entries. Only after that does
         `stamp` show the growth of the segment.

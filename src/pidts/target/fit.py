@@ -14,11 +14,11 @@ GONE_TODO = (
     "Otherwise stop the task, and start it with --resync TABLE (the table's name on the source): the task creates the "
     "table again and copies its rows"
 )
-"""The next step if a table is no longer on the target."""
+"""The advice to the operator if a table is no longer on the target."""
 CHANGED_TODO = (
     "Give the target's table the columns that the source has, then: pidts ddl retry TASK --source SOURCE --table TABLE"
 )
-"""The next step if the target does not accept the name of a table's column."""
+"""The advice to the operator if the target does not accept the name of a table's column."""
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:

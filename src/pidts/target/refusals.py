@@ -1,4 +1,4 @@
-"""The next steps after an object of the target has refused a row or a schema change, or after it was not reached."""
+"""The advice after the target has refused a login, a row or a schema change, or was not reached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ UNREACHABLE_TODO = (
     "Is the target's server running? Are host and port under target-database right? Does a firewall block the "
     "connection?"
 )
-"""The next step if there is no connection to the target."""
+"""The advice to the operator if there is no connection to the target."""
 ADMIN_TODO = (
     "ADMIN is an account of the target that may grant, and ADMIN_PASSWORD an environment variable with its password. "
     "The command also reads the source's tables: add --source URL if the task's account there does not exist yet"
@@ -26,7 +26,7 @@ def grants_command(scheme: str, place: str) -> str:
 
 
 def account_todo(grants: str) -> str:
-    """Returns the next step after the target has refused a login; `grants` says what `grants_command` prints."""
+    """Returns the advice after the target has refused a login; `grants` says what `grants_command` prints."""
     return (
         f"If the account exists: correct user and password under target-database. If not, create it: {grants}. "
         f"{ADMIN_TODO}"
@@ -34,7 +34,7 @@ def account_todo(grants: str) -> str:
 
 
 def constraint_todo(constraint: str, remedy: str) -> str:
-    """Returns the next step after a constraint has refused a row.
+    """Returns the advice after a constraint has refused a row.
 
     `constraint` is a text with the kind, the name and the table of the constraint. `remedy` is the statement that
     removes the constraint from the target.
@@ -46,7 +46,7 @@ def constraint_todo(constraint: str, remedy: str) -> str:
 
 
 def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
-    """Returns the next step after a unique index of the target alone has refused a row.
+    """Returns the advice after a unique index of the target alone has refused a row.
 
     `index` is a text with the name and the table of the index. `remedy` is the statement that removes the index, and
     `of_constraint` the statement that does so if the index belongs to a constraint; it is empty if the server needs no
@@ -62,7 +62,7 @@ def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
 
 
 def trigger_todo(trigger: str, grant: str = "") -> str:
-    """Returns the next step after a trigger has refused a row. `trigger` says how to find it.
+    """Returns the advice after a trigger has refused a row. `trigger` says how to find it.
 
     `grant` lets the task switch triggers off; it is empty if the task can do so already, or if no grant allows it.
     """
@@ -78,7 +78,7 @@ def trigger_todo(trigger: str, grant: str = "") -> str:
 
 
 def foreign_key_todo(constraint: str, remedy: str, grant: str = "") -> str:
-    """Returns the next step after a foreign key has refused a row; the parameters are those of the other functions."""
+    """Returns the advice after a foreign key has refused a row; the parameters are those of the other functions."""
     todo = constraint_todo(constraint, remedy)
     return f"{todo}. Or let the task switch foreign keys off: {grant}. {_EACH_START}" if grant else todo
 
@@ -90,7 +90,7 @@ _EACH_START = (
 
 
 def dependents_todo(views: Sequence[str] = ()) -> str:
-    """Returns the next step after a schema change was refused because other objects depend on what it alters.
+    """Returns the advice after a schema change was refused because other objects depend on what it alters.
 
     `views` are statements that show and drop the dependent views, if they are known.
     """

@@ -274,7 +274,7 @@ class RowLockRecord:
             self._run(sql, (task, source, *_pair(table), *part))
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the early removals that other tasks have noted for these keys."""
+        """Returns the early removals that other tasks have recorded in `pidts_meta` for these keys."""
         found = []
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
             sql = (
@@ -285,7 +285,7 @@ class RowLockRecord:
         return [EarlyRemoval(key, other, int(at)) for key, other, at in found]
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the early removals that any task has noted for these keys."""
+        """Returns the early removals that any task has recorded in `pidts_meta` for these keys."""
         found = []
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
             sql = (
@@ -296,7 +296,7 @@ class RowLockRecord:
         return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether a task may have noted, in this table, the removal of a row that the target did not have.
+        """Whether a task may have recorded the removal of a row of this table that the target did not have.
 
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
@@ -311,7 +311,7 @@ class RowLockRecord:
         return bool(int(recent)) or int(count) >= _MOST_LOOKED_THROUGH
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Deletes the records of early removals that any task has noted for these keys."""
+        """Deletes the records of early removals that any task has made for these keys."""
         if not self._has_notes():
             return
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):

@@ -164,7 +164,7 @@ def _put_whole(begin: int, end: int, cell: int, size: int, lowest: int, highest:
 
 @jit
 def _put_large(begin: int, end: int, cell: int) -> bool:
-    """Writes a number up to 2^64 - 1 into a cell; returns False if the text is no such number.
+    """Writes a number up to 2^64 - 1 into a cell; returns False if the text is not such a number.
 
     The number's bits are correct, although they are computed with signed numbers.
     """

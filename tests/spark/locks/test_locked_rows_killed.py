@@ -177,7 +177,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
     ours.execute(f"SELECT id, n, v FROM {database}.a")
     expected = {key: (n, v) for key, n, v in ours.fetchall()}
     found = held(target, database)
-    # A DELETE of a row that the target does not have is no difference, so the row is not locked. The next INSERT
+    # A DELETE of a row that the target does not have is not a difference, so the row is not locked. The next INSERT
     # inserts it again.
     missing = foreign - found.keys()
     assert not found.keys() - foreign

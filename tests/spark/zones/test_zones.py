@@ -168,7 +168,7 @@ def pause_of(feeds: Sequence[Feed]) -> float:
 
 
 def third(zones: Zones, zone: str, number: int) -> None:
-    """Writes a row into a zone, as a task whose source is no zone does."""
+    """Writes a row into a zone, as a task whose source is not a zone does."""
     server = zones.servers[zone]
     int_ = ColumnType(Kind.INT)
     table = Table(

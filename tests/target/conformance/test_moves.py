@@ -100,7 +100,7 @@ def test_thousands_of_keys(target: Target, task: str) -> None:
 
 
 def test_keys_of_every_kind_are_distinguished(target: Target, task: str) -> None:
-    """The keys have bars, trailing spaces, upper and lower case, long texts, bytes that are no text, and signed zeros."""
+    """The keys have bars, trailing spaces, upper and lower case, long texts, bytes that are not text, and signed zeros."""
     kinds = {"s": text(300), "b": ColumnType(Kind.VARBINARY, length=20), "f": ColumnType(Kind.DOUBLE)}
     structure = table(LANDED, kinds, key=tuple(kinds))
     texts = [

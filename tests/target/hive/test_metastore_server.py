@@ -49,7 +49,7 @@ def killed(warehouse: PublishedWarehouse, address: str, place: str, call: int, w
     command = [sys.executable, str(PUBLISHER), str(file), place, str(call), when]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     said = file.parent / "said"
-    with said.open("w") as output:  # The output is no pipe: the frozen JVM would keep a pipe open.
+    with said.open("w") as output:  # The output is not a pipe: the frozen JVM would keep a pipe open.
         done = subprocess.run(command, stdout=output, stderr=output, env=path, timeout=120, check=False)
     assert done.returncode == -signal.SIGKILL, said.read_text()[-3000:]
     found = re.search(r"^jvm (\d+)$", said.read_text(), re.MULTILINE)

@@ -18,8 +18,8 @@ record.
 **The argument**, as in `already_applied`, but for any number of zones. If a zone has left out a change x -> y, and no
 zone has a lock of the row, then the zone has no later change of the row, neither of its own programs nor of other
 zones. So it has made all steps but this one, and ends at y. If S is where all steps together lead, then S is y + (y -
-x). If another zone has left out nothing, S is a state; but 2y - x is no state. If it has left out another step u -> v,
-then v equals y and u equals x, because 2y - x = 2v - u. So all zones end at y. With deletes the rule is weaker: only
+x). If another zone has left out nothing, S is a state; but 2y - x is not a state. If it has left out another step
+u -> v, then v equals y and u equals x, because 2y - x = 2v - u. So all zones end at y. With deletes the rule is weaker: only
 the change that makes the deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories
 of three zones up to a length.
 
@@ -103,7 +103,7 @@ def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
         return None
     try:
         return key.select(list(table.identity)).cast(pa.schema([table.arrow.field(name) for name in table.identity]))
-    except pa.ArrowInvalid:  # the key is no value of the current type, so no row has it
+    except pa.ArrowInvalid:  # the key is not a value of the current type, so no row has it
         return None
 
 

@@ -58,7 +58,7 @@ def has_ascii(charset: str) -> bool:
 
 @cache
 def _characters(charset: str) -> Any:
-    """Returns, for each byte value, the UTF-8 bytes of its character and their count; 0 if the byte is no character."""
+    """Returns, for each byte value, the UTF-8 bytes of its character and their count; 0 if there is no character."""
     decode = charsets.decoder(charset)
     table = np.zeros(256, np.int64)
     for byte in range(256):
@@ -100,7 +100,7 @@ def is_ascii(at: int, end: int) -> bool:
 
 @jit
 def _size(at: int, size: int, table: int) -> int:
-    """Returns the number of bytes in UTF-8; -1 if a byte is no character."""
+    """Returns the number of bytes in UTF-8; -1 if a byte is not a character."""
     total = 0
     for place in range(size):
         character = load64(table + 8 * load8(at + place))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 UNDEFINED = "\ufffe"
-"""Stands for a byte that is no character."""
+"""Stands for a byte that is not a character."""
 
 COLLATIONS = {
     "armscii8": "32 64",

@@ -19,7 +19,7 @@ from pidts.binlog.values import charset_tables
 from pidts.model.errors import Halted
 
 Decoder = Callable[[bytes], str]
-"""Decodes bytes; raises UnicodeDecodeError if they are no text."""
+"""Decodes bytes; raises UnicodeDecodeError if they are not text."""
 
 UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4"})
 

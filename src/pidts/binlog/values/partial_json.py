@@ -118,7 +118,7 @@ def _changed_tree(root: json.Node, operation: int, path: list[Leg], value: json.
     node: json.Node | None = root
     for leg in path:
         if not isinstance(node, json.Array) and leg in {0, -1} and node is not None:
-            continue  # A value that is no array counts as an array of one.
+            continue  # A value that is not an array counts as an array of one.
         if node is None:
             raise _misfit(operation, path)
         parents.append(node)

@@ -62,7 +62,7 @@ def build_bytes(kind: pa.DataType, values: list[Any]) -> pa.Array:
 def text_builder(table: TableName, column: Column, charset: str) -> Build:
     """Returns a builder that decodes text.
 
-    Bytes that are no text in the charset stop the task, and are never replaced.
+    Bytes that are not text in the charset stop the task, and are never replaced.
     """
     if charset == UNKNOWN_CHARSET:
         return _unreadable(table, column)
@@ -112,7 +112,7 @@ def _unreadable(table: TableName, column: Column) -> Build:
 
 
 def undecodable(table: TableName, column: Column, charset: str, error: UnicodeDecodeError) -> Halted:
-    """Returns the error for a text column with bytes that are no text in the column's charset."""
+    """Returns the error for a text column with bytes that are not text in the column's charset."""
     around = error.object[max(0, error.start - 8) : error.end + 8]
     return Halted(
         "undecodable-text",

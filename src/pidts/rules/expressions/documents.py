@@ -172,7 +172,7 @@ def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:
             if step >= len(value):
                 return None
             value = value[step]
-        elif step:  # a value that is no array counts as an array with this one value
+        elif step:  # a value that is not an array counts as an array with this one value
             return None
     return _rendered(value)
 

@@ -108,7 +108,7 @@ def _local(zone: str) -> Callable[[pa.Array], pa.Array]:
         else:
             safe = pc.if_else(real, instants, pa.scalar(0, pa.int64())).cast(pa.timestamp("us", zone))
             shown = pc.local_timestamp(safe).cast(pa.int64())
-        return pc.if_else(real, shown, instants)  # the zero date is no point in time
+        return pc.if_else(real, shown, instants)  # the zero date is not a point in time
 
     return local
 
@@ -213,7 +213,7 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 def _sign(expr: Expr) -> Family | None:
     """Returns the family of an integer, INT or UINT.
 
-    Returns None for a constant that fits both families, and for values that are no integers.
+    Returns None for a constant that fits both families, and for values that are not integers.
     """
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None

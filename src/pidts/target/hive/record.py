@@ -88,7 +88,7 @@ class PublicationRecord:
             self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
 
     def unneeded(self, folders: Collection[str], seconds: float) -> list[str]:
-        """Notes which of these folders no record names; returns the folders that were noted at least this long ago."""
+        """Records the folders that no publication names; returns those that were recorded at least `seconds` ago."""
         with self._connection.transaction():
             self._connection.own_database()
             rows, _ = self._connection.run("SELECT folder, next FROM pidts_meta.publication", ())

@@ -2,8 +2,9 @@
 
 A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. The
 table's metadata means the warehouse's metadata, and the metadata that the catalog of a server names. Other files are
-noted as orphans. A sweep at least a day later removes them if they are still not needed. So a file that somebody has
-begun to read stays for at least a day, and no decision depends on the clock of a file system.
+orphans, and the sweep records them in `pidts_meta.orphan`. A sweep at least a day later removes them if they are
+still not needed. So a file that somebody has begun to read stays for at least a day, and no decision depends on the clock of
+a file system.
 
 Cases that could go wrong, and why they do not:
 
@@ -13,9 +14,9 @@ Cases that could go wrong, and why they do not:
 - *A process writes the data files of loaded rows, without that lock, and is then frozen for more than a day before its
   COMMIT.* No metadata names its files, so they are removed. When the process wakes up, it locks the
   database, finds that the files are gone, and reads the rows again (`OpenTable.demand_files`).
-- *Another program's transaction is under way.* Its own files have other names than ours and are not removed. If it
-  names files of ours, it has them from the metadata with which it began, and the catalog accepts its commit only if
-  that metadata is still current.
+- *Another program's transaction is under way.* The names of its own files are unlike those of PiDTS, so these files are
+  not removed. If the transaction names files of ours, it has them from the metadata with which it began, and the catalog
+  accepts its commit only if that metadata is still current.
 
 Crash points, and what holds after each:
 
@@ -60,7 +61,7 @@ from pidts.target.iceberg.metadata_file import STRUCTURE, MetadataFile, live_ent
 from pidts.target.iceberg.server_record import ServerRecord
 
 ORPHAN_SECONDS = 86_400
-"""The time after which a file that was noted as an orphan, or the folder of a dropped table, is removed."""
+"""The time after which a file that a sweep has recorded as an orphan, or the folder of a dropped table, is removed."""
 
 _OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?avro|metadata\.json)")
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")
@@ -113,7 +114,7 @@ class Needed:
 
 
 def sweep(session: CatalogConnection) -> int:
-    """Notes orphans, and removes those that were noted long ago; returns the number of removed files and folders."""
+    """Records orphans, and removes those that were recorded long ago; returns the number of removed items."""
     if not session.has_warehouse():
         return 0
     removed = 0

@@ -184,9 +184,9 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 
 
 def refused_row_todo(number: int, text: str, table: str) -> str:
-    """Returns the next step after the server has refused a row of the table with this error or warning.
+    """Returns the advice to the operator after the server has refused a row of the table with this error or warning.
 
-    `table` is `schema.name`. If one of the two has a dot, it is not known where the schema ends. Then the next step has
+    `table` is `schema.name`. If one of the two has a dot, it is not known where the schema ends. Then the advice has
     no statement, since it might name another table.
     """
     schema, _, own_name = table.partition(".")

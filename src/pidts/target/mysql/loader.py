@@ -13,7 +13,7 @@ values cannot be written directly in the text:
   is written by INSERT.
 - A table whose values are nearly as large as a packet is written by INSERT, and so is every table of TiDB, which
   commits in the middle of a LOAD DATA.
-- An enum's index 0 is no label; rows with it are written by INSERT, too.
+- An enum's index 0 is not a label; rows with it are written by INSERT, too.
 
 If all text is ASCII, and a column has another charset than utf8mb4, the text is declared to have no charset. Its bytes
 are the same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.

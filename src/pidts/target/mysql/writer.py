@@ -309,7 +309,7 @@ def _named_key(plan: Plan, said: str) -> Key | None:
 
 
 def _own_index_todo(plan: Plan, keys: Sequence[Key]) -> str:
-    """Returns the next step after one of the target's own unique keys has refused a row."""
+    """Returns the advice after one of the target's own unique keys has refused a row."""
     table = qualified(plan.table.name)
     names = " or ".join(identifier(key.name) for key in keys)
     return index_todo(

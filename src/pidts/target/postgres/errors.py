@@ -29,7 +29,7 @@ _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _NOT_PERMITTED = "42501"
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
-"""The next step if a table, its schema or a column is missing, for statements about the table's rows."""
+"""The advice to the operator if a table, its schema or a column is missing, for statements about the table's rows."""
 _FOREIGN_KEY = "23503"
 _UNIQUE = "23505"
 _INDEXED = re.compile(r"\((.+?)\)=\(")
@@ -66,7 +66,7 @@ class StatementRefused(Halted):
     columns: tuple[str, ...] = ()
     """The columns of the unique index that has refused a row; empty if the server does not name them."""
     without_index = ""
-    """What the operator has to do if only the target's table has the unique index over `columns`."""
+    """The advice to the operator if only the target's table has the unique index over `columns`."""
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
 def _refusing_index(error: psycopg.Error) -> tuple[tuple[str, ...], str]:
     """Returns the columns of the unique index that refuses a row.
 
-    Also returns what the operator has to do if only the target has the index.
+    Also returns the advice to the operator if only the target has the index.
     """
     diag = error.diag
     found = _INDEXED.search(diag.message_detail or "")
@@ -129,7 +129,7 @@ def _refusing_index(error: psycopg.Error) -> tuple[tuple[str, ...], str]:
 
 
 def _row_todo(error: psycopg.Error, grant: str) -> str:
-    """Returns the next step after a constraint or a trigger has refused a row; empty if the server names none."""
+    """Returns the advice after a constraint or a trigger has refused a row; empty if the server names none."""
     diag = error.diag
     if called := _FUNCTION.search(diag.context or ""):
         return trigger_todo(called[0], grant)

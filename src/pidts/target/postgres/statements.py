@@ -50,7 +50,7 @@ _HASHED = frozenset(
 _TEXTS = frozenset({"text", "character varying", "bpchar"})
 
 UNEXPECTED = "22012"
-"""The SQLSTATE of a statement that has found other rows than it was given: a division by zero."""
+"""The SQLSTATE of a division by zero: a statement raises it if the rows are not as the statement expects them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ class Writer:
 
 
 def _unexpected(table: Table, error: StatementRefused) -> PidtsError | None:
-    """Returns the error to raise if a statement has found other rows than it was given; otherwise None."""
+    """Returns the error to raise if the target's rows are not as a statement expects them; otherwise None."""
     if error.sqlstate != UNEXPECTED:
         return None
     return Halted(

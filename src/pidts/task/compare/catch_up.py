@@ -128,7 +128,9 @@ class TaskCatchUp:
             pause = min(pause * 1.5, _LONGEST_POLL)
 
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a copy does not continue: a halt, or no run is seen. A run that copies is no reason.
+        """Returns the reason why a copy does not continue: a halt, or no run is seen.
+
+        A run that copies is not a reason.
 
         A halted table is named even if no run is seen, since a run would not continue its copy.
         """

@@ -120,7 +120,7 @@ class FileWatch:
         self._seen: tuple[int, int, int] | None = None
 
     def is_changed(self) -> bool:
-        """Returns true once for each change. A missing file is no change, since editors replace files."""
+        """Returns true once for each change. A missing file is not a change, since editors replace files."""
         state, last = self._state(), self._last
         self._last = state
         if state is None or state != last or state == self._seen:

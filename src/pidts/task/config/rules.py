@@ -2,7 +2,7 @@
 
 As in DM, it is an error if an instance names a rule twice, or if no instance names a rule. If an unused route were no
 error, rows would go to a table that the author did not mean, and no message would say so. An instance can name only one
-block-allow-list, so unused lists are only noted.
+block-allow-list, so for an unused list there is only a note (`TaskConfig.notes`).
 
 The event filters of a source's own file come after the task's event filters.
 """

@@ -2,8 +2,8 @@
 
 Each of the file's `mysql-instances` is a *part* of the task: a whole configuration with one source, its own rules and
 its own settings. All records of a task, on the target and in the relay, are separate for each part. Every key is
-honoured, noted as having no effect (`TaskConfig.notes`), or refused with its line; `dm_keys` lists DM's keys that PiDTS
-does not use. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
+honoured, or refused with its line, or a note says that it has no effect (`TaskConfig.notes`); `dm_keys` lists DM's keys
+that PiDTS does not use. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig
             raise instance.error("source-id", "duplicate-key", what, "One instance can name all rules of its source.")
         parts[part.source.source_id] = part
     task.finish(dm_keys.TASK)
-    # Keys that all parts read are noted once for each part; `in_order` drops the repeated notes.
+    # A key that all parts read gets a note for each part; `in_order` drops the repeated notes.
     ordered = in_order(notes)
     return tuple(replace(part, notes=ordered, path=path.absolute()) for part in parts.values()), task.document.roots
 

@@ -1,6 +1,6 @@
 """The progress of copying each table of one source, as a running task shows it.
 
-A task may have 20,000 tables. The progress is shown several times a second, and noted after each batch. So the work
+A task may have 20,000 tables. The progress is shown several times a second, and updated after each batch. So the work
 depends only on the tables that have changed, or are being copied, and not on all tables.
 """
 

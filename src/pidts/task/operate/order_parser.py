@@ -45,7 +45,7 @@ class _Statement:
 
 
 def statements(texts: Iterable[str], *, postgres: bool) -> tuple[str, ...]:
-    """Returns each statement without its final `;`. A comment alone is no statement."""
+    """Returns each statement without its final `;`. A comment alone is not a statement."""
     found = []
     for text in texts:
         begin, one = 0, _Statement()

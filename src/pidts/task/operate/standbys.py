@@ -103,7 +103,7 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
     text. Without GTIDs, the place up to which this comparison has read is put into `looked` for the next comparison.
     """
     there = state_of(standby)
-    # The source is read after the standby, so transactions that the standby gets meanwhile are no surplus.
+    # The source is read after the standby, so transactions that the standby gets meanwhile do not count as surplus.
     here = state_of(config.source.server)
     if not (there.gtid_mode and here.gtid_mode):
         return _surplus_by_log(config, standby, looked)

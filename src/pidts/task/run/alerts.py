@@ -346,7 +346,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
     try:
         yield
     except CutOver:
-        raise  # a user has taken this decision, so it is no failure
+        raise  # a user has taken this decision, so it is not a failure
     except Exception as error:
         alerts.fire(run_ended(error))
         raise

@@ -42,7 +42,7 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 def demand_startable(config: TaskConfig) -> None:
     """Raises if the task was cut over.
 
-    A target that cannot be reached is no error here, since the prechecks report it. This function runs before the
+    A target that cannot be reached is not an error here, since the prechecks report it. This function runs before the
     prechecks: otherwise they would report a source that the cutover has made read-only, or that no longer exists.
     """
     try:
