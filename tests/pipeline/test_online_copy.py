@@ -3,8 +3,8 @@
 There are tables with unique values, without them, and without a key, a table that joins later, and a table that is
 repaired. Transactions over several tables insert, update and delete rows, change keys, and swap unique values. Columns
 are added and dropped, and tables are renamed. The tests vary the sizes of chunks and batches, the number and the order
-of the workers, and how long a schema change takes. Processes die at any point of the target's transactions and
-loads. Others were believed dead, and load once more the rows that they have read.
+of the workers, and how long a schema change takes. Processes die at any point of the target's transactions and loads.
+Other processes were believed dead, and still load, a second time, the rows that they have read.
 
 PIDTS_EXAMPLES=2000 tries more histories.
 """

@@ -19,9 +19,9 @@ record.
 zone has a lock of the row, then the zone has no later change of the row, neither of its own programs nor of other
 zones. So it has made all steps but this one, and ends at y. If S is where all steps together lead, then S is y + (y -
 x). If another zone has left out nothing, S is a state; but 2y - x is not a state. If it has left out another step
-u -> v, then v equals y and u equals x, because 2y - x = 2v - u. So all zones end at y. With deletes the rule is weaker: only
-the change that makes the deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all histories
-of three zones up to a length.
+u -> v, then v equals y and u equals x, because 2y - x = 2v - u. So all zones end at y. With deletes the rule is weaker:
+only the change that makes the deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all
+histories of three zones up to a length.
 
 The key is in the note by its values, since digests of texts differ between servers. Where there are only two zones, no
 notes are written. A task that forwards changes of other zones does not read notes: there the argument does not hold in

@@ -1,8 +1,8 @@
 """The locks of merged tables: schema changes of shards that wait for the other shards of their target table.
 
 The target records a halt for each shard that waits. All halts of one target table are one *lock*. The lock's owner is
-the shard that arrived first. The lock opens when the other shards arrive, or when an operator opens it. Reading the
-locks needs no running task.
+the shard that was the first to reach the schema change. The lock opens when the other shards arrive, or when an
+operator opens it. Reading the locks needs no running task.
 
 Shards of a lock are grouped in two different ways. To show statements, shards are grouped by the statement's text:
 statements that differ only in the name of the shard's own table are shown as one. To find the shards that continue
@@ -40,7 +40,7 @@ class OpenLock:
 
     @property
     def owner(self) -> BlockedChange:
-        """The shard that arrived first."""
+        """The shard that was the first to reach the schema change."""
         return self.arrived[0]
 
     @property
