@@ -180,6 +180,10 @@ class LogEntry:
     """If several transactions commit XA transactions: the places of their rows; otherwise None. No other entry has
     these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
     """
+    is_behind_gap: bool = False
+    """Whether `prev_lsn` is not the end of another entry, but a place between it and this entry, at which the caller of
+    the reader began to read.
+    """
 
     @property
     def groups(self) -> CommittedGroups | None:

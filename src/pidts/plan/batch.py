@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pidts.model import CommittedGroups, Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
-from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf, is_between_transactions
+from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf, is_end_of_entry
 from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
@@ -217,8 +217,8 @@ def _parts_of_held_tables(
         first, *others = sorted(groups)
         together = [first]
         for begin in others:
-            # No part of the log can end at a place within a transaction, so its tables are read separately.
-            if is_between_transactions(log, begin, to):
+            # No part of the log can end at a place at which no entry ends, so its tables are read separately.
+            if is_end_of_entry(log, begin, to):
                 together.append(begin)
             else:
                 yield begin, to, frozenset(groups[begin])

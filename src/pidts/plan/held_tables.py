@@ -23,7 +23,7 @@ from pidts.plan.relevance import (
     RelevanceOf,
     Size,
     after_ddl,
-    is_between_transactions,
+    is_end_of_entry,
 )
 from pidts.plan.state import HeldTables, PlanState
 
@@ -132,7 +132,7 @@ class HeldTablesOfBatch:
         """
         released, others = list[HeldTables](), list[HeldTables]()
         for waiting in held_tables:
-            is_released = waiting.due is not None and is_between_transactions(log, waiting.lsn, waiting.due)
+            is_released = waiting.due is not None and is_end_of_entry(log, waiting.lsn, waiting.due)
             (released if is_released else others).append(waiting)
         released.sort(key=_place_of)
         for waiting in sorted(others, key=_place_of):

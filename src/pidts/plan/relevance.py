@@ -125,13 +125,15 @@ class JoinedTables:
         return since is None or lsn > since
 
 
-def is_between_transactions(log: Log, lsn: Lsn, to: Lsn) -> bool:
-    """Whether a place is the end of an entry of the log.
+def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:
+    """Whether a place is the end of an entry of the log, so that the log can be read up to this place.
 
-    It is not if an earlier run has committed a part of a transaction, and the place is within this transaction.
+    It is not if an earlier run has committed a part of a transaction, and the place is within this transaction. Nor is
+    it if the relay has nothing that ends there: a new server does not send what the relay has from the last one, and
+    the end of the new server's log may be behind that.
     """
     entry = next(iter(log(lsn, to)), None)
-    return entry is not None and entry.transaction.prev_lsn == lsn
+    return entry is not None and entry.transaction.prev_lsn == lsn and not entry.is_behind_gap
 
 
 def after_ddl(copy: Mapping[TableName, CopyState], relevance: Relevance, lsn: Lsn) -> dict[TableName, CopyState]:
