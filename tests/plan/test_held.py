@@ -243,6 +243,16 @@ def test_a_released_table_near_the_end_of_the_log_does_not_wait_for_one_that_is_
     assert picture(second)[2] == {"a": (10, None), "b": (26, None)}
 
 
+def test_a_released_table_near_the_end_of_the_log_does_not_wait_for_two_that_are_far_behind():
+    """Both tables have waited for a long statement. They do not make the third one wait until they have caught up."""
+    made = ReadLog(f"A {'a ' * 20}B {'b ' * 20}C c c")
+    lsns = [entry.transaction.lsn for entry in made.entries]
+    behind_twice = [HeldTables(frozenset({table(n)}), lsns[at], takes_along=True) for n, at in (("a", 0), ("b", 21))]
+    released = HeldTables(frozenset({table("c")}), lsns[41], lsns[42])
+    after = made.after(PlanState(lsns[-1], held=(*behind_twice, released)), replace(LIMITS, transactions=5))
+    assert picture(after)[2] == {"a": (6, None), "b": (27, None)}
+
+
 def test_a_place_within_a_transaction_is_not_the_end_of_a_part_of_the_log():
     """An earlier run has committed a part of transaction 3, so table b is within it."""
     entries = log("A a B+b a b")

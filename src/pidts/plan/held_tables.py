@@ -124,8 +124,9 @@ class HeldTablesOfBatch:
         A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
         *released*. They wait until tables from an earlier place reach them, and are held together with these from then
         on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Meanwhile, of
-        the tables that wait for them, only the last ones are moved, which are the first that can catch up. So the
-        tables that are released together do not read the log more than twice.
+        the tables that wait for them, only the last ones are moved, which are the first that can catch up, and only
+        while no tables ahead of them catch up. So the tables that are released together do not read the log more than
+        twice.
 
         Nothing more than each table's place is stored. After a crash, the tables that have not moved reach their
         changes again, find in the journal that these are done, and are released again.
@@ -140,7 +141,7 @@ class HeldTablesOfBatch:
         size = Size(self._limits)
         while released and not size.is_full and all(lsn > released[0].lsn for lsn in self._taking_along):
             self._advance(released.pop(0), released, log, goal, size)
-        if released and len(self._taking_along) == 1:
+        if released and self._taking_along and max(self._taking_along) < released[-1].lsn:
             self._advance(released.pop(), [], log, goal, Size(self._limits))
         self.held += released
 
