@@ -23,11 +23,11 @@ class CutoverState:
     file: Path
     """The task file."""
     is_active: bool = False
-    """Whether a cutover command runs now, on some machine."""
+    """Whether a cutover command is seen to run now, on some machine."""
 
     @property
     def needs_operator(self) -> bool:
-        """Whether the cutover was killed: it has not ended, and no command continues or undoes it."""
+        """Whether the cutover seems to be killed: it has not ended, and no command is seen that carries it out."""
         return self.record.stage is not CutoverStage.DONE and not self.is_active
 
     @property
@@ -66,7 +66,10 @@ class CutoverState:
             )
         if self.is_active:
             return "A cutover command runs now: wait until it has ended"
-        return f"Continue the cutover: pidts cutover {self.file} --yes; or give it up: {undo}"
+        # The command may still run although it is not seen: some clusters have no named locks, and an idle connection
+        # may have been cut. If the source became writable before the command has ended, changes would be lost.
+        go_on = f"continue the cutover: pidts cutover {self.file} --yes; or give it up: {undo}"
+        return f"If no cutover command runs any more on any machine, {go_on}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as plain values for JSON."""
