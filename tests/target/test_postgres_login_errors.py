@@ -16,7 +16,8 @@ from pidts.target.postgres.errors import translate_connect
 )
 def test_the_command_names_a_url_that_the_command_accepts(message: str) -> None:
     error = translate_connect(psycopg.OperationalError(message), "db.example:5433/shop")
-    found = re.search(r"--target (postgresql://[^\s`]+)", error.todo)
+    found = re.search(r"--target '(postgresql://[^\s'`]+)'", error.todo)
     assert found is not None, error.todo
-    address = target_address(found[1], {})
+    address = target_address(found[1], {"ADMIN_PASSWORD": "secret"})
     assert (address.host, address.port, address.database) == ("db.example", 5433, "shop")
+    assert (address.user, address.password) == ("ADMIN", "secret")
