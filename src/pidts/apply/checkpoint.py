@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
@@ -73,14 +73,18 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
     )
 
 
-def no_workers(task: str, source: str) -> Fenced:
-    """Returns the error for a run whose task has no checkpoint any more."""
-    return Fenced(
-        "fenced",
-        f"task {task} has no workers on this target",
-        where=Where(source=source),
-        todo="Another run has begun the task anew. See: pidts status TASK",
-    )
+def demand_epoch(stored: Sequence[Checkpoint], task: str, source: str, epoch: int) -> None:
+    """Raises if these are not the checkpoints of all workers of the run that has claimed this epoch."""
+    if not stored:
+        raise Fenced(
+            "fenced",
+            f"task {task} has no workers on this target",
+            where=Where(source=source),
+            todo="Another run has begun the task anew. See: pidts status TASK",
+        )
+    for row in stored:
+        if row.epoch != epoch:
+            raise fenced(row, epoch)
 
 
 def demand_not_fenced(stored: Iterable[Checkpoint], epoch: int) -> None:

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pidts.apply.checkpoint import demand_unaltered, fenced, no_workers
+from pidts.apply.checkpoint import demand_epoch, demand_unaltered
 from pidts.apply.port import TargetSession
 from pidts.model import Lsn, SourceTablesKey, Table, Transient, Where
 
@@ -109,11 +109,8 @@ def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
     Locks the checkpoints of all workers, so that none of them changes before the transaction ends.
     """
     held = session.meta.checkpoints.lock_places(asked.task, asked.source)
-    if not held:
-        raise no_workers(asked.task, asked.source)
+    demand_epoch(held, asked.task, asked.source, asked.epoch)
     for checkpoint in held:
-        if checkpoint.epoch != asked.epoch:
-            raise fenced(checkpoint, asked.epoch)
         demand_unaltered(checkpoint)
     if any(checkpoint.batch > asked.batch for checkpoint in held):
         raise _too_late(

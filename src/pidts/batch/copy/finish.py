@@ -30,7 +30,7 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.apply.checkpoint import fenced, no_workers
+from pidts.apply.checkpoint import demand_epoch
 from pidts.batch.context import JobContext
 from pidts.batch.copy.rereads import has_recorded_keys
 from pidts.model import DdlState, Lsn, Rendered, Table
@@ -172,9 +172,6 @@ def _check_epoch_now(context: JobContext, session: TargetSession) -> None:
 
 
 def _check_epoch(context: JobContext, session: TargetSession) -> None:
-    stored = session.meta.checkpoints.lock_places(context.task, context.source.source_id)
-    if not stored:
-        raise no_workers(context.task, context.source.source_id)
-    for checkpoint in stored:
-        if checkpoint.epoch != context.epoch:
-            raise fenced(checkpoint, context.epoch)
+    source = context.source.source_id
+    stored = session.meta.checkpoints.lock_places(context.task, source)
+    demand_epoch(stored, context.task, source, context.epoch)
