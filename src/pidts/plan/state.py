@@ -161,8 +161,8 @@ class PlanState:
         return self._places
 
     def at(self, table: TableName) -> Lsn:
-        """Returns the place that this table has reached; `places` finds those of many tables faster."""
-        return next((waiting.lsn for waiting in self.held if table in waiting.tables), self.lsn)
+        """Returns the place that this table has reached."""
+        return self.places.at(table)
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
         """Whether a change or statement at this place belongs to the table, because the table joined before it."""
