@@ -157,7 +157,7 @@ class LineView:
             return
         several = len(progress.sources) > 1
         for source, halt in new[:_HALTS_IN_LINE]:
-            text = sentence(_of_source(halt, source, several=several))
+            text = sentence(_of_source(str(halt), source, several=several))
             write_line(
                 f"{progress.task}: halted {text} {'. '.join(_advice(halt, source, several=several))}", sys.stderr
             )
@@ -194,10 +194,7 @@ def line(progress: Progress) -> str:
     if progress.held_lag_seconds is not None:
         parts.append(waiting_lag(progress.held_tables, progress.held_lag_seconds))
     halts, several = _in_order(progress), len(progress.sources) > 1
-    parts += [
-        f"halted {source}: {halt.brief}" if several else f"halted {halt.brief}"
-        for source, halt in halts[:_HALTS_IN_LINE]
-    ]
+    parts += [f"halted {_of_source(halt.brief, source, several=several)}" for source, halt in halts[:_HALTS_IN_LINE]]
     if len(halts) > _HALTS_IN_LINE:
         parts.append(f"and {len(halts) - _HALTS_IN_LINE:,} more halted")
     if halts:
@@ -255,7 +252,9 @@ def _halts(progress: Progress) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for source, halt in halts[:_HALTS_SHOWN]:
         steps = _advice(halt, source, several=several) if len(halts) <= _HALTS_WITH_ADVICE else [see]
-        parts.append(Text(f"halted  {sentence(_of_source(halt, source, several=several))} {'. '.join(steps)}", "red"))
+        parts.append(
+            Text(f"halted  {sentence(_of_source(str(halt), source, several=several))} {'. '.join(steps)}", "red")
+        )
     if len(halts) > _HALTS_SHOWN:
         parts.append(Text(f"halted  and {len(halts) - _HALTS_SHOWN:,} more. {see}", "red"))
     return parts
@@ -300,8 +299,8 @@ def _in_order(progress: Progress) -> list[tuple[str, Halt]]:
     return sorted(halts, key=lambda one: bool(one[1].awaits) and not needs_operator(one[1]))
 
 
-def _of_source(halt: Halt, source: str, *, several: bool) -> str:
-    return f"{source}: {halt}" if several else str(halt)
+def _of_source(text: str, source: str, *, several: bool) -> str:
+    return f"{source}: {text}" if several else text
 
 
 def _advice(halt: Halt, source: str, *, several: bool) -> list[str]:

@@ -274,7 +274,8 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
         elif one.runs and (group.missed_by(one) or not _has_place(group, one.before, goal)):
             # A member whose change leads to the structure before this change will still reach this change: it does not
             # disagree.
-            disagree += () if same_version(one.after, mine.before) or group.settles(one) else kind
+            will_reach = same_version(one.after, mine.before) or group.settles(one)
+            disagree += () if will_reach else kind
     here = {one.member for one in (*alike, *disagree)}
     is_there = for_each_structure(lambda one: same_version(one, goal) or _has_place(group, one, goal))
     awaited = [
