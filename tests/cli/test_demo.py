@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,10 @@ def output_of(demo: subprocess.Popen[str]) -> tuple[str, str]:
 
 def left_behind(folder: Path) -> list[str]:
     """Returns the demo's files, and the processes that still use them. Java keeps a file for each process in /tmp."""
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    commands = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
+            commands.append(path.read_bytes())
     return [entry.name for entry in folder.iterdir()] + [str(line) for line in commands if str(folder).encode() in line]
 
 
