@@ -1,4 +1,4 @@
-"""What Spark gives to its tasks for a batch: pointers to data, never the data."""
+"""Defines what Spark gives to its tasks for a batch: pointers to data, never the data."""
 
 from __future__ import annotations
 

@@ -181,8 +181,8 @@ class LogEntry:
     these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
     """
     is_behind_gap: bool = False
-    """Whether `prev_lsn` is not the end of another entry, but a place between it and this entry, at which the caller of
-    the reader began to read.
+    """Whether the log has a gap before this entry. Then `prev_lsn` is the place at which reading began, or the end of
+    the last entry that was read, and no entry may end at a place in the gap.
     """
 
     @property

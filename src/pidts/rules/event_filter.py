@@ -106,7 +106,7 @@ ACTIONS = ("Do", "Ignore", "Error")
 
 
 class FilterDecision(Enum):
-    """What the event filter does with a change."""
+    """Says what the event filter does with a change."""
 
     TAKE = "take"
     SKIP = "skip"

@@ -173,7 +173,7 @@ def checked(
 
 
 class _Unread(Enum):
-    """Which keys' rows are not read, because the target itself refuses a change that finds another row."""
+    """Says of which keys the rows are not read, because the target itself refuses a change that finds another row."""
 
     NONE = "none"
     NEW = "new"

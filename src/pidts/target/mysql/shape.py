@@ -24,7 +24,7 @@ Row: TypeAlias = tuple[Any, ...]
 Run: TypeAlias = Callable[[str, Sequence[Any]], list[Row]]
 
 _MANY = 32
-"""So many tables are read at once. To find one table takes the server less time than to look at all of them."""
+"""The least number of tables that are read at once. A server finds one table faster than it looks at all of them."""
 _AT_ONCE = 2_000
 """The most tables in one query, since a server limits the length of its text."""
 
