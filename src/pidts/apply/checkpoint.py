@@ -74,7 +74,7 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
 
 
 def demand_epoch(stored: Sequence[Checkpoint], task: str, source: str, epoch: int) -> None:
-    """Raises if these are not the checkpoints of all workers of the run that has claimed this epoch."""
+    """Raises if there is no checkpoint, or if one has another epoch than that of this run's claim."""
     if not stored:
         raise Fenced(
             "fenced",

@@ -29,8 +29,8 @@ def without_password(said: str) -> str:
     for part, (variable, url) in _NONE_SENT.items():
         if part in said:
             return (
-                f"No password was sent. Set it: `password` in the task file; for a URL, the variable {variable}, or "
-                f"'{url}'"
+                "No password was sent. In a task file, give the server a `password`. For a URL, set "
+                f"the variable {variable}, or name another one in it: '{url}'"
             )
     return ""
 

@@ -181,8 +181,8 @@ class LogEntry:
     these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
     """
     is_behind_gap: bool = False
-    """Whether the log has a gap before this entry. Then `prev_lsn` is the place at which reading began, or the end of
-    the last entry that was read, and no entry may end at a place in the gap.
+    """Whether the reader has replaced the stored `prev_lsn` by the place from which it came. It is not certain that an
+    entry ends at that place.
     """
 
     @property

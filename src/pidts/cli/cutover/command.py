@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _STYLES = {"done": "green", "todo": "yellow", "blocked": "bold red", "skipped": "dim"}
 _WIDTH = 14
-_STOPPING = "stopping: the steps so far are undone; only after the step `stop`, the cutover is completed"
+_STOPPING = (
+    "stopping: the steps so far are being undone; if the step `stop` is done already, the cutover is completed instead"
+)
 _AT_ONCE = "; press Ctrl-C again to end at once: the source may then stay read-only, and `pidts status` says what to do"
 _UNDONE = "everything is undone: the source is as it was before, and the task was not stopped"
 
@@ -136,7 +138,10 @@ def _end_of_undo(config: TaskConfig) -> str:
         with closing(config.target.server.connect()) as target:
             left = cutover_state(target, config)
     except PidtsError as error:
-        return f"it is not known whether everything is undone: {error.what}. See: pidts status {config.path}"
+        return (
+            f"it is not known whether everything is undone: {error.what}. The source may still be read-only. Once the "
+            f"target answers, this says what to do: pidts status {config.path}"
+        )
     if left is None:
         return _UNDONE
     left = replace(left, is_active=False)  # the server may not have noticed yet that this command's session is closed

@@ -107,7 +107,8 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
     if _RETRIES in halt.todo:
         return []
     if _COPIES_AGAIN in halt.todo:
-        return [f"Stop the task before you copy the table again {_WITH_SERVICE}"]
+        service = "(with a service: `pidts stop`, and then `pidts start` instead of `pidts run`)"
+        return [f"Stop the task before you copy the table again {service}"]
     names_cause = halt.code in _TARGET_REFUSES and halt.todo != COMPARE_TODO
     if names_cause or halt.code in _TARGET_DIFFERS:
         return [f"Then: {again}"]

@@ -383,7 +383,10 @@ def _none_waits(refused: Sequence[BlockedChange]) -> ConfigError:
     ]
     todo = f"See: {LIST}"
     if behind:
-        todo = f"These schema changes wait behind refused rows. Name one by its place: {'; '.join(behind)}. {todo}"
+        todo = (
+            "These schema changes wait behind refused rows: correct the rows first. To decide about one already now, "
+            f"name its place: {'; '.join(behind)}. {todo}"
+        )
     return ConfigError("no-such-ddl", "no schema change of this task is waiting", todo=todo)
 
 
