@@ -27,7 +27,7 @@ from pidts.excerpt.table_options import asked_tables
 from pidts.model import ConfigError, Halted, Lsn, TableName
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 
 
 @pytest.fixture(params=["compiled", "python"], autouse=True)

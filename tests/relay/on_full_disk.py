@@ -16,10 +16,10 @@ from pidts.model import Column, ColumnType, Kind, Table, TableName, Transient
 from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.structures import StructureCatalog, history_at, store_catalog, stored_places
+from pidts.relay.structures import StoredStructures, history_at, store_structures, stored_places
 from pidts.relay.task_marks import TaskMark
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 
 disk = Path(sys.argv[1])
 log = sample_log(400)
@@ -30,8 +30,8 @@ tables = {
     name: Table(name, (Column("id", ColumnType(Kind.INT)),))
     for name in (TableName("shop", f"t{number}") for number in range(30))
 }
-store_catalog(
-    Folder.of(disk, "s"), StructureCatalog(START, KnownStructures(tables, {"shop": ("utf8mb4", "x")}), Dialect())
+store_structures(
+    Folder.of(disk, "s"), StoredStructures(START, KnownStructures(tables, {"shop": ("utf8mb4", "x")}), Dialect())
 )
 mark = TaskMark(disk, "s", "shop")
 mark.move(START)

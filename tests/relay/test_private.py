@@ -13,11 +13,11 @@ from pidts.model import Transient
 from pidts.relay import RelayReader, RelayWriter
 from pidts.relay.folder import Folder
 from pidts.relay.permissions import is_open_to_others, private_files
-from pidts.relay.structures import StructureCatalog, store_catalog
+from pidts.relay.structures import StoredStructures, store_structures
 from pidts.relay.task_marks import TaskMark
 from pidts.replicate.status import StatusFile
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 
 from .sample_log import START, sample_log, store
 
@@ -40,7 +40,7 @@ def test_all_of_a_relay_is_for_its_owner(tmp_path: Path, make_writer: Callable[.
     log = sample_log(30)
     store(writer, log)
     TaskMark(relay, "s", "shop").move(START)
-    store_catalog(Folder.of(relay, "s"), StructureCatalog(START, KnownStructures({}, {}), Dialect()))
+    store_structures(Folder.of(relay, "s"), StoredStructures(START, KnownStructures({}, {}), Dialect()))
     StatusFile(relay / "s" / "status.json", "s").update(error=Transient("x", "y"))
     found = modes(tmp_path / "relay")
     names = {Path(path).name for path in found}

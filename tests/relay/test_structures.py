@@ -30,11 +30,11 @@ from pidts.model import (
 from pidts.relay import RelayReader, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.structures import StructureCatalog, dialect_at, history_at, store_catalog, stored_places
+from pidts.relay.structures import StoredStructures, dialect_at, history_at, store_structures, stored_places
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.schema import Dialect, Unknown, classify
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 from pidts.source import SourceConfig, connect, log_end
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -275,7 +275,9 @@ def test_a_stored_catalog_is_read_unchanged(tmp_path: Path) -> None:
         {name: table}, {"shop": ("utf8mb4", "utf8mb4_bin")}, {TableName("shop", "x"): "ALTER\udcff"}
     )
     for offset in (900, 4):
-        store_catalog(folder, StructureCatalog(Lsn(0, 1, offset), history, Dialect(mariadb=True, version=(10, 11, 6))))
+        store_structures(
+            folder, StoredStructures(Lsn(0, 1, offset), history, Dialect(mariadb=True, version=(10, 11, 6)))
+        )
     assert stored_places(folder) == [Lsn(0, 1, 4), Lsn(0, 1, 900)]
     data = json.loads((folder.path / "structures" / f"{Lsn(0, 1, 4)}.json").read_text("utf-8"))
     assert KnownStructures.from_json(data["history"]) == history

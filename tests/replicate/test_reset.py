@@ -17,7 +17,7 @@ from pidts.model import Halted, Position
 from pidts.relay import RelayReader
 from pidts.relay.structures import is_stored
 from pidts.replicate import Replicator, ReplicatorConfig, read_status, watch
-from pidts.replicate.observer import read_catalog
+from pidts.replicate.observer import structures_now
 from pidts.replicate.watch import StreamCheck, ends_before, is_stalled
 from pidts.sandbox import Server
 from pidts.source import connect, query
@@ -122,7 +122,7 @@ def test_a_reset_under_a_live_stream_halts_it(
     assert (status["connected"], status["error"]["code"]) == (False, "source-went-back")
     with closing(RelayReader(tmp_path, "s")) as reader:
         if pause > 1:
-            assert read_catalog(source_of(server), reader, threading.Event()) is None, "a place in another log"
+            assert structures_now(source_of(server), reader, threading.Event()) is None, "a place in another log"
 
 
 def test_a_storm_of_rotations_and_a_purge_are_no_reset(

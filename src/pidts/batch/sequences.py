@@ -20,7 +20,7 @@ from pidts.schema import (
     RenameTable,
     Statement,
 )
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 from pidts.schema.evolve.sequences import sequences_before
 
 

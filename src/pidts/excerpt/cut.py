@@ -22,7 +22,7 @@ from pidts.model.transaction import XaStep, xa_not_received
 from pidts.rules import AllowList
 from pidts.schema import Dialect, Ignored, SequenceChange, Statement, StatementDml, TruncateTable
 from pidts.schema.affected_tables import understood
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 
 _GAP = 256 << 10
 """A log part ends before unwanted events if they have at least this many bytes."""

@@ -24,7 +24,7 @@ from pidts.model import Halted, LogEntry, Lsn, Position, Table, TableName, Where
 from pidts.model.transaction import xa_not_received
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 
 _IDLE_BYTES = 16 << 20
 """After this much log without rows for the query, the query's offset moves nevertheless."""

@@ -21,7 +21,7 @@ from pidts.excerpt.row_transactions import RowTransactions
 from pidts.excerpt.store import Store, came_again
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
 from pidts.relay.refetch import Refetch
-from pidts.schema.evolve.catalog_history import refined, structure_unknown
+from pidts.schema.evolve.known_structures import refined, structure_unknown
 
 _ROWS = 16 << 10
 """The number of rows in one record batch; fewer if the rows are large."""

@@ -36,7 +36,7 @@ from pidts.relay.receive_times import ReceiveTimeWriter
 from pidts.relay.refetch import Signature, ask_to_refetch, read_refetches, refetch_signature
 from pidts.relay.segments.index import entry_key, payloads
 from pidts.relay.servers_read import replace_servers
-from pidts.relay.structures import parse_catalog, store_catalog, stored_places
+from pidts.relay.structures import parse_structures, store_structures, stored_places
 from pidts.relay.task_marks import read_needs
 from pidts.replicate import RELAY_FULL, Applied, ReplicatorState
 from pidts.replicate.status import StatusFile
@@ -186,7 +186,7 @@ class Follower:
         known = [lsn for lsn in stored_places(self._folder) if lsn >= first]
         wanted = [lsn for lsn in answer.structures if lsn >= first and lsn not in known]
         if not known and first not in wanted:
-            # All catalogs of the server's relay may belong to places before the one where the copy begins. Then the
+            # All structures in the server's relay may belong to places before the one where the copy begins. Then the
             # server computes the structures at this place.
             wanted.insert(0, first)
         for lsn in wanted:
@@ -196,12 +196,12 @@ class Follower:
         if not (text := client.structures(lsn)):
             return
         try:
-            catalog = parse_catalog(text)
+            found = parse_structures(text)
         except (ValueError, KeyError, TypeError) as error:
             self._log.warning("structures of the relay server are not readable", at=str(lsn), what=str(error))
             return
         with suppress(OSError):  # the disk may be full; a later piece brings the structures again
-            store_catalog(self._folder, catalog)
+            store_structures(self._folder, found)
 
     def _say(self, answer: LogResponse, writer: CopyWriter) -> None:
         state, lack, before = answer.state, answer.state.get("lack"), self.state()

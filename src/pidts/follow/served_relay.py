@@ -43,7 +43,7 @@ from pidts.relay.recovery import read_format
 from pidts.relay.refetch import read_refetches, refetch_signature
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.segments.index import entry_end, entry_key, is_damaged, payloads
-from pidts.relay.structures import catalog_text, load_catalog, moved_catalog, stored_places
+from pidts.relay.structures import load_structures, stored_places, structures_before_purge, structures_text
 from pidts.relay.task_marks import Need, needs_locked, read_needs, write_need
 from pidts.relay.watch import FolderWatch
 from pidts.replicate import end_of_same_log, not_receiving, read_status
@@ -183,12 +183,12 @@ class ServedRelay:
             return b""
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns the text of all structures at a place with a catalog, or at a segment's start; empty if unknown."""
+        """Returns all structures, as text, at a stored place or at a segment's start; empty if they are unknown."""
         with suppress(FileNotFoundError):
-            return catalog_text(load_catalog(self._folder, lsn))
+            return structures_text(load_structures(self._folder, lsn))
         with suppress(Halted):
-            found = moved_catalog(self._served.relay, self._id, lsn)
-            return catalog_text(found) if found is not None and found.lsn == lsn else ""
+            found = structures_before_purge(self._served.relay, self._id, lsn)
+            return structures_text(found) if found is not None and found.lsn == lsn else ""
         return ""
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:

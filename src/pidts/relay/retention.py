@@ -19,7 +19,7 @@ import structlog
 
 from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder, Segment, list_segments, purge
-from pidts.relay.structures import StructureCatalog, drop_catalogs, moved_catalog, store_catalog
+from pidts.relay.structures import StoredStructures, drop_old_structures, store_structures, structures_before_purge
 from pidts.relay.task_marks import needs_locked, read_needs, refused
 
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
@@ -60,12 +60,12 @@ def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: 
         if dry_run or not decided.gone:
             return decided
         start = decided.kept[0].start
-        catalog = _moved(relay, source_id, start)
-        stored = catalog is None or _is_stored(folder, catalog)
+        moved = _moved(relay, source_id, start)
+        stored = moved is None or _is_stored(folder, moved)
         removed = {segment.number for segment in purge(relay, source_id, start)}
-        if catalog is not None and not stored and not _is_stored(folder, catalog):
+        if moved is not None and not stored and not _is_stored(folder, moved):
             _logger.warning("structures not moved to the relay's new start", source=source_id, code="relay-full")
-        drop_catalogs(relay, source_id)
+        drop_old_structures(relay, source_id)
     return replace(decided, gone=tuple(segment for segment in decided.gone if segment.number in removed))
 
 
@@ -106,14 +106,14 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
     return Halted("relay-still-needed", what, where=Where(source=folder.source_id, file=str(folder.path)), todo=todo)
 
 
-def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalog | None:
+def _moved(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | None:
     """Returns the structures to store for `start`, the place at which the relay begins after the purge.
 
     Returns None if there is nothing to store. If the stored structures are damaged, returns None, too: the source is
     asked again.
     """
     try:
-        return moved_catalog(relay, source_id, start)
+        return structures_before_purge(relay, source_id, start)
     except Halted as error:
         _logger.warning(
             "structures not moved to the relay's new start", source=source_id, code=error.code, what=error.what
@@ -121,10 +121,10 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalog | 
         return None
 
 
-def _is_stored(folder: Folder, catalog: StructureCatalog) -> bool:
-    """Stores the catalog. Returns False if the disk is full: then only the purge can make space for it."""
+def _is_stored(folder: Folder, moved: StoredStructures) -> bool:
+    """Stores the structures. Returns False if the disk is full: then only the purge can make space for them."""
     try:
-        store_catalog(folder, catalog)
+        store_structures(folder, moved)
     except OSError as error:
         refusal = refused(folder, error)
         if not isinstance(refusal, Transient):

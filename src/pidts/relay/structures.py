@@ -1,26 +1,26 @@
-"""Finds the structure of every table at any place in a relay, from stored catalogs and the log between them.
+"""Finds the structure of every table at any place in a relay, from stored structures and the log between them.
 
-A *catalog* has the contents of a server's information_schema at one place in the log. The replicator stores one when
-a relay begins. It stores another catalog after a statement that could not be parsed, since then the structures have
-to be read again from the server. The structure of a table at any other place is computed from the schema changes in the
-relay's index: forward from the last catalog before the place; or, if that catalog does not have the table, backward
-from the first catalog after the place.
+The *stored structures* are those of all tables at one place in the log, as the server's information_schema showed them.
+The replicator stores them when a relay begins. It stores them again after a statement that could not be parsed, since
+then they have to be read again from the server. The structure of a table at any other place is computed from the schema
+changes in the relay's index: forward from the last file of structures before the place; or, if that file does not have
+the table, backward from the first file after the place.
 
 Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
 renamed).
 
-The points at which storing or removing catalogs can be interrupted, and what holds there:
+The points at which storing or removing such a file can be interrupted, and what holds there:
 
-1. The relay has begun, and there is no catalog yet: `history_at` raises `Transient`. The replicator stores a
-   catalog when it follows the source again. That catalog is from a later place, so the structure of a table that
-   was changed in between is not known before its last change.
-2. While a catalog is written: the draft has another name; nobody reads it, and the next purge removes it.
-3. During a purge, after the catalog for the first remaining segment was written, before anything was removed: two
-   catalogs agree at that place. For places after it, readers use the later one.
-4. During a purge, after some segments were removed: the older catalog is before a gap, and nobody uses it any more;
-   the new one exists, since it was durable before the first segment was removed.
+1. The relay has begun, and there is no file yet: `history_at` raises `Transient`. The replicator stores the structures
+   when it follows the source again. They are from a later place, so the structure of a table that was changed in
+   between is not known before its last change.
+2. While a file is written: the draft has another name; nobody reads it, and the next purge removes it.
+3. During a purge, after the file for the first remaining segment was written, before anything was removed: two files
+   agree at that place. For places after it, readers use the later one.
+4. During a purge, after some segments were removed: the older file is before a gap, and nobody uses it any more; the
+   new one exists, since it was durable before the first segment was removed.
 5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed before it
-   has stored the catalog, the relay has none for its beginning, as in 1.
+   has stored the structures, the relay has none for its beginning, as in 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pidts.relay.permissions import make_folder
 from pidts.relay.reader import RelayReader
 from pidts.relay.task_marks import replace_durably
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures, RelearnedStructures
+from pidts.schema.evolve.known_structures import KnownStructures, RelearnedStructures
 
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
@@ -48,7 +48,7 @@ _DRAFT_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class StructureCatalog:
+class StoredStructures:
     """The structures of all tables at one place in the log."""
 
     lsn: Lsn
@@ -67,8 +67,7 @@ def history_at(reader: RelayReader, lsn: Lsn) -> KnownStructures:
         try:
             return _known_at(reader, lsn, first).history
         except (Halted, FileNotFoundError):
-            # If a purge has moved the relay's beginning meanwhile, it has stored a catalog with the needed
-            # structures.
+            # If a purge has moved the relay's beginning meanwhile, it has stored the needed structures.
             if reader.first == first:
                 raise
     raise missing(reader)
@@ -80,35 +79,35 @@ def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
     usable = [place for place in stored if place <= lsn] or stored[:1]
     if not usable:
         raise missing(reader)
-    return load_catalog(reader.folder, usable[-1]).dialect
+    return load_structures(reader.folder, usable[-1]).dialect
 
 
-def store_catalog(folder: Folder, catalog: StructureCatalog) -> None:
-    """Stores a catalog; it is durable when this returns."""
+def store_structures(folder: Folder, stored: StoredStructures) -> None:
+    """Stores structures; they are durable when this returns."""
     directory = _directory(folder)
     make_folder(directory)
-    replace_durably(directory / f"{catalog.lsn}.json", catalog_text(catalog))
+    replace_durably(directory / f"{stored.lsn}.json", structures_text(stored))
 
 
-def catalog_text(catalog: StructureCatalog) -> str:
-    """Returns the text of a catalog's file."""
-    data = {"lsn": str(catalog.lsn), "dialect": asdict(catalog.dialect), "history": catalog.history.to_json()}
+def structures_text(stored: StoredStructures) -> str:
+    """Returns the text of a file of structures."""
+    data = {"lsn": str(stored.lsn), "dialect": asdict(stored.dialect), "history": stored.history.to_json()}
     return json.dumps(data, separators=(",", ":")) + "\n"
 
 
-def parse_catalog(text: str) -> StructureCatalog:
-    """Returns the catalog in the text of a file; raises ValueError, KeyError or TypeError if the text has none."""
+def parse_structures(text: str) -> StoredStructures:
+    """Returns the structures in the text of a file; raises ValueError, KeyError or TypeError if it has none."""
     data = json.loads(text)
     dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
-    return StructureCatalog(Lsn.parse(data["lsn"]), KnownStructures.from_json(data["history"]), dialect)
+    return StoredStructures(Lsn.parse(data["lsn"]), KnownStructures.from_json(data["history"]), dialect)
 
 
-def load_catalog(folder: Folder, lsn: Lsn) -> StructureCatalog:
-    """Loads a stored catalog; FileNotFoundError if there is none."""
+def load_structures(folder: Folder, lsn: Lsn) -> StoredStructures:
+    """Loads the structures that are stored for this place; FileNotFoundError if there are none."""
     path = _directory(folder) / f"{lsn}.json"
     text = path.read_text(encoding="utf-8")
     try:
-        return parse_catalog(text)
+        return parse_structures(text)
     except (ValueError, KeyError, TypeError) as error:
         what = f"stored structures cannot be read ({error})"
         todo = "Remove this file while the replicator runs: it stores the tables' structures anew."
@@ -117,7 +116,7 @@ def load_catalog(folder: Folder, lsn: Lsn) -> StructureCatalog:
 
 
 def stored_places(folder: Folder) -> list[Lsn]:
-    """Returns the places of the catalogs, in order."""
+    """Returns the places for which structures are stored, in order."""
     try:
         names = [path.name for path in _directory(folder).iterdir()]
     except FileNotFoundError:
@@ -126,26 +125,26 @@ def stored_places(folder: Folder) -> list[Lsn]:
 
 
 def is_stored(reader: RelayReader) -> bool:
-    """Whether the relay has a catalog that is valid for a place within the relay."""
+    """Whether the relay has structures that are valid for a place within the relay."""
     first = reader.first
     return first is not None and any(place >= first for place in stored_places(reader.folder))
 
 
-def moved_catalog(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalog | None:
-    """Returns the catalog that has to be stored before the log up to `start` is removed.
+def structures_before_purge(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | None:
+    """Returns the structures that have to be stored before the log up to `start` is removed.
 
-    Returns None if no new catalog is needed, or if no structures are known.
+    Returns None if no new file is needed, or if no structures are known.
     """
     with closing(RelayReader(relay, source_id)) as reader:
         folder, first = reader.folder, reader.first
         usable = [place for place in stored_places(folder) if first is not None and first <= place <= start]
         if not usable or usable[-1] == start:
             return None
-        return _followed(reader, load_catalog(folder, usable[-1]), start)
+        return _followed(reader, load_structures(folder, usable[-1]), start)
 
 
-def drop_catalogs(relay: Path | str, source_id: str) -> None:
-    """Removes catalogs from before the relay's first entry, and unfinished drafts."""
+def drop_old_structures(relay: Path | str, source_id: str) -> None:
+    """Removes structures from before the relay's first entry, and unfinished drafts."""
     reader = RelayReader(relay, source_id)
     folder, first = reader.folder, reader.first
     if first is None:
@@ -160,7 +159,7 @@ def drop_catalogs(relay: Path | str, source_id: str) -> None:
 
 
 def missing(reader: RelayReader) -> Transient:
-    """Returns the error which says that the relay has no stored catalog of structures for any of its places."""
+    """Returns the error which says that the relay has no structures stored for any of its places."""
     folder = reader.folder
     where = Where(source=folder.source_id, file=str(_directory(folder)))
     todo = (
@@ -172,33 +171,33 @@ def missing(reader: RelayReader) -> Transient:
     )
 
 
-def _known_at(reader: RelayReader, lsn: Lsn, first: Lsn | None) -> StructureCatalog:
+def _known_at(reader: RelayReader, lsn: Lsn, first: Lsn | None) -> StoredStructures:
     folder = reader.folder
     places = [place for place in stored_places(folder) if first is not None and place >= first]
     if not places:
         raise missing(reader)
     *earlier, last = places[max(0, bisect_right(places, lsn) - 1) :]
-    known = load_catalog(folder, last)
+    known = load_structures(folder, last)
     for place in reversed(earlier):
-        known = _joined(load_catalog(folder, place), _seen_from(reader, known, place))
+        known = _joined(load_structures(folder, place), _seen_from(reader, known, place))
     return _seen_from(reader, known, lsn) if known.lsn > lsn else _followed(reader, known, lsn)
 
 
-def _followed(reader: RelayReader, catalog: StructureCatalog, lsn: Lsn) -> StructureCatalog:
-    history = catalog.history
-    for transaction in reader.schema_changes(catalog.lsn, lsn):
-        history = history.after(transaction, catalog.dialect)
-    return replace(catalog, lsn=lsn, history=history)
+def _followed(reader: RelayReader, stored: StoredStructures, lsn: Lsn) -> StoredStructures:
+    history = stored.history
+    for transaction in reader.schema_changes(stored.lsn, lsn):
+        history = history.after(transaction, stored.dialect)
+    return replace(stored, lsn=lsn, history=history)
 
 
-def _seen_from(reader: RelayReader, catalog: StructureCatalog, lsn: Lsn) -> StructureCatalog:
-    """Returns the catalog's structures at an earlier place."""
-    changes = reader.schema_changes(lsn, catalog.lsn)
-    return replace(catalog, lsn=lsn, history=catalog.history.before(changes, catalog.dialect))
+def _seen_from(reader: RelayReader, stored: StoredStructures, lsn: Lsn) -> StoredStructures:
+    """Returns the structures at an earlier place."""
+    changes = reader.schema_changes(lsn, stored.lsn)
+    return replace(stored, lsn=lsn, history=stored.history.before(changes, stored.dialect))
 
 
-def _joined(known: StructureCatalog, later: StructureCatalog) -> StructureCatalog:
-    """Joins two catalogs for one place: structures that `known` lacks are taken from `later`."""
+def _joined(known: StoredStructures, later: StoredStructures) -> StoredStructures:
+    """Joins two files for one place: structures that `known` lacks are taken from `later`."""
     first, second = known.history, later.history
     tables = {**second.tables, **first.tables}
     tables |= {name: table for name, table in second.tables.items() if tables[name].has_unknown_charset}

@@ -19,19 +19,19 @@ import structlog
 from pidts.model import Lsn, PidtsError, TableName, Transient
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
-from pidts.relay.structures import StructureCatalog, dialect_at, history_at, is_stored, store_catalog
+from pidts.relay.structures import StoredStructures, dialect_at, history_at, is_stored, store_structures
 from pidts.replicate.expiry import ExpiryOutlook, SourceLogs, outlook
 from pidts.replicate.status import RELAY_FULL, ReplicatorState
 from pidts.replicate.watch import ends_before
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 from pidts.source import SourceConfig, binary_logs, connect, query, server_info
 from pidts.source.connection import variables
-from pidts.source.table_catalog import look_at_tables
+from pidts.source.current_tables import look_at_tables
 
 _POLL = 0.05
 _SOON = 1.0
-"""The seconds until the next attempt to read a catalog, if the relay needs one."""
+"""The seconds until the next attempt to read all structures, if the relay needs them."""
 _END_SECONDS = 5.0
 _DAY = 86400
 _TRIES = 5
@@ -54,8 +54,8 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, KnownStructures, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """Tables whose structures are not known, and that a newly read catalog did not have, either. The catalog is
-        not read again because of them.
+        """Tables whose structures are not known, and that a new reading did not show, either. They are no reason
+        to read again.
         """
         self._reported = ""
         self.outlook: ExpiryOutlook | None = None
@@ -98,8 +98,8 @@ class Observer:
 
     def _look(self) -> None:
         self._look_at_logs()
-        if self._lacks_catalog():
-            self._store_catalog()
+        if self._lacks_structures():
+            self._store_structures()
 
     def _look_at_logs(self) -> None:
         origin, received = self._reader.origin, self._reader.received
@@ -120,8 +120,8 @@ class Observer:
             self._log.warning("source may purge its log", warning=found.warning, behind_bytes=found.behind_bytes)
         self.outlook = found
 
-    def _lacks_catalog(self) -> bool:
-        """Whether a catalog is needed, since the relay has none, or since a statement made a structure unknown."""
+    def _lacks_structures(self) -> bool:
+        """Whether the structures have to be read: the relay has none, or a statement has made a structure unknown."""
         if not is_stored(self._reader):
             self._followed = None
             return True
@@ -137,23 +137,23 @@ class Observer:
         self._followed = received, history, dialect
         return bool(_open_questions(history) - self._accepted)
 
-    def _store_catalog(self) -> None:
-        catalog = read_catalog(self._source, self._reader, self._end)
-        if catalog is None:
+    def _store_structures(self) -> None:
+        stored = structures_now(self._source, self._reader, self._end)
+        if stored is None:
             return
-        store_catalog(self._folder, catalog)
-        self._followed = catalog.lsn, catalog.history, catalog.dialect
-        self._accepted = _open_questions(catalog.history)
+        store_structures(self._folder, stored)
+        self._followed = stored.lsn, stored.history, stored.dialect
+        self._accepted = _open_questions(stored.history)
         self._log.info(
             "structures stored",
-            at=str(catalog.lsn),
-            tables=len(catalog.history.tables),
-            unknown=[str(name) for name in catalog.history.unknown],
+            at=str(stored.lsn),
+            tables=len(stored.history.tables),
+            unknown=[str(name) for name in stored.history.unknown],
         )
 
 
-def read_catalog(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> StructureCatalog | None:
-    """Reads the catalog at a place near the end of the relay; None if it cannot be read now.
+def structures_now(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> StoredStructures | None:
+    """Reads all structures at a place near the end of the relay; None if they cannot be read now.
 
     Nothing is locked: the position is read, then the structures, then the position again. The relay's log between the
     two positions shows which tables were changed meanwhile. If there are any, everything is read again. Tables that
@@ -175,9 +175,9 @@ def read_catalog(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> 
         changes = list(reader.schema_changes(after, to))
         history = seen.history.doubting(changes, seen.dialect)
         if history is seen.history:
-            return StructureCatalog(after, history, seen.dialect)
+            return StoredStructures(after, history, seen.dialect)
         if last:
-            return StructureCatalog(to, history, seen.dialect)
+            return StoredStructures(to, history, seen.dialect)
     return None
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pidts.bounded_file import read_small
 from pidts.excerpt.blocks import LogInput, ServerInput
-from pidts.excerpt.log_catalog import CurrentCatalog
+from pidts.excerpt.server_tables import ServerTables
 from pidts.model import ConfigError, Lsn, Position, Transaction, Where
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.schema.affected_tables import split, understood
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike, Statement, Unknown
 from pidts.source import SourceConfig
@@ -36,7 +36,7 @@ class ServerStructures:
 
     def at(self, place: Position, lsn: Lsn, dialect: Dialect) -> tuple[KnownStructures, Dialect]:
         """Returns the structures after the transaction that spans `place` to `lsn`, and the server's dialect."""
-        current = CurrentCatalog.read(self.server, self.tables)
+        current = ServerTables.read(self.server, self.tables)
         blocks, number = self.log.again(place), lsn.change_no
         if isinstance(self.log, ServerInput):
             changes = [change for change in current.changes_ahead(blocks, number) if change.lsn > lsn]

@@ -19,7 +19,7 @@ from pidts.cli.events.outside_structures import ScriptStructures, ServerStructur
 from pidts.model import Halted, Kind, Lsn, Position, Table, TableName, Transaction
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures, refined
+from pidts.schema.evolve.known_structures import KnownStructures, refined
 
 _ID_SIZES = frozenset({4, 16})
 """The lengths of MariaDB's INET4, and of its INET6 and UUID, which its log describes as BINARY."""

@@ -17,10 +17,10 @@ from pidts.binlog import Event, EventType, LogWalker, TableMap, iter_raw, table_
 from pidts.binlog.compressed import payload_events
 from pidts.excerpt.blocks import FileInput, LogBlock, server_blocks
 from pidts.excerpt.cut import DecodeRange, LogCutter, pieces, resolved
-from pidts.excerpt.log_catalog import CurrentCatalog, FileMark, schema_changes
 from pidts.excerpt.plan import Offset, StreamPlan
 from pidts.excerpt.range import LogRange, Point, RangeFilter
 from pidts.excerpt.rows import QueryView
+from pidts.excerpt.server_tables import LastFile, ServerTables, schema_changes
 from pidts.excerpt.start_file import begin_of
 from pidts.excerpt.store import FileStore, RelayStore, ServerStore, Store
 from pidts.model import ConfigError, Lsn, Position, Table, TableName
@@ -28,7 +28,7 @@ from pidts.relay import RelayReader
 from pidts.relay.structures import dialect_at, history_at
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures, refined
+from pidts.schema.evolve.known_structures import KnownStructures, refined
 from pidts.source import SourceConfig, connect, log_end
 from pidts.spark.format.column_types import view_of
 from pidts.spark.format.log_places import first_in_relay, last_in_relay
@@ -76,8 +76,8 @@ class BinlogReader(DataSourceReader):
 
     def _scanned(self) -> tuple[Store, QueryView, Iterator[DecodeRange]]:
         options = self._options
-        known = CurrentCatalog.read(options.catalog, options.allow) if options.catalog else None
-        copy = FileMark()
+        known = ServerTables.read(options.schema_from, options.allow) if options.schema_from else None
+        copy = LastFile()
         if options.server is not None:
             store: Store = ServerStore(options.server)
             blocks = server_blocks(options.server, _begin_of(options.server, options.start))
@@ -115,9 +115,9 @@ class BinlogReader(DataSourceReader):
 
 def table_now(options: BinlogOptions, name: TableName) -> Table:
     """Returns the table's current structure, or the last structure that the relay or the files have."""
-    if options.catalog is not None:
+    if options.schema_from is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
-        found = CurrentCatalog.read(options.catalog, only).reading.history.table(name)
+        found = ServerTables.read(options.schema_from, only).reading.history.table(name)
     elif options.relay is not None:
         with closing(RelayReader(options.relay, options.source_id)) as reader:
             received = reader.received

@@ -49,7 +49,7 @@ class BinlogOptions:
     paths: tuple[Path, ...]
     relay: Path | None
     source_id: str
-    catalog: SourceConfig | None
+    schema_from: SourceConfig | None
     """The server that has the tables' structures, in addition to the log; None if none is given."""
     allow: AllowList
     start: Point | str | None
@@ -84,14 +84,14 @@ class BinlogOptions:
                 todo="Give the source-id of the task file: .option('source-id', ...)",
             )
         server = _server(options, "url", environ)
-        catalog = _server(options, "schema-from", environ)
+        schema_from = _server(options, "schema-from", environ)
         tables = options.get("tables", "")
         return cls(
             server=server,
             paths=_paths(options.get("path", "")),
             relay=Path(options["relay"]).absolute() if options.get("relay") else None,
             source_id=server.source_id if server else options.get("source-id", ""),
-            catalog=catalog or server,
+            schema_from=schema_from or server,
             allow=asked_tables(tables, "tables"),
             start=_point(options, "startingPosition", "from"),
             end=_point(options, "endingPosition", "to"),

@@ -26,7 +26,7 @@ from pidts.excerpt.store import RelayStore
 from pidts.model import GtidSet, Lsn, Position, Transient, Where
 from pidts.relay.structures import dialect_at, history_at
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 from pidts.source import connect, position
 from pidts.spark.format.column_types import fits, view_of
 from pidts.spark.format.hosted_relay import HostedRelay, check_server

@@ -25,7 +25,7 @@ from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import adapted, qualified
 from pidts.target.mysql.errors import StatementRefused
 from pidts.target.mysql.server import TargetServer
-from pidts.target.mysql.shape import Catalog, MyTable, shape_of
+from pidts.target.mysql.shape import InformationSchema, MyTable, shape_of
 from pidts.target.server_schema import ServerSchema
 
 _NO_SUCH_TABLE = (1146, 1049)
@@ -40,7 +40,7 @@ class MySqlSchema(ServerSchema[MyTable]):
 
     def __init__(self, connection: MySqlConnection) -> None:
         self._connection = connection
-        self._catalog = Catalog(connection.rows)
+        self._catalog = InformationSchema(connection.rows)
         super().__init__(
             lambda name: shape_of(name, self._catalog.table(name), connection.server.dialect),
             self._catalog.unique_keys,

@@ -21,7 +21,7 @@ from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.reader import FEW, Reader
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.schema import MySqlSchema
-from pidts.target.mysql.shape import Catalog, shape_of
+from pidts.target.mysql.shape import InformationSchema, shape_of
 from pidts.target.mysql.writer import Writer
 
 
@@ -54,7 +54,7 @@ class MySqlSession(MySqlConnection):
         self._events = EventWriter(
             self.server,
             self.pipeline,
-            lambda name: shape_of(name, Catalog(self.rows).table(name), self.server.dialect),
+            lambda name: shape_of(name, InformationSchema(self.rows).table(name), self.server.dialect),
             self.schema.fingerprint,
             is_off=bool(zone) or locks_gaps,
         )

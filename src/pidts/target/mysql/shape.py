@@ -131,7 +131,7 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
     return loss(source, found)
 
 
-def shape_of(name: TableName, found: CatalogTable | None, dialect: Dialect) -> MyTable | None:
+def shape_of(name: TableName, found: SchemaRows | None, dialect: Dialect) -> MyTable | None:
     """Returns the shape of a table; None if the target has no table or view with this name."""
     if found is None:
         return None
@@ -181,7 +181,7 @@ def _is_optional(column: Column, row: tuple[Any, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogTable:
+class SchemaRows:
     """The rows of information_schema for one table, without its name."""
 
     table: Row
@@ -189,12 +189,12 @@ class CatalogTable:
     keys: Sequence[Row]
 
 
-class Catalog:
+class InformationSchema:
     """Reads information_schema in one session."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._tables: dict[TableName, CatalogTable] = {}
+        self._tables: dict[TableName, SchemaRows] = {}
         self._keys: dict[TableName, Sequence[Row]] = {}
 
     def read_ahead(self, names: Iterable[TableName]) -> None:
@@ -205,7 +205,7 @@ class Catalog:
             for begin in range(0, len(wanted), _AT_ONCE) if len(wanted) >= _MANY else ():
                 self._read(schema, wanted[begin : begin + _AT_ONCE])
 
-    def table(self, name: TableName) -> CatalogTable | None:
+    def table(self, name: TableName) -> SchemaRows | None:
         """Returns the rows of a table; None if there is no such table."""
         if name in self._tables:
             return self._tables.pop(name)
@@ -214,7 +214,7 @@ class Catalog:
         if not found:
             return None
         columns = self._run(_COLUMNS.format(_ONE), place)
-        return CatalogTable(found[0][2:], _unnamed(columns), _unnamed(self._run(_KEYS.format(_ONE), place)))
+        return SchemaRows(found[0][2:], _unnamed(columns), _unnamed(self._run(_KEYS.format(_ONE), place)))
 
     def unique_keys(self, name: TableName) -> list[UniqueKey]:
         """Returns a table's unique keys, including those over prefixes and expressions; none if there is no table."""
@@ -248,7 +248,7 @@ class Catalog:
             if name in tables and name in columns:
                 place = TableName(schema, name)
                 self._keys[place] = keys.get(name, ())
-                self._tables[place] = CatalogTable(tables[name][0], columns[name], self._keys[place])
+                self._tables[place] = SchemaRows(tables[name][0], columns[name], self._keys[place])
 
 
 def _unnamed(rows: Iterable[Row]) -> list[Row]:

@@ -12,8 +12,8 @@ from pidts.rules import AllowList
 from pidts.schema import quote
 from pidts.source import Finding, Session, SourceConfig, check_source, connect, query, server_info
 from pidts.source.connection import variables
+from pidts.source.current_tables import readable_structures
 from pidts.source.structures import TableSize, quoted_table, system_versioned, table_sizes
-from pidts.source.table_catalog import readable_structures
 from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})

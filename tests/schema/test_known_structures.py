@@ -11,7 +11,7 @@ import pytest
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transaction
 from pidts.schema import Dialect
 from pidts.schema.affected_tables import split
-from pidts.schema.evolve.catalog_history import KnownStructures, refined
+from pidts.schema.evolve.known_structures import KnownStructures, refined
 
 MYSQL = Dialect.of("8.4.0")
 T, U = TableName("a", "t"), TableName("a", "u")

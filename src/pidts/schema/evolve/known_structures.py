@@ -1,10 +1,10 @@
 """The structures of all tables at one place in a log, updated with each statement.
 
 Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
-the recorded structures, makes its tables unknown from there on. A catalog shows the *current* structures. It may have
-been read after the place in the log at which reading starts. A table that was altered between this place and the
-reading of the catalog is unknown up to its last alteration. Otherwise this could happen: `a` is renamed to `b`, and a
-new `a` is created. Older rows, read with the later catalog, could have the right number of columns, but wrong names.
+the recorded structures, makes its tables unknown from there on. A server's catalog shows the *current* structures. It
+may have been read after the place in the log at which reading starts. A table that was altered between this place and
+the reading of the catalog is unknown up to its last alteration. Otherwise this could happen: `a` is renamed to `b`, and
+a new `a` is created. Older rows, read with the later catalog, could have the right number of columns, but wrong names.
 
 The log itself may show more: with `binlog_row_metadata=FULL` it has a table's columns before the table's rows, see
 `refined`.
@@ -54,8 +54,8 @@ class RelearnedStructures:
 class KnownStructures:
     """The structures of all tables, as far as they are known at one place of the log.
 
-    An object of this class is called a *history*. The first history of a log is a catalog; `after` and `before`
-    return the histories at other places.
+    An object of this class is called a *history*. The first history of a log is read from a server's catalog; `after`
+    and `before` return the histories at other places.
     """
 
     tables: Mapping[TableName, Table] = field(default_factory=dict)
@@ -126,8 +126,8 @@ class KnownStructures:
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> KnownStructures:
         """Returns the structures as they were known before `changes`.
 
-        `changes` are the log's last schema changes before this catalog, in the order of the log. If they are applied to
-        the result one by one with `after`, the result becomes this catalog again.
+        `changes` are the log's last schema changes before this history, in the order of the log. If they are applied to
+        the result one by one with `after`, the result becomes this history again.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}

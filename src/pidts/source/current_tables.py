@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pidts.model import Halted, Position, Table, TableName
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 from pidts.source.connection import Session, server_info
 from pidts.source.grants import current_grants, global_privileges, holds
 from pidts.source.position import log_end, settled
@@ -23,8 +23,8 @@ _SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogReading:
-    """One reading of the catalog, which may or may not include a schema change between `began` and `ended`."""
+class CurrentTables:
+    """All structures, as one reading shows them: with or without a schema change between `began` and `ended`."""
 
     history: KnownStructures
     dialect: Dialect
@@ -34,7 +34,7 @@ class CatalogReading:
 
 def look_at_tables(
     session: Session, wanted: Callable[[TableName], bool], pause: Callable[[float], object] = time.sleep
-) -> CatalogReading:
+) -> CurrentTables:
     """Reads every wanted table that the account sees. Unreadable tables are left out."""
     info = server_info(session)
     began = log_end(session) if info.is_mariadb else settled(session, info)
@@ -48,7 +48,7 @@ def look_at_tables(
         sequences=frozenset(filter(wanted, sequences(session))),
         complete=holds(global_privileges(current_grants(session, info)), "SELECT"),
     )
-    return CatalogReading(history, source_dialect(session), began, log_end(session))
+    return CurrentTables(history, source_dialect(session), began, log_end(session))
 
 
 def readable_structures(

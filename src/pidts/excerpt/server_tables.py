@@ -1,7 +1,7 @@
-"""Reads a server's catalog, and computes its state at an earlier place in the log.
+"""Reads a server's tables, and computes their structures at an earlier place in the log.
 
-A catalog shows the *current* tables. The log between the earlier place and the present is searched for schema
-changes. If a change concerns a table, the table's structure before the change is not known.
+The server's catalog shows the *current* tables. The log between the earlier place and the present is searched for
+schema changes. If a change concerns a table, the table's structure before the change is not known.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pidts.excerpt.files import FIRST_EVENT
 from pidts.model import Lsn, Position, Transaction
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import KnownStructures
+from pidts.schema.evolve.known_structures import KnownStructures
 from pidts.source import SourceConfig, binary_logs, connect
-from pidts.source.table_catalog import CatalogReading, look_at_tables
+from pidts.source.current_tables import CurrentTables, look_at_tables
 
 _TYPE_AT = 4
 _MADE = slice(0, 9)
@@ -27,17 +27,17 @@ _MADE = slice(0, 9)
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentCatalog:
-    """The current catalog of a server, which is compared with its log."""
+class ServerTables:
+    """The current tables of a server, which are compared with its log."""
 
     server: SourceConfig
-    reading: CatalogReading
+    reading: CurrentTables
     files: tuple[str, ...]
     """The log files that the server still has."""
 
     @classmethod
-    def read(cls, server: SourceConfig, tables: AllowList) -> CurrentCatalog:
-        """Reads the server's catalog."""
+    def read(cls, server: SourceConfig, tables: AllowList) -> ServerTables:
+        """Reads the tables from the server's catalog."""
         with closing(connect(server)) as session:
             return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
 
@@ -65,7 +65,7 @@ class CurrentCatalog:
 
         The server's own log is used only if the server has written the last copied file, and still has this file.
         """
-        reached, copy = Lsn(change_no, 0, 0), FileMark()
+        reached, copy = Lsn(change_no, 0, 0), LastFile()
         for change in schema_changes(copy.watch(blocks), change_no):
             yield change
             reached = change.lsn
@@ -73,21 +73,21 @@ class CurrentCatalog:
             if change.lsn > reached:
                 yield change
 
-    def blocks_from(self, last: FileMark) -> Iterator[LogBlock]:
+    def blocks_from(self, last: LastFile) -> Iterator[LogBlock]:
         """Yields the server's log from the beginning of a file on.
 
         Yields nothing if the file is purged, or if the file with this name comes from another server.
         """
         if last.file not in self.files:
             return
-        mine = FileMark()
+        mine = LastFile()
         for block in mine.watch(server_blocks(self.server, Position(last.file, FIRST_EVENT))):
             if mine.made and mine.made != last.made:
                 return
             yield block
 
 
-class FileMark:
+class LastFile:
     """Distinguishes the log file that was read last from other files with the same name."""
 
     def __init__(self) -> None:
