@@ -69,7 +69,7 @@ def test_every_change_names_the_one_before():
     ends = {start}
     walker, scanner = LogWalker(recording.log_file), TransactionScanner(0, start)
     for raw in iter_raw(recording.events):
-        ends |= {mark.lsn} if (mark := scanner.mark()) else set()
+        ends |= {entry.lsn} if (entry := scanner.empty_entry()) else set()
         done = scanner.feed(walker.feed(raw))
         ends |= {done.lsn} if done else set()
     previous = start

@@ -55,7 +55,7 @@ def scan(recording: Recording) -> list[Transaction]:
     return [transaction for transaction in found if transaction is not None]
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+@pytest.entry.parametrize("name", sorted(EXPECTED))
 def test_transactions_statements_and_tables(name):
     found = [
         (transaction.ddl or "", transaction.row_events, " ".join(table.name for table in transaction.tables))
@@ -67,7 +67,7 @@ def test_transactions_statements_and_tables(name):
         assert bool(ddl) == bool(expected)
 
 
-@pytest.mark.parametrize("name", kept())
+@pytest.entry.parametrize("name", kept())
 def test_every_transaction_names_the_one_before_and_holds_its_rows(name):
     recording = load(name)
     previous = start_of(recording)
@@ -78,28 +78,28 @@ def test_every_transaction_names_the_one_before_and_holds_its_rows(name):
         previous = transaction.lsn
 
 
-@pytest.mark.parametrize("name", kept())
+@pytest.entry.parametrize("name", kept())
 def test_marks_close_the_gaps(name):
-    """If the scanner is asked for a mark after every event, transactions and marks cover every byte of the log."""
+    """If the scanner is asked for an empty entry after every event, the entries cover every byte of the log."""
     recording = load(name)
     walker, scanner = LogWalker(recording.log_file), TransactionScanner(0, start_of(recording))
     previous = start_of(recording)
     for raw in iter_raw(recording.events):
-        entry = scanner.feed(walker.feed(raw)) or scanner.mark()
+        entry = scanner.feed(walker.feed(raw)) or scanner.empty_entry()
         if entry is not None:
             assert entry.prev_lsn == previous
             assert entry.begin in {previous, Lsn(0, entry.lsn.log_index, 4)}
             previous = entry.lsn
-        assert scanner.mark() is None
+        assert scanner.empty_entry() is None
     assert (previous.log_index, previous.offset) == (int(walker.file.rpartition(".")[2]), walker.offset)
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+@pytest.entry.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 def test_changes_sent_as_statements_are_seen(kind):
     (transaction,) = scan(load(f"{kind}-statement"))
     assert transaction.ddl == "INSERT INTO i VALUES (1, 'sent as text')"
     assert (transaction.ddl_schema, transaction.row_events) == ("tx", 0)
-    assert not transaction.is_mark
+    assert not transaction.is_empty
 
 
 def test_gtids_come_as_their_servers_write_them():
@@ -130,7 +130,7 @@ def test_an_unknown_event_stops_the_relay(scanner):
 
 def test_an_event_marked_as_ignorable_does_not(scanner):
     assert scanner.feed(event(99, flags=0x80)) is None
-    assert scanner.mark().lsn == Lsn(0, 1, 119)
+    assert scanner.empty_entry().lsn == Lsn(0, 1, 119)
 
 
 def test_an_incident_stops_the_relay(scanner):
@@ -159,9 +159,9 @@ def test_a_transaction_that_a_dying_server_left_unfinished_becomes_part_of_a_mar
     scanner.feed(query("INSERT INTO t VALUES (1)", offset=200))
     scanner.feed(event(EventType.ROTATE, struct.pack("<Q", 4) + b"bin.000002", offset=300))
     assert not scanner.in_transaction
-    mark = scanner.mark()
-    assert mark.lsn == Lsn(0, 2, 4)
-    assert mark.is_mark
+    entry = scanner.empty_entry()
+    assert entry.lsn == Lsn(0, 2, 4)
+    assert entry.is_empty
 
 
 def test_a_transaction_within_a_transaction_is_refused(scanner):
@@ -181,4 +181,4 @@ def test_a_log_that_goes_back_is_refused(scanner):
 def test_artificial_events_do_not_move_the_position(scanner):
     scanner.feed(event(EventType.HEARTBEAT, offset=900))
     scanner.feed(event(EventType.GTID_LIST, flags=0x20, offset=900))
-    assert scanner.mark() is None
+    assert scanner.empty_entry() is None

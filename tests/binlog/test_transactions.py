@@ -23,7 +23,7 @@ def one_by_one(events, begins):
     first = 0
     for number, raw in enumerate(events):
         if not scanner.in_transaction:
-            scanner.mark()
+            scanner.empty_entry()
             first = number
         if (transaction := scanner.feed(walker.feed(raw))) is not None:
             yield transaction, first, number + 1

@@ -52,7 +52,7 @@ GROUP = (
 
 def test_a_group_that_prepares_is_a_mark_that_shows_what_it_holds():
     (group,) = scanned(*GROUP, event(EventType.XA_PREPARE, prepare()))
-    assert group.is_mark
+    assert group.is_empty
     assert (group.row_events, group.tables) == (0, ())
     assert group.xa.step is XaStep.PREPARE
     assert (group.xa.xid, group.xa.row_events, group.xa.tables) == (ONE, 2, (TableName("shop", "orders"),))
@@ -89,7 +89,7 @@ def test_a_compressed_transaction_that_prepares_is_held_back():
     )
     payload = event(EventType.TRANSACTION_PAYLOAD, b"\2\3\xfc\xff\0" + b"\0" + inner)
     (group,) = scanned(GTID, payload)
-    assert group.is_mark
+    assert group.is_empty
     assert (group.xa.xid, group.xa.row_events) == (ONE, 2)
 
 

@@ -15,7 +15,7 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.model import Checkpoint, Lsn, TableName, Transaction
 from pidts.relay import Origin, RelayWriter, list_segments
-from pidts.relay.task_marks import TaskMark
+from pidts.relay.task_needs import TaskNeed
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
 
@@ -81,7 +81,7 @@ def printed(capsys: Output) -> dict[str, Any]:
 
 
 def test_a_list_for_people(relay: Path, capsys: Output) -> None:
-    TaskMark(relay, "s", "shop", 3600).move(place(7))
+    TaskNeed(relay, "s", "shop", 3600).move(place(7))
     assert run_command(["relay", "list", str(relay), "--verify"]) == 0
     shown = capsys.readouterr().out
     assert f"in 6 segments, {relay / 's'}" in shown
@@ -93,7 +93,7 @@ def test_a_list_for_people(relay: Path, capsys: Output) -> None:
 
 
 def test_a_list_for_machines(relay: Path, task: Path, capsys: Output) -> None:
-    TaskMark(relay, "s", "other").move(place(7))
+    TaskNeed(relay, "s", "other").move(place(7))
     for named in (relay, relay / "s", task):
         assert run_command(["relay", "list", str(named), "--json"]) == 0
         (one,) = printed(capsys)["relays"]
@@ -131,7 +131,7 @@ def test_damage_is_reported_and_ends_with_5(relay: Path, capsys: Output) -> None
 
 
 def test_a_purge_is_a_dry_run_until_it_is_asked_for(relay: Path, capsys: Output) -> None:
-    TaskMark(relay, "s", "shop").move(place(7))
+    TaskNeed(relay, "s", "shop").move(place(7))
     assert run_command(["relay", "purge", str(relay)]) == 0
     shown = capsys.readouterr().out
     assert "s: would remove 3 of 6 segments" in shown
@@ -145,7 +145,7 @@ def test_a_purge_is_a_dry_run_until_it_is_asked_for(relay: Path, capsys: Output)
 
 
 def test_a_purge_removes_nothing_that_a_task_needs(relay: Path, capsys: Output) -> None:
-    TaskMark(relay, "s", "shop").move(place(7))
+    TaskNeed(relay, "s", "shop").move(place(7))
     assert run_command(["relay", "purge", str(relay), "--apply", "--force", "--before", str(place(9))]) == 5
     assert "[relay-still-needed] task shop" in capsys.readouterr().err
     assert run_command(["relay", "purge", str(relay), "--apply", "--before", str(place(3))]) == 0
@@ -158,7 +158,7 @@ def test_a_relay_whose_needs_are_unknown_is_purged_only_with_force(relay: Path, 
     assert run_command(["relay", "purge", str(relay), "--apply"]) == 5
     assert "[relay-needs-unknown]" in capsys.readouterr().err
     assert run_command(["relay", "purge", str(relay), "--apply", "--force"]) == 2
-    TaskMark(relay, "s", "shop").move(place(7))
+    TaskNeed(relay, "s", "shop").move(place(7))
     assert run_command(["relay", "purge", str(task), "--apply"]) == 5
     shown = capsys.readouterr().err
     assert "[checkpoint-unknown] the target of task shop does not answer" in shown
@@ -172,7 +172,7 @@ def test_the_checkpoint_counts_for_more_than_the_mark(
     relay: Path, task: Path, mariadb: Server, run_sql: RunSql, capsys: Output
 ) -> None:
     task.write_text(TASK.format(host=mariadb.host, port=mariadb.port).replace("shop", "relay_shop"))
-    TaskMark(relay, "s", "relay_shop").move(place(3))
+    TaskNeed(relay, "s", "relay_shop").move(place(3))
     with closing(MySqlTarget(mariadb.host, mariadb.port, "root", "").connect()) as session:
         session.meta.prepare()
         start = Checkpoint(task="relay_shop", source="s", worker=0, lsn=place(9), position="bin.000001:1111")
@@ -191,7 +191,7 @@ def test_the_checkpoint_counts_for_more_than_the_mark(
 
 def test_a_task_is_forgotten_by_its_file_or_its_name(relay: Path, task: Path, capsys: Output) -> None:
     for command in (["relay", "forget", str(task)], ["relay", "forget", str(relay), "--task", "shop"]):
-        TaskMark(relay, "s", "shop").move(place(7))
+        TaskNeed(relay, "s", "shop").move(place(7))
         assert run_command(command) == 0
         assert list((relay / "s" / "needs").glob("*.json")) == []
         assert run_command(command) == 2

@@ -21,7 +21,7 @@ from pidts.follow.server import Listening
 from pidts.follow.token import is_accepted, read_tokens
 from pidts.model import ConfigError, Halted, PidtsError, Transient
 from pidts.relay.folder import Folder
-from pidts.relay.task_marks import TaskMark, read_needs
+from pidts.relay.task_needs import TaskNeed, read_needs
 from pidts.replicate import Applied
 
 from .conftest import TOKEN, Copying, Served, files
@@ -100,10 +100,10 @@ def test_requests_that_make_no_sense_are_refused_not_failed(served: Served) -> N
     assert not list((served.relay / "s").glob("needs/*x*"))
 
 
-@pytest.mark.parametrize("name", ["shop", "@m", "shop@", "shop@m/x", "shop@" + "m" * 101])
+@pytest.need.parametrize("name", ["shop", "@m", "shop@", "shop@m/x", "shop@" + "m" * 101])
 def test_a_follower_moves_no_mark_of_this_machine(served: Served, name: str) -> None:
     served.writer().close()
-    TaskMark(served.relay, "s", "shop").move(START)
+    TaskNeed(served.relay, "s", "shop").move(START)
     with served.serving(), closing(RelayClient(RelayServerAddress(served.url, served.token_file), "s")) as client:
         with pytest.raises(Halted) as refused:
             client.report({"shop@m": START, name: sample_log(3)[-1].transaction.lsn})
@@ -113,13 +113,13 @@ def test_a_follower_moves_no_mark_of_this_machine(served: Served, name: str) -> 
 
 def test_a_follower_does_not_move_the_mark_of_a_task_of_this_machine_with_such_a_name(served: Served) -> None:
     served.writer().close()
-    mark = TaskMark(served.relay, "s", "shop@m")
-    mark.begin()
+    need = TaskNeed(served.relay, "s", "shop@m")
+    need.begin()
     later = sample_log(3)[-1].transaction.lsn
     with served.serving(), closing(RelayClient(RelayServerAddress(served.url, served.token_file), "s")) as client:
         for place in (None, START):
             if place is not None:
-                mark.move(place)
+                need.move(place)
             with pytest.raises(Halted) as refused:
                 client.report({"shop@other": START, "shop@m": later})
             assert refused.value.code == "relay-name-taken"
@@ -168,7 +168,7 @@ def test_a_token_file_that_other_users_can_read_is_refused(served: Served) -> No
             client.report({})
 
 
-@pytest.mark.parametrize("text", ["", "short", "\n\n", "with a ümlaut that is long enough", "good enough a token\nbad"])
+@pytest.need.parametrize("text", ["", "short", "\n\n", "with a ümlaut that is long enough", "good enough a token\nbad"])
 def test_tokens_that_can_be_guessed_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.touch(0o600)
@@ -184,14 +184,14 @@ def test_a_token_is_compared_as_a_whole() -> None:
     assert not is_accepted("\udcff", [TOKEN])
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:9310"])
+@pytest.need.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:9310"])
 def test_beyond_loopback_nothing_is_served_without_tls(served: Served, address: str) -> None:
     with pytest.raises(ConfigError) as refused:
         Listening(address, served.token_file).demand_safe()
     assert refused.value.code == "serve-address"
 
 
-@pytest.mark.parametrize(
+@pytest.need.parametrize(
     "url", ["http://192.0.2.1:9310", "http://example.org", "ftp://127.0.0.1", "127.0.0.1:9310", "https://u:p@h"]
 )
 def test_beyond_loopback_nothing_is_asked_without_tls(served: Served, url: str) -> None:
@@ -210,7 +210,7 @@ def test_a_copy_is_followed_over_tls(served: Served, copying: MakeCopy, authorit
     assert files(copy.relay) == files(served.relay)
 
 
-@pytest.mark.parametrize("wrong", ["authority", "host", "expired", "system"])
+@pytest.need.parametrize("wrong", ["authority", "host", "expired", "system"])
 def test_a_certificate_that_is_not_the_servers_is_not_trusted(
     served: Served, copying: MakeCopy, authority: Authority, tmp_path: Path, wrong: str
 ) -> None:

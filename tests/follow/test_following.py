@@ -22,7 +22,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.refetch import ask_to_refetch, read_refetches
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.segments.index import frame, payloads
-from pidts.relay.task_marks import TaskMark, forget_need, read_needs
+from pidts.relay.task_needs import TaskNeed, forget_need, read_needs
 from pidts.replicate import Applied
 
 from .conftest import Copying, Served, files
@@ -237,7 +237,7 @@ def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying
     log = sample_log(60)
     with closing(served.writer(2000)) as writer, served.serving():
         store(writer, log)
-        slow, fast = (TaskMark(served.relay.parent / name, "s", name) for name in ("slow", "fast"))
+        slow, fast = (TaskNeed(served.relay.parent / name, "s", name) for name in ("slow", "fast"))
         slow.begin()
         fast.begin()
         copies = [copying(name, **begin()) for name in ("slow", "fast")]
@@ -246,10 +246,10 @@ def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying
         fast.move(end_of(log))
         slow.move(log[20].transaction.lsn)
 
-        def marks() -> dict[str, Lsn | None]:
+        def needs() -> dict[str, Lsn | None]:
             return {need.task: need.lsn for need in read_needs(Folder.of(served.relay, "s"))}
 
-        copies[0].until(lambda: marks() == {"slow@m": log[20].transaction.lsn, "fast@m": end_of(log)})
+        copies[0].until(lambda: needs() == {"slow@m": log[20].transaction.lsn, "fast@m": end_of(log)})
         found = release(served.relay, "s", PurgeLimits())
         assert found.held_by == ("task slow@m",)
         assert found.gone

@@ -43,7 +43,7 @@ def test_the_index_is_a_chain():
         assert entry.transaction.begin < entry.transaction.lsn
         last = entry.transaction.lsn
     assert last == source.received
-    assert [entry.transaction.is_mark for entry in source.entries()] == [False, False, False, True, False]
+    assert [entry.transaction.is_empty for entry in source.entries()] == [False, False, False, True, False]
     assert source.position.file == "values.000002"
 
 

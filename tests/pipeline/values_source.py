@@ -175,12 +175,12 @@ class ValuesSource:
         ddl_schema: str = "",
     ) -> LogEntry:
         number = len(self._entries) + 1
-        is_mark = ddl is None and not row_events
+        is_empty = ddl is None and not row_events
         transaction = Transaction(
             lsn=self._lsn(),
             prev_lsn=self.received,
             begin=begin,
-            gtid="" if is_mark else f"{self._gtids}-{number}",
+            gtid="" if is_empty else f"{self._gtids}-{number}",
             timestamp=1_700_000_000 + number,
             row_events=row_events,
             tables=tables,

@@ -17,7 +17,7 @@ from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.structures import StoredStructures, history_at, store_structures, stored_places
-from pidts.relay.task_marks import TaskMark
+from pidts.relay.task_needs import TaskNeed
 from pidts.schema import Dialect
 from pidts.schema.evolve.known_structures import KnownStructures
 
@@ -33,8 +33,8 @@ tables = {
 store_structures(
     Folder.of(disk, "s"), StoredStructures(START, KnownStructures(tables, {"shop": ("utf8mb4", "x")}), Dialect())
 )
-mark = TaskMark(disk, "s", "shop")
-mark.move(START)
+need = TaskNeed(disk, "s", "shop")
+need.move(START)
 purged = 0
 codes, seen = [], []
 while True:
@@ -50,7 +50,7 @@ while True:
     if len(seen) == len(log):
         break
     assert new, "nothing came in although there was room"
-    # The disk is full to the last byte: before the purge, neither the mark nor the moved catalog fits.
+    # The disk is full to the last byte: before the purge, neither the need nor the moved structures fit.
     filler = disk / "filler"
     with suppress(OSError), filler.open("wb") as file:
         while True:
@@ -58,13 +58,13 @@ while True:
             file.flush()
     applied = seen[-1][0]
     try:
-        mark.move(applied)
+        need.move(applied)
     except Transient as error:
         codes.append(error.code)
     gone = release(disk, "s", PurgeLimits(checkpoints={"shop": applied})).gone
     purged += len(gone)
     filler.unlink(missing_ok=True)
-    mark.move(applied)
+    need.move(applied)
     reader = RelayReader(disk, "s")
     assert set(tables) <= set(history_at(reader, applied).tables)
     assert [lsn for lsn in stored_places(Folder.of(disk, "s")) if lsn < list_segments(disk, "s")[0].start] == []

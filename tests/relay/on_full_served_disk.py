@@ -22,7 +22,7 @@ from pidts.follow.server import Listening, relay_server
 from pidts.model import Lsn, Transient
 from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
-from pidts.relay.task_marks import Need, TaskMark, needs_locked, read_needs, write_need
+from pidts.relay.task_needs import Need, TaskNeed, needs_locked, read_needs, write_need
 from pidts.replicate import Applied
 from pidts.source import SourceConfig
 
@@ -39,8 +39,8 @@ writer.start_segment(FORMAT_EVENT)
 folder = Folder.of(disk, "s")
 with needs_locked(folder):
     write_need(folder, Need("shop@m", START))
-mark = TaskMark(elsewhere / "copy", "s", "shop")
-mark.move(START)
+need = TaskNeed(elsewhere / "copy", "s", "shop")
+need.move(START)
 
 
 def followed(url: str, until: Lsn) -> None:
@@ -81,7 +81,7 @@ with relay_server([ServedSource(source, disk, 0, print)], Listening("127.0.0.1:0
             full += 1
         # The task still needs the same log, so nothing can be purged. The copy nevertheless gets the current log.
         followed(url, received)
-        mark.move(received)
+        need.move(received)
         followed(url, received)
         filler.unlink()
         first.append(list_segments(disk, "s")[0].number)

@@ -12,7 +12,7 @@ from sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
 from pidts.model import Transient
 from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.task_marks import TaskMark
+from pidts.relay.task_needs import TaskNeed
 from pidts.replicate.status import StatusFile, not_receiving
 
 disk, how = Path(sys.argv[1]), sys.argv[2]
@@ -21,8 +21,8 @@ assert sum(len(piece.raw) for piece in log) > 4 << 20
 writer = RelayWriter.open(disk, "s")
 writer.begin(ORIGIN, START, "")
 writer.start_segment(FORMAT_EVENT)
-mark = TaskMark(disk, "s", "shop")
-mark.move(START)
+need = TaskNeed(disk, "s", "shop")
+need.move(START)
 status = StatusFile(disk / "s" / "status.json", "s")
 status.update(connected=True)
 filler = disk / "filler"
@@ -55,7 +55,7 @@ while writer.lsn != log[-1].transaction.lsn:
     assert applied is not None
     # Everything is applied at once.
     with suppress(Transient):
-        mark.move(applied)
+        need.move(applied)
     purged += [one.number for one in release(disk, "s", PurgeLimits(checkpoints={"shop": applied})).gone]
 reader = RelayReader(disk, "s")
 last = list(reader.entries(list_segments(disk, "s")[0].start))[-1]

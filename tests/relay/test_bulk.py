@@ -36,7 +36,7 @@ def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEnco
     sizes = [len(raw) for raw in log.events]
     while at < len(block):
         for either in (scanner, plain):
-            either.mark()
+            either.empty_entry()
         run = scan.run(block, at, 1 << 40)
         behind = run.end if run else at + sizes[0]
         expected, offset, steps = [], begin, 0
@@ -197,7 +197,7 @@ def test_a_record_says_what_was_put_into_the_log(flavor, seed):
     ]
     walker, scanner = LogWalker(maker.file), TransactionScanner(0, maker.start)
     scanner.feed(walker.feed(maker.events[0]))
-    scanner.mark()  # The format event is an entry of its own.
+    scanner.empty_entry()  # The format event is an entry of its own.
     run = BlockScan(walker, scanner).run(memoryview(b"".join(maker.events[1:])), 0, 1 << 40)
     found = list(records(bytes(EntryEncoder().encode(run, 1000, 1000, 9, Undecided()).frames)))
     previous, offset = (0, 7, head), 1000

@@ -286,7 +286,7 @@ def test_another_error_of_the_disk_halts(make_writer: MakeWriter, monkeypatch: p
 
 
 def test_a_place_that_a_power_loss_took_back_is_good_to_continue_from(relay: Path, make_writer: MakeWriter) -> None:
-    """Readers may see an entry before it is flushed. When its events come again, marks may end elsewhere."""
+    """Readers may see an entry before it is flushed. When its events come again, empty entries may end elsewhere."""
     writer = make_writer()
     store(writer, LOG[:2])
     index = relay / "s" / "000000001.index"

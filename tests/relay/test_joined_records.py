@@ -32,12 +32,12 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def made(chance: random.Random, count: int, flavor: str, oddly: float = 0.1) -> list[LogEntry]:
-    """Returns mostly ordinary transactions, and some with a statement, a mark, other tables, a missing number, or a gap
+    """Returns mostly ordinary transactions, and some with a statement, an empty entry, other tables, a missing number, or a gap
     before them.
     """
     found, last, extent, number = [], Lsn(0, 3, 4), 400, chance.choice([8, 95, 998])
     for _ in range(count):
-        odd = chance.random() < oddly and chance.choice(["ddl", "mark", "number", "begin", "extent", "file", "tables"])
+        odd = chance.random() < oddly and chance.choice(["ddl", "empty", "number", "begin", "extent", "file", "tables"])
         number += 1 + (odd == "number")
         if odd == "file":
             last = Lsn(0, last.log_index + 1, 4)
@@ -50,8 +50,8 @@ def made(chance: random.Random, count: int, flavor: str, oddly: float = 0.1) -> 
             begin=begin,
             gtid={"mariadb": f"0-1-{number}", "mysql": f"{UUID}:{number}", "none": ""}[flavor],
             timestamp=chance.choice([0, 1_700_000_000 + number]),
-            row_events=0 if odd == "mark" else chance.randint(1, 3),
-            tables=() if odd == "mark" else TABLES[odd == "tables"],
+            row_events=0 if odd == "empty" else chance.randint(1, 3),
+            tables=() if odd == "empty" else TABLES[odd == "tables"],
             ddl="DROP TABLE a.t" if odd == "ddl" else None,
         )
         found.append(LogEntry(transaction, Extent(9, extent, size)))

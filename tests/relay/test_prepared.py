@@ -67,7 +67,7 @@ def test_a_commit_holds_what_was_prepared_under_its_name(
     assert found[4].prepared is not None
     assert found[4].prepared.begin == log[2].transaction.begin
     assert RelayReader(relay, "s").read(found[4].prepared) == log[2].raw
-    assert all(entry.transaction.is_mark for entry in (found[0], found[2]))
+    assert all(entry.transaction.is_empty for entry in (found[0], found[2]))
     assert (found[6].prepared, found[6].lacks_rows) == (None, True)
 
 

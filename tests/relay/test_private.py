@@ -14,7 +14,7 @@ from pidts.relay import RelayReader, RelayWriter
 from pidts.relay.folder import Folder
 from pidts.relay.permissions import is_open_to_others, private_files
 from pidts.relay.structures import StoredStructures, store_structures
-from pidts.relay.task_marks import TaskMark
+from pidts.relay.task_needs import TaskNeed
 from pidts.replicate.status import StatusFile
 from pidts.schema import Dialect
 from pidts.schema.evolve.known_structures import KnownStructures
@@ -39,7 +39,7 @@ def test_all_of_a_relay_is_for_its_owner(tmp_path: Path, make_writer: Callable[.
     writer = make_writer(segment_bytes=2_000, directory=relay)
     log = sample_log(30)
     store(writer, log)
-    TaskMark(relay, "s", "shop").move(START)
+    TaskNeed(relay, "s", "shop").move(START)
     store_structures(Folder.of(relay, "s"), StoredStructures(START, KnownStructures({}, {}), Dialect()))
     StatusFile(relay / "s" / "status.json", "s").update(error=Transient("x", "y"))
     found = modes(tmp_path / "relay")

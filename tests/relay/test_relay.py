@@ -265,7 +265,7 @@ def test_a_missing_segment_is_noticed(relay: Path, make_writer: MakeWriter) -> N
 
 
 def test_a_place_between_two_transactions_is_good_to_start_from(relay: Path, make_writer: MakeWriter) -> None:
-    """A power loss may have removed a mark that a reader saw. Now the place may be inside a longer mark."""
+    """A power loss may have removed an empty entry that a reader saw. Now the place may be inside a longer one."""
     log = sample_log(3)
     second = log[1].transaction
     inside = Lsn(second.begin.change_no, second.begin.log_index, second.begin.offset - 1)

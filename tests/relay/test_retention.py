@@ -14,10 +14,10 @@ from threading import Thread
 import pytest
 
 from pidts.model import Halted, Lsn, Transient
-from pidts.relay import RelayReader, RelayWriter, list_segments, task_marks
+from pidts.relay import RelayReader, RelayWriter, list_segments, task_needs
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.task_marks import Need, TaskMark, forget_need, needs_locked, read_needs, write_need
+from pidts.relay.task_needs import Need, TaskNeed, forget_need, needs_locked, read_needs, write_need
 
 from .sample_log import FORMAT_EVENT, START, Piece, sample_log, store
 
@@ -42,7 +42,7 @@ def numbers(relay: Path) -> list[int]:
 
 
 def test_the_slowest_task_decides(relay: Path, log: list[Piece]) -> None:
-    fast, slow = TaskMark(relay, "s", "fast"), TaskMark(relay, "s", "slow")
+    fast, slow = TaskNeed(relay, "s", "fast"), TaskNeed(relay, "s", "slow")
     fast.move(lsn(log, 90))
     slow.move(lsn(log, 40))
     found = release(relay, "s", PurgeLimits(checkpoints={"fast": lsn(log, 95)}))
@@ -56,7 +56,7 @@ def test_the_slowest_task_decides(relay: Path, log: list[Piece]) -> None:
 
 
 def test_a_task_that_stopped_counts_until_it_is_forgotten(relay: Path, log: list[Piece]) -> None:
-    TaskMark(relay, "s", "stopped").move(lsn(log, 5))
+    TaskNeed(relay, "s", "stopped").move(lsn(log, 5))
     before = numbers(relay)
     everything = PurgeLimits(checkpoints={"running": lsn(log, 99)})
     assert [segment.number for segment in release(relay, "s", everything).gone] == before[
@@ -71,19 +71,19 @@ def test_a_task_that_stopped_counts_until_it_is_forgotten(relay: Path, log: list
 
 
 def test_a_task_that_begins_holds_everything_until_it_knows_its_place(relay: Path, log: list[Piece]) -> None:
-    new = TaskMark(relay, "s", "new")
+    new = TaskNeed(relay, "s", "new")
     new.begin()
     found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
     assert (found.gone, found.needed_from, found.held_by) == ((), None, ("task new",))
     new.move(lsn(log, 50))
-    new.begin()  # The task starts again: its old mark keeps the same log.
+    new.begin()  # The task starts again: its old need keeps the same log.
     assert read_needs(Folder.of(relay, "s"))[0].lsn == lsn(log, 50)
     assert release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})).gone
     assert list_segments(relay, "s")[0].start <= lsn(log, 50)
 
 
 def test_a_first_start_that_failed_holds_nothing(relay: Path, log: list[Piece]) -> None:
-    new = TaskMark(relay, "s", "new")
+    new = TaskNeed(relay, "s", "new")
     new.begin()
     new.withdraw()
     assert read_needs(Folder.of(relay, "s")) == []
@@ -93,7 +93,7 @@ def test_a_first_start_that_failed_holds_nothing(relay: Path, log: list[Piece]) 
 
 
 def test_an_unreadable_mark_keeps_all_log(relay: Path, log: list[Piece]) -> None:
-    TaskMark(relay, "s", "shop").move(lsn(log, 99))
+    TaskNeed(relay, "s", "shop").move(lsn(log, 99))
     (relay / "s" / "needs" / "shop.json").write_text('{"lsn": ')
     found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
     assert (found.gone, found.needed_from, found.held_by) == ((), None, ("task shop",))
@@ -131,7 +131,7 @@ def test_log_that_is_younger_than_a_task_keeps_it_stays(relay: Path, log: list[P
     old = time.time() - 7200
     for number in numbers(relay)[:4]:
         os.utime(relay / "s" / f"{number:09}.index", (old, old))
-    TaskMark(relay, "s", "shop", keep_seconds=3600).move(lsn(log, 99))
+    TaskNeed(relay, "s", "shop", keep_seconds=3600).move(lsn(log, 99))
     found = release(relay, "s", PurgeLimits(checkpoints={"shop": lsn(log, 99)}))
     assert [segment.number for segment in found.gone] == [1, 2, 3, 4]
     assert found.held_by == ("received less than 3600 s ago",)
@@ -139,7 +139,7 @@ def test_log_that_is_younger_than_a_task_keeps_it_stays(relay: Path, log: list[P
 
 
 def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: list[Piece]) -> None:
-    """A task whose mark is written has all log that it needs, or notices at once that some of it is missing."""
+    """A task whose need is recorded has all log that it needs, or notices at once that some of it is missing."""
     folder = Folder.of(relay, "s")
     with needs_locked(folder):
         thread = Thread(target=release, args=(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)})))
@@ -152,16 +152,16 @@ def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: li
 
 
 def test_a_mark_is_complete_or_missing(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = TaskMark(relay, "s", "shop")
-    mark.move(lsn(log, 5))
+    need = TaskNeed(relay, "s", "shop")
+    need.move(lsn(log, 5))
     before = (relay / "s" / "needs" / "shop.json").read_bytes()
 
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(task_marks.os, "fsync", full)
+    monkeypatch.setattr(task_needs.os, "fsync", full)
     with pytest.raises(Transient) as caught:
-        mark.move(lsn(log, 6))
+        need.move(lsn(log, 6))
     assert caught.value.code == "relay-full"
     monkeypatch.undo()
     assert (relay / "s" / "needs" / "shop.json").read_bytes() == before

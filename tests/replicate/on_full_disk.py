@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pidts.relay import RelayReader, list_segments
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.task_marks import TaskMark
+from pidts.relay.task_needs import TaskNeed
 from pidts.replicate import Replicator, ReplicatorConfig, not_receiving
 from pidts.source import SourceConfig, connect, log_end, query
 
@@ -41,7 +41,7 @@ with closing(connect(source)) as session, closing(RelayReader(disk, "s")) as rea
     thread = threading.Thread(target=replicator.run, args=(stop,), daemon=True)
     thread.start()
     until(lambda: replicator.state().connected)
-    TaskMark(disk, "s", "shop").begin()
+    TaskNeed(disk, "s", "shop").begin()
     for _ in range(20):
         query(session, insert)
     session.commit()

@@ -110,7 +110,7 @@ def test_the_same_files(folders, seed):
     assert fill(fast, log, segment_bytes, lambda receiver: feed_blocks(receiver, blocks, 1001)) == found
     assert files(fast) == files(plain)
     # Whatever is refused later, the first transaction of the log is an ordinary one.
-    assert any(not entry.transaction.is_mark for entry in RelayReader(plain, "s").entries())
+    assert any(not entry.transaction.is_empty for entry in RelayReader(plain, "s").entries())
 
 
 @pytest.mark.parametrize("segment_bytes", [300, 2000, 1 << 20])
@@ -136,7 +136,7 @@ def test_the_relay_has_exactly_the_received_events(folders, flavor, way, segment
         rest += path.read_bytes().removeprefix(head)
     assert rest == b"".join(log.events[1:])
     assert (len(logs) > 1) is (segment_bytes < 1 << 20)
-    entries = [entry for entry in RelayReader(relay, "s").entries() if not entry.transaction.is_mark]
+    entries = [entry for entry in RelayReader(relay, "s").entries() if not entry.transaction.is_empty]
     held = [
         (relay / "s" / f"{one.extent.segment:09}.log").read_bytes()[one.extent.offset : one.extent.end]
         for one in entries
@@ -156,7 +156,7 @@ def test_gtids_found_in_blocks_are_kept_when_the_relay_is_opened_again(folders):
     again = RelayWriter.open(relay, "s", segment_bytes=3000)
     assert again.state == state
     again.close()
-    entries = [entry for entry in RelayReader(relay, "s").entries() if not entry.transaction.is_mark]
+    entries = [entry for entry in RelayReader(relay, "s").entries() if not entry.transaction.is_empty]
     assert len(entries) == 50
     assert state.segment == 9
 

@@ -151,8 +151,8 @@ def test_what_was_visible_is_there_after_a_power_loss(
 
 
 def transactions(found: list[LogEntry]) -> list[LogEntry]:
-    """Returns all entries except marks. A mark may end at another place when its events are received again."""
-    return [entry for entry in found if not entry.transaction.is_mark]
+    """Returns all entries except empty ones. An empty entry may end at another place when its events are received again."""
+    return [entry for entry in found if not entry.transaction.is_empty]
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ class Task:
         return last
 
     def check_mark(self, source: str, applied: str) -> None:
-        """Checks the mark that an ended task has left in a shared relay: other tasks use it for purges."""
+        """Checks the need that an ended task has left in a shared relay: other tasks use it for purges."""
         for path in self.path.parent.glob(f"relay/{source}/needs/*.json"):
             assert applied in path.read_text()
 

@@ -182,9 +182,9 @@ def test_both_servers_compute_the_same_for_hostile_rows(
         assert target.schema.misfits(table) == []
     given = run_sql(source, "SELECT id, a, b, u, c, w, day, at, v, x, f FROM computing.t")
     assert len(given) > 200
-    marks = ", ".join([f"({', '.join(['%s'] * 11)})"] * len(given))
+    placeholders = ", ".join([f"({', '.join(['%s'] * 11)})"] * len(given))
     real = [value if _shown(value) is not None else None for row in given for value in row]
-    run_sql(place, f"INSERT INTO computing.t (id, a, b, u, c, w, day, at, v, x, f) VALUES {marks}", *real,
+    run_sql(place, f"INSERT INTO computing.t (id, a, b, u, c, w, day, at, v, x, f) VALUES {placeholders}", *real,
             database="computing")  # fmt: skip
     here, there = read(run_sql, source, len(added)), read(run_sql, place, len(added), "computing")
     for number, (kind, sql) in enumerate(added):

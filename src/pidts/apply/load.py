@@ -80,22 +80,22 @@ def load_whole(
     text of that attempt.
     """
     task, source = asked.task, asked.source
-    mark = f"{asked.epoch}/{asked.batch} "
+    prefix = f"{asked.epoch}/{asked.batch} "
     with session.meta.ddl_lock(task, f"{source} copy of {table.name}"):
         session.begin()
         try:
             furthest = _held(session, asked, table)
             known = session.meta.notes.read(task, SourceTablesKey(source), table.name)
-            if known.startswith(mark):
+            if known.startswith(prefix):
                 session.rollback()
-                return known.removeprefix(mark)
+                return known.removeprefix(prefix)
             _demand_time(asked, table, furthest)
             session.clear(table.name)
             if not all(session.load(table, rows) for rows in batches):
                 session.rollback()
                 return None
             answer = result()
-            session.meta.notes.write(task, SourceTablesKey(source), table.name, mark + answer)
+            session.meta.notes.write(task, SourceTablesKey(source), table.name, prefix + answer)
         except BaseException:
             session.rollback()
             raise

@@ -47,7 +47,7 @@ Rows: TypeAlias = "TableRows | CompiledRows"
 """The rows of one table, which will become one `ChangeBatch`."""
 Binding: TypeAlias = "PlainBinding | CompiledBinding"
 """Decodes the row events that have the table id of one TABLE_MAP event."""
-Mark: TypeAlias = "dict[Rows, tuple[int, int, int]]"
+CountsByTable: TypeAlias = "dict[Rows, tuple[int, int, int]]"
 StructureOf = Callable[[TableMap], Table | None]
 """Returns the structure of the rows after a TABLE_MAP event; None if the rows are not wanted."""
 Structures = Mapping[TableName, Table] | StructureOf
@@ -192,9 +192,9 @@ class RowDecoder:
         """Full batches that have only rows of the open transaction."""
         self._bindings: dict[bytes, Binding | None] = {}
         self._mapped: dict[int, Binding | None] = {}
-        self._touched: Mark = {}
+        self._touched: CountsByTable = {}
         """The tables with rows in the open transaction, each with its state at the beginning of the transaction."""
-        self._savepoints: dict[str, Mark] = {}
+        self._savepoints: dict[str, CountsByTable] = {}
 
     def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
         """Reads the next events, in log order. The walker is before the first of them."""
@@ -337,7 +337,7 @@ class RowDecoder:
             if first.at_row(0) != self._after.at_row(0):
                 return
             skip = self._after.row - place + 1
-        self._touched.setdefault(binding.rows, binding.rows.mark())
+        self._touched.setdefault(binding.rows, binding.rows.counts())
         binding.decode(RowsEvent.parse(event), first, skip)
         self._make_room(binding.rows)
 
@@ -355,7 +355,7 @@ class RowDecoder:
         if older < len(batch):
             self._open_full.append(ChangeBatch(batch.table, batch.rows.slice(older)))
         if rows in self._touched:
-            self._touched[rows] = rows.mark()
+            self._touched[rows] = rows.counts()
         if self._is_final:
             self._full += self._open_full
             self._open_full = []
@@ -374,7 +374,7 @@ class RowDecoder:
                 self._roll_back()
                 self._end()
             case Control.SAVEPOINT:
-                self._savepoints[query.savepoint] = self._mark()
+                self._savepoints[query.savepoint] = self._counts()
             case Control.ROLLBACK_TO:
                 if query.savepoint not in self._savepoints:
                     raise DecodeError("no-savepoint", f"the log rolls back to {query.savepoint}, which it has not set")
@@ -395,16 +395,16 @@ class RowDecoder:
         self._mapped.clear()
         self._begin()
 
-    def _mark(self) -> Mark:
-        return {rows: rows.mark() for rows in self._touched}
+    def _counts(self) -> CountsByTable:
+        return {rows: rows.counts() for rows in self._touched}
 
     def _roll_back(self) -> None:
         self._open_full = []
         self._back_to(self._touched)
 
-    def _back_to(self, mark: Mark) -> None:
+    def _back_to(self, counts: CountsByTable) -> None:
         for rows, beginning in self._touched.items():
-            rows.back_to(mark.get(rows, beginning))
+            rows.back_to(counts.get(rows, beginning))
 
 
 @lru_cache(maxsize=256)

@@ -70,13 +70,13 @@ class TableRows:
         """Returns the reader of the row events after a TABLE_MAP event."""
         return Binding(table_map, self)
 
-    def mark(self) -> tuple[int, int, int]:
-        """Returns a point to which `back_to` can return."""
+    def counts(self) -> tuple[int, int, int]:
+        """Returns the numbers of rows and of images, a point to which `back_to` can return."""
         return len(self.ops), self.before.count, self.after.count
 
-    def back_to(self, mark: tuple[int, int, int]) -> None:
+    def back_to(self, counts: tuple[int, int, int]) -> None:
         """Drops the rows since this point, which the source has rolled back."""
-        rows, before, after = mark
+        rows, before, after = counts
         del self.ops[rows:], self.lsns[rows:], self.partial[rows:]
         self.before.truncate(before)
         self.after.truncate(after)
@@ -123,11 +123,11 @@ class Binding:
         """Appends the event's rows, numbered from `first`; the first `skip` rows are read and dropped."""
         rows = self.rows
         check_event(rows.table, event)
-        mark = rows.mark()
+        counts = rows.counts()
         try:
             if skip:
                 _, at = self._read(event, skip)
-                rows.back_to(mark)
+                rows.back_to(counts)
                 if at > len(event.images):
                     raise IndexError  # noqa: TRY301 - as any other reading past the end
                 event = replace(event, images=event.images[at:])

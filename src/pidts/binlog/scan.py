@@ -1,10 +1,10 @@
 """Divides the log into transactions, for the relay's index; it reads only headers and names, never a row.
 
 A transaction begins with its GTID event (or BEGIN, if the server has no GTIDs) and ends with XID, COMMIT or ROLLBACK,
-or with its only statement. Events between transactions (rotation, bookkeeping) become a *mark* on request. A group of
-events that only prepares an XA transaction is a mark, too. This mark has the transaction's content. A later group of
-events commits the transaction or rolls it back, and has only the transaction's name (`pidts.binlog.xa` joins the two
-groups).
+or with its only statement. Events between transactions (rotation, bookkeeping) become an *empty entry* on request. A
+group of events that only prepares an XA transaction is an empty entry, too: it has the transaction's content, and
+nothing to apply. A later group of events commits the transaction or rolls it back, and has only the transaction's name
+(`pidts.binlog.xa` joins the two groups).
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class TransactionScanner:
     """Takes every event of one source in log order, and returns each transaction when its last event comes.
 
     If a server crashed while it wrote, a log file may end with the beginning of a transaction. This transaction was
-    never committed, and its events become part of the next mark.
+    never committed, and its events become part of the next empty entry.
     """
 
     def __init__(self, change_no: int, prev_lsn: Lsn) -> None:
         self.change_no = change_no
         self.previous = prev_lsn
-        """The Lsn of the last transaction or mark."""
+        """The Lsn of the last transaction or empty entry."""
         self._reached = prev_lsn
         self._gap: Lsn | None = None
         self._open: _OpenTransaction | None = None
@@ -114,8 +114,8 @@ class TransactionScanner:
         except PidtsError as error:
             raise refusals.located(error, f"log {event.log_index}:{event.offset}") from error
 
-    def mark(self) -> Transaction | None:
-        """Returns a mark for the events since the last transaction that belong to no transaction, or None."""
+    def empty_entry(self) -> Transaction | None:
+        """Returns an empty entry for the events since the last transaction that belong to no transaction, or None."""
         if self._open is not None or self._reached <= self.previous:
             return None
         return self._entry(

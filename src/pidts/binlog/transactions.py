@@ -36,8 +36,8 @@ class Completed:
 class TransactionReader:
     """Reads the transactions after a place in a log.
 
-    The reader returns no marks, but a transaction's `prev_lsn` may be the Lsn of a mark. So a transaction has the same
-    `prev_lsn`, wherever the reading began.
+    The reader returns no empty entries, but a transaction's `prev_lsn` may be the Lsn of one. So a transaction has the
+    same `prev_lsn`, wherever the reading began.
     """
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
@@ -66,7 +66,7 @@ class TransactionReader:
         view, at, base, scanner = memoryview(block), 0, self._passed, self._scanner
         while at < len(view):
             if not scanner.in_transaction:
-                scanner.mark()
+                scanner.empty_entry()
                 self._begin = base + at
             begin, file = self._begin, self._walker.file
             if self._blocks is not None and (run := self._blocks.run(view, at, _NO_LIMIT)) is not None:

@@ -210,7 +210,7 @@ def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]
             settled, rows = undecided.settle(transaction, group)
             if rows is None and transaction.xa is not None and transaction.xa.step is XaStep.COMMIT:
                 raise xa_not_received(transaction)
-            if not settled.is_mark:
+            if not settled.is_empty:
                 here = rows or group
                 yield PlacedTransaction(settled, here.file, here.begin, here.span, is_commit=rows is not None), version
 

@@ -174,7 +174,7 @@ class StreamPlan:
         for entry in self._reader.entries(start.lsn):
             if entry.transaction.lsn > end:
                 break
-            if not entry.transaction.is_mark:
+            if not entry.transaction.is_empty:
                 found += cutter.take(self._piece(entry))
         found += cutter.close()
         return resolved(found, cutter.changes, _known(start), self._view.wanted.dialect)

@@ -66,7 +66,7 @@ class RowTransactions:
             if not isinstance(found.what, Transaction):
                 places.append((found.what.begins, found.what.ends))
                 self.gtids += [gtid or None for gtid in found.what.gtids]
-            elif not found.what.is_mark:
+            elif not found.what.is_empty:
                 places.append(self._take(found.what))
         self.begins, self.ends = map(np.concatenate, zip(*places, strict=True))
 

@@ -37,7 +37,7 @@ from pidts.relay.refetch import Signature, ask_to_refetch, read_refetches, refet
 from pidts.relay.segments.index import entry_key, payloads
 from pidts.relay.servers_read import replace_servers
 from pidts.relay.structures import parse_structures, store_structures, stored_places
-from pidts.relay.task_marks import read_needs
+from pidts.relay.task_needs import read_needs
 from pidts.replicate import RELAY_FULL, Applied, ReplicatorState
 from pidts.replicate.status import StatusFile
 

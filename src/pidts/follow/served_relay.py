@@ -1,9 +1,9 @@
 """One source's relay, as a relay server sends it.
 
-The server only reads the relay, except that it writes task marks for followers.
+The server only reads the relay, except that it records needs for followers.
 
 A follower sends the state of its copy and gets the piece after it. The only things that the server stores for a
-follower are its task marks (`relay.task_marks`: the places from which the follower's tasks need the log). So either
+follower are its recorded needs (`relay.task_needs`: the places from which the follower's tasks need the log). So either
 side may end and start again at any moment.
 
 These rules keep a copy equal to the relay:
@@ -44,7 +44,7 @@ from pidts.relay.refetch import read_refetches, refetch_signature
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.segments.index import entry_end, entry_key, is_damaged, payloads
 from pidts.relay.structures import load_structures, stored_places, structures_before_purge, structures_text
-from pidts.relay.task_marks import Need, needs_locked, read_needs, write_need
+from pidts.relay.task_needs import Need, needs_locked, read_needs, write_need
 from pidts.relay.watch import FolderWatch
 from pidts.replicate import end_of_same_log, not_receiving, read_status
 from pidts.replicate.resume import Applied, check_not_outdated, has_executed
@@ -201,16 +201,16 @@ class ServedRelay:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not of the form TASK@NAME")
         try:
-            self._mark(needs)
+            self._record(needs)
         except Transient:
             self._make_room(needs)
             try:
-                self._mark(needs)
+                self._record(needs)
             except Transient:
                 if not self._is_kept(needs):
                     raise
 
-    def _mark(self, needs: Mapping[str, Lsn | None]) -> None:
+    def _record(self, needs: Mapping[str, Lsn | None]) -> None:
         with needs_locked(self._folder):
             # The name of a task of this machine may have the form `TASK@NAME`, too.
             if own := sorted(need.task for need in read_needs(self._folder) if need.is_local and need.task in needs):
@@ -227,10 +227,10 @@ class ServedRelay:
             release(self._served.relay, self._id, limits)
 
     def _is_kept(self, needs: Mapping[str, Lsn | None]) -> bool:
-        """Returns whether the existing marks, perhaps at earlier places, already keep all log that these tasks need."""
-        marks = {one.task: one.lsn for one in read_needs(self._folder)}
+        """Returns whether the recorded needs, perhaps of earlier places, already keep all log that these tasks need."""
+        recorded = {one.task: one.lsn for one in read_needs(self._folder)}
         return all(
-            name in marks and ((mark := marks[name]) is None or (lsn is not None and mark <= lsn))
+            name in recorded and ((need := recorded[name]) is None or (lsn is not None and need <= lsn))
             for name, lsn in needs.items()
         )
 

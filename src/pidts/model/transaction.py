@@ -45,12 +45,12 @@ class Xa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """An atomic commit on the source, or a *mark*: a part of the log without one (rotation, bookkeeping events)."""
+    """An atomic commit on the source, or an *empty entry*: events between two commits (rotation, bookkeeping)."""
 
     lsn: Lsn
     """The byte after the transaction's last event."""
     prev_lsn: Lsn
-    """The Lsn of the previous transaction (or mark); this chain shows that nothing is missing."""
+    """The Lsn of the previous transaction (or empty entry); this chain shows that nothing is missing."""
     begin: Lsn
     """The Lsn of the transaction's first event."""
     gtid: str = ""
@@ -61,12 +61,12 @@ class Transaction:
     """A statement in the transaction other than BEGIN, COMMIT and similar ones; None if there is none."""
     ddl_schema: str = ""
     xa: Xa | None = None
-    """The step, if this is a step of a two-phase XA transaction; otherwise None. A transaction that only prepares is a
-    mark.
+    """The step, if this is a step of a two-phase XA transaction; otherwise None. A transaction that only prepares is an
+    empty entry.
     """
 
     @property
-    def is_mark(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is nothing to apply."""
         return self.ddl is None and self.row_events == 0
 

@@ -47,7 +47,7 @@ from pidts.relay.permissions import make_folder
 from pidts.relay.recovery import recover
 from pidts.relay.segments.files import make_segment, open_file, write_all
 from pidts.relay.segments.index import Header, Origin, decode, entry_key, payloads
-from pidts.relay.task_marks import needs_locked
+from pidts.relay.task_needs import needs_locked
 from pidts.relay.writer import is_full, unwritable
 
 _CLOSED = -1

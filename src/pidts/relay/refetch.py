@@ -22,7 +22,7 @@ The points at which a refetch can be interrupted (SIGKILL, power loss, full disk
 5. After (d): the range is recorded as received again (its events get `is_retry`), although nothing of it may have come
    yet. A reader that has read further than the relay's end waits until the relay has grown past the reader's place.
 
-A purge and a cut never happen at the same time, since both take the lock of the tasks' marks. Otherwise the purge would
+A purge and a cut never happen at the same time, since both take the lock of the tasks' needs. Otherwise the purge would
 remove the oldest segments and the cut the newest ones, and together they might remove all.
 """
 
@@ -40,7 +40,7 @@ import structlog
 from pidts.model import Halted, Lsn, Where
 from pidts.relay.folder import Folder
 from pidts.relay.segments.index import Header, entry_end, entry_key, key_of, payloads
-from pidts.relay.task_marks import needs_locked, refused, replace_durably
+from pidts.relay.task_needs import needs_locked, refused, replace_durably
 
 _NAME = "refetch.json"
 _KEPT = 50

@@ -1,6 +1,6 @@
 """Decides which segments may be purged: those that all tasks have applied and that are old enough, except the last one.
 
-A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
+A dry run and a purge use the same decision. The order of a purge, under the lock of the needs: (1) the tables'
 structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) stored structures of
 earlier places are removed. Wherever a purge is interrupted, the next purge finds the same segments to remove, or fewer
 of them.
@@ -20,7 +20,7 @@ import structlog
 from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder, Segment, list_segments, purge
 from pidts.relay.structures import StoredStructures, drop_old_structures, store_structures, structures_before_purge
-from pidts.relay.task_marks import needs_locked, read_needs, refused
+from pidts.relay.task_needs import needs_locked, read_needs, refused
 
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
@@ -40,13 +40,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class PurgeLimits:
-    """Limits a purge in addition to the marks, which say what tasks still need (`pidts.relay.task_marks`)."""
+    """Limits a purge in addition to what tasks have recorded as needed (`pidts.relay.task_needs`)."""
 
     before: Lsn | None = None
     """The place up to which the operator wants to purge at most; None: no limit."""
     keep_seconds: int = 0
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
-    """Checkpoints just read from targets. They replace the marks of these tasks, which may be older."""
+    """Checkpoints just read from targets. They replace the recorded needs of these tasks, which may be older."""
     nobody_needs_it: bool = False
     """Whether the operator says that no task needs the log. Otherwise a relay without a known task is not purged."""
 

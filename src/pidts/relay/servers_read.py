@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pidts.relay.permissions import private_opener
-from pidts.relay.task_marks import replace_durably
+from pidts.relay.task_needs import replace_durably
 
 _FILE = "servers"
 

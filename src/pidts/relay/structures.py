@@ -37,7 +37,7 @@ from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder
 from pidts.relay.permissions import make_folder
 from pidts.relay.reader import RelayReader
-from pidts.relay.task_marks import replace_durably
+from pidts.relay.task_needs import replace_durably
 from pidts.schema import Dialect
 from pidts.schema.evolve.known_structures import KnownStructures, RelearnedStructures
 

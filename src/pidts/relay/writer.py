@@ -21,7 +21,7 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
 4. After (b), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
    computes the ordinary ones again, since (a) has made their events durable. If they were not all ordinary, (c) follows
    at once, but the power loss may come first: then the source sends the events of the entries that are not ordinary
-   again, with the same Lsn. Only a mark (an entry with nothing to apply) may then end at another place than before;
+   again, with the same Lsn. Only an empty entry (one with nothing to apply) may then end at another place than before;
    readers accept this.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): the
    next `open` removes an events file without an index, and an index without a whole header or without events. The
@@ -47,8 +47,8 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
     lost connection). When its events come again, the step is computed again from the undecided transactions in the
     index.
 
-A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Marks include
-the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
+A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Empty entries
+include the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class RelayWriter:
         self._committed = entries.log_end
 
     def commit(self, transaction: Transaction) -> None:
-        """Commits all appended events since the last commit as this transaction (or mark). `sync` makes it visible."""
+        """Commits all appended events since the last commit as one entry. `sync` makes it visible."""
         if self._state is None or self._begun is not None:
             raise ValueError("there is no segment yet")
         extent = Extent(self._state.segment, self._committed, self._received - self._committed)

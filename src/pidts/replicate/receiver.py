@@ -129,7 +129,7 @@ class Receiver:
         if scan is None or scanner is None:
             return None
         if not scanner.in_transaction:
-            self._mark()
+            self._commit_between()
         run = scan.run(block, at, at + self._writer.room)
         if run is not None:
             self._writer.append_run(block, at, run)
@@ -175,7 +175,7 @@ class Receiver:
 
     def sync(self) -> None:
         """Makes complete transactions visible, and records the place up to which the log was received."""
-        self._mark()
+        self._commit_between()
         self._writer.sync()
         self._unsynced, self._synced_at = 0, monotonic()
         if self._arrivals is not None and (lsn := self._writer.lsn) is not None:
@@ -204,16 +204,16 @@ class Receiver:
         if not scanner.in_transaction:
             # Events between two transactions get an entry of their own, so that the transaction's entry begins with its
             # own bytes.
-            self._mark()
+            self._commit_between()
         self._writer.append(raw)
         transaction = scanner.feed(event)
         if transaction is not None:
             self._writer.commit(transaction)
         elif event.type == EventType.PREVIOUS_GTIDS:
-            self._mark()
+            self._commit_between()
             self._writer.learn_gtids(str(previous_gtids(event)))
         elif event.type == EventType.GTID_LIST:
-            self._mark()
+            self._commit_between()
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
@@ -225,7 +225,7 @@ class Receiver:
 
     def _new_format(self, raw: bytes | memoryview, event: Event) -> None:
         """Handles the FORMAT_DESCRIPTION event. A file begins with it, and so does a dump from the middle of a file."""
-        self._mark()
+        self._commit_between()
         if self._scanner is not None and self._scanner.in_transaction:
             # The file ends within a transaction: the server died while it wrote the transaction, so the transaction was
             # never committed.
@@ -273,10 +273,11 @@ class Receiver:
         self._writer.start_segment(self._format)
         self._begin_segment = False
 
-    def _mark(self) -> None:
+    def _commit_between(self) -> None:
+        """Stores the events between two transactions as an entry of their own."""
         scanner = self._scanner
-        if scanner is not None and not scanner.in_transaction and (mark := scanner.mark()) is not None:
-            self._writer.commit(mark)
+        if scanner is not None and not scanner.in_transaction and (entry := scanner.empty_entry()) is not None:
+            self._writer.commit(entry)
 
 
 def _received_before(writer: RelayWriter, resume: Resume) -> Lsn | None:

@@ -23,7 +23,7 @@ from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.relay.repeats import add_repeats
 from pidts.relay.servers_read import add_server, servers_read
 from pidts.relay.standby_samples import read_samples
-from pidts.relay.task_marks import refused
+from pidts.relay.task_needs import refused
 from pidts.replicate.heartbeat import Heartbeat, HeartbeatConfig
 from pidts.replicate.observer import Observer
 from pidts.replicate.proof import has_last_event

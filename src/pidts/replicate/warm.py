@@ -84,7 +84,7 @@ def _rows(folder: Path, head: bytes) -> int:
     walker.feed(head)
     assert walker.format is not None, "it has just been fed one"  # noqa: S101 - for the type checker
     with closing(RelayReader(folder, _SOURCE)) as reader:
-        raw = b"".join(reader.read(entry.extent) for entry in reader.entries() if not entry.transaction.is_mark)
+        raw = b"".join(reader.read(entry.extent) for entry in reader.entries() if not entry.transaction.is_empty)
     batches = decode_slice(
         raw, format=walker.format, log_file=_FILE, change_no=0, structures={_TABLE.name: _TABLE}, offset=len(head) + 4
     )

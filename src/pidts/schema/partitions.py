@@ -6,7 +6,7 @@ import re
 
 _BEHIND_COLUMNS = re.compile(r"\n\) .*?\n(?: |/\*!\d+ )(PARTITION BY .*)\Z", re.DOTALL)
 _QUOTED = re.compile(r"('(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`)", re.DOTALL)
-_COMMENT_MARK = re.compile(r" ?\*/|/\*!\d+ ")
+_COMMENT_SIGN = re.compile(r" ?\*/|/\*!\d+ ")
 _PLACE = re.compile(r"\b(?:DATA|INDEX) DIRECTORY\b|\bTABLESPACE\b", re.IGNORECASE)
 
 
@@ -16,7 +16,7 @@ def partition_clause(shown: str) -> str:
     if found is None:
         return ""
     parts = _QUOTED.split(found[1])
-    return "".join(part if at % 2 else _COMMENT_MARK.sub("", part) for at, part in enumerate(parts)).strip()
+    return "".join(part if at % 2 else _COMMENT_SIGN.sub("", part) for at, part in enumerate(parts)).strip()
 
 
 def is_same(one: str, other: str) -> bool:

@@ -243,8 +243,8 @@ def where_of(connection: Session) -> Where:
 
 def variables(connection: Session, *names: str) -> dict[str, str]:
     """Returns the values of global variables, without those that the server does not have."""
-    marks = ", ".join(["%s"] * len(names))
-    rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({marks})", names)
+    placeholders = ", ".join(["%s"] * len(names))
+    rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({placeholders})", names)
     return {str(name).lower(): str(value) for name, value in rows}
 
 

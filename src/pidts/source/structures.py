@@ -150,11 +150,11 @@ def quoted_table(name: TableName) -> str:
 
 
 def _tables(connection: Session, types: Collection[str] = _TABLE_TYPES) -> list[dict[str, Any]]:
-    marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
+    placeholders = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
     rows = named(
         connection,
         "SELECT table_schema, table_name, table_type, table_collation, table_comment FROM information_schema.tables "
-        f"WHERE table_schema NOT IN ({marks})",
+        f"WHERE table_schema NOT IN ({placeholders})",
         sorted(SYSTEM_SCHEMAS),
     )
     kept = [row for row in rows if str(row["table_type"]) in types and not is_system(str(row["table_schema"]))]
@@ -179,9 +179,9 @@ def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str
 def _columns_of(connection: Session, schema: str, parts: Iterable[Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for part in parts:
-        marks = ", ".join(["%s"] * len(part))
+        placeholders = ", ".join(["%s"] * len(part))
         sql = (
-            f"SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({marks}) "
+            f"SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({placeholders}) "
             "ORDER BY table_name, ordinal_position"
         )
         for row in named(connection, sql, [schema, *part]):

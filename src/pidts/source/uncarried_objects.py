@@ -355,10 +355,10 @@ _COLLECTIONS = ("geometrycollection", "geomcollection")
 
 def _declared(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     shapes = (*_SHAPES, *_COLLECTIONS, "geometry")
-    marks = ", ".join(["%s"] * len(shapes))
+    placeholders = ", ".join(["%s"] * len(shapes))
     for row in catalog.rows(
         "SELECT table_schema, of_all.* FROM information_schema.columns AS of_all "
-        f"WHERE table_schema IN ({{}}) AND (data_type IN ({marks}) OR column_type LIKE %s) "
+        f"WHERE table_schema IN ({{}}) AND (data_type IN ({placeholders}) OR column_type LIKE %s) "
         "ORDER BY table_schema, table_name, ordinal_position",
         *shapes,
         "%zerofill%",

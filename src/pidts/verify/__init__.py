@@ -1,7 +1,7 @@
 """Compares target and source by checksums and by key, while programs write to both."""
 
 from pidts.verify.compare import Callbacks, ComparisonInterrupted, ComparisonProgress, Elsewhere, compare
-from pidts.verify.compared_servers import EstimatedSize, Key, KeySpan, Mark, NotCaughtUp, Order, Sum
+from pidts.verify.compared_servers import EstimatedSize, Key, KeySpan, LogPlaces, NotCaughtUp, Order, Sum
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
@@ -27,7 +27,7 @@ __all__ = [
     "EstimatedSize",
     "Key",
     "KeySpan",
-    "Mark",
+    "LogPlaces",
     "Matcher",
     "MemoryFile",
     "MergedCatchUp",

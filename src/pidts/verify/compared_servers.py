@@ -17,7 +17,7 @@ from pidts.model import Lsn, Table, TableName
 from pidts.verify.owners import RowOwners
 
 Key = Sequence[Any]
-Mark: TypeAlias = tuple[Lsn, ...]
+LogPlaces: TypeAlias = tuple[Lsn, ...]
 """A place in the log of each source that a table has rows from."""
 
 
@@ -217,14 +217,14 @@ class TargetSide(KeyedTarget, Protocol):
 class CatchUp(Protocol):
     """Waits until the target has a table's log of all of its sources."""
 
-    def settled(self, table: TableName) -> Mark:
+    def settled(self, table: TableName) -> LogPlaces:
         """Returns places in the sources' logs: rows that are read from now on contain all changes before them."""
 
-    def place(self, table: TableName) -> Mark:
+    def place(self, table: TableName) -> LogPlaces:
         """Returns the current ends of the sources' logs: rows that were read before have no changes after them."""
 
-    def behind(self, table: TableName, mark: Mark) -> dict[int, NotCaughtUp]:
-        """Waits until the target has a table's log up to `mark`. Returns the members whose log it lacks."""
+    def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
+        """Waits until the target has a table's log up to `places`. Returns the members whose log it lacks."""
 
-    def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
+    def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:
         """Whether the logs from `after` to `upto` are known to have no change of the table."""

@@ -24,7 +24,7 @@ from pidts.verify.compared_servers import (
     EstimatedSize,
     Key,
     KeySpan,
-    Mark,
+    LogPlaces,
     NotCaughtUp,
     SourceCatchUp,
     Sum,
@@ -238,28 +238,28 @@ class MergedCatchUp:
     def __init__(self, groups: Callable[[], Groups]) -> None:
         self._groups = groups
 
-    def settled(self, table: TableName) -> Mark:
+    def settled(self, table: TableName) -> LogPlaces:
         """Returns a place in each source's log: rows that are read from now on contain all changes before it."""
         return tuple(catch_up.settled() for catch_up in self._groups()[table].catch_ups)
 
-    def place(self, table: TableName) -> Mark:
+    def place(self, table: TableName) -> LogPlaces:
         """Returns the end of each source's log."""
         return tuple(catch_up.place() for catch_up in self._groups()[table].catch_ups)
 
-    def behind(self, table: TableName, mark: Mark) -> dict[int, NotCaughtUp]:
+    def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits for one member after the other; returns the members whose log has not arrived, with the reasons.
 
         During the wait for one member, the target also gets changes of the others, so the later waits are shorter.
         """
         group = self._groups()[table]
-        places = dict(zip(map(id, group.catch_ups), mark, strict=True))
+        wanted = dict(zip(map(id, group.catch_ups), places, strict=True))
         found = {
-            number: member.catch_up.behind(member.name, places[id(member.catch_up)])
+            number: member.catch_up.behind(member.name, wanted[id(member.catch_up)])
             for number, member in enumerate(group.members)
         }
         return {number: behind for number, behind in found.items() if behind is not None}
 
-    def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
+    def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:
         """Whether the logs from `after` to `upto` are known to have no change of any member."""
         group = self._groups()[table]
         between = dict(zip(map(id, group.catch_ups), zip(after, upto, strict=True), strict=True))

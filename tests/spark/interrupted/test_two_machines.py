@@ -21,7 +21,7 @@ from tests.spark.commands import Run, Task
 from tests.spark.standalone_cluster import standalone_cluster
 
 from pidts.relay.folder import Folder
-from pidts.relay.task_marks import read_needs
+from pidts.relay.task_needs import read_needs
 from pidts.sandbox import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -173,11 +173,11 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     # The relay server has a record of the other machine's progress, by name.
     relay = Folder.of(apart.receiver.path.parent / "relay", "one")
 
-    def mark() -> bool:
+    def is_recorded() -> bool:
         (need,) = read_needs(relay)
         return need.task == "t@here" and need.lsn is not None
 
-    applying.wait_until(mark, "the mark of the other machine", 60)
+    applying.wait_until(is_recorded, "the need of the other machine", 60)
     assert applying.summary()["rows"]
     assert len(apart.rows()) == 620
     assert serving.stop() == 0

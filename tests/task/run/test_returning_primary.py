@@ -107,7 +107,7 @@ def test_a_full_disk_delays_the_turn_to_a_standby(
     shown: list[str] = []
     failover = Failover(shown.append, lambda _: received)
     with monkeypatch.context() as disk:
-        disk.setattr("pidts.relay.task_marks.os.fsync", full)
+        disk.setattr("pidts.relay.task_needs.os.fsync", full)
         assert [failover.look(config, is_failing=True) for _ in range(4)] == [None] * 4
         with pytest.raises(Transient) as refused:
             fail_over(config, "", received_of=lambda _: received)

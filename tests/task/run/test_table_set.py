@@ -30,7 +30,7 @@ from pidts.model import (
 )
 from pidts.plan import CopyMode, CopyState, Phase, PlanState
 from pidts.relay import RelayReader
-from pidts.relay.task_marks import TaskMark
+from pidts.relay.task_needs import TaskNeed
 from pidts.rules import AllowList, Rules
 from pidts.sandbox import Server, start_mariadb
 from pidts.schema.online.names import SHADOW, TRASH
@@ -683,7 +683,7 @@ def attempts(task: Task) -> Attempts:
 def begin(attempts: Attempts) -> None:
     config = attempts._config
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as there:
-        attempts._begin(source, there, TaskMark(config.relay, "s", config.name))
+        attempts._begin(source, there, TaskNeed(config.relay, "s", config.name))
 
 
 def test_a_run_whose_start_fails_after_the_claim_is_not_taken_for_a_replaced_one(

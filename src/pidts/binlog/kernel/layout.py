@@ -70,7 +70,7 @@ PLAIN = 88
 NUMBER = 96
 TOUCHED = 104
 """The number of the last transaction with rows of the table, and the number of rows before this transaction."""
-MARK = 112
+ROWS_BEFORE = 112
 UNWANTED = 120
 """Bits by operation: bit n is set if rows with operation n are not read."""
 # For tables with a filter that uses columns: a first pass reads only these columns, and a second pass reads all columns

@@ -284,7 +284,7 @@ class RoutedDecoder(decode.RowDecoder):
             self._mapped = {}
         for number in self._touched_tables[: state[r.TOUCHED_COUNT]].tolist():
             rows = self._tables[number]
-            self._touched.setdefault(rows, (int(rows.memory.state[at.MARK // 8]), 0, 0))
+            self._touched.setdefault(rows, (int(rows.memory.state[at.ROWS_BEFORE // 8]), 0, 0))
         for entry in np.flatnonzero(self._entries[:, r.E_MAPPED] == state[r.MAP_SERIAL]):
             self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
 

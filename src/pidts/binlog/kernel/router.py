@@ -179,7 +179,7 @@ def _touch(state: Any, table: int) -> None:
     """Notes how many rows the table had before the open transaction, which has rows of the table."""
     if load64(table + at.TOUCHED) != state[SERIAL]:
         store64(table + at.TOUCHED, state[SERIAL])
-        store64(table + at.MARK, load64(table + at.ROWS))
+        store64(table + at.ROWS_BEFORE, load64(table + at.ROWS))
         store64(state[TOUCHED] + 8 * state[TOUCHED_COUNT], load64(table + at.NUMBER))
         state[TOUCHED_COUNT] += 1
 

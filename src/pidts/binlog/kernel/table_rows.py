@@ -23,7 +23,7 @@ from pidts.model.lsn import Lsn
 from pidts.model.table import Table
 
 _PREFIX = struct.Struct(">IIQ")
-Mark = tuple[int, int, int]
+RowCounts = tuple[int, int, int]
 
 
 class CompiledRows:
@@ -58,14 +58,14 @@ class CompiledRows:
         """Returns the reader of the row events after a TABLE_MAP event."""
         return CompiledBinding(table_map, self)
 
-    def mark(self) -> Mark:
+    def counts(self) -> RowCounts:
         """Returns a point for `back_to`: the number of rows, and the numbers of images in plain code's lists."""
-        before, after = (0, 0) if self.plain is None else self.plain.mark()[1:]
+        before, after = (0, 0) if self.plain is None else self.plain.counts()[1:]
         return len(self), before, after
 
-    def back_to(self, mark: Mark) -> None:
+    def back_to(self, counts: RowCounts) -> None:
         """Drops the rows since this point, which the source has rolled back."""
-        count, before, after = mark
+        count, before, after = counts
         compiled = self.memory.rows
         if self.plain is not None:
             self.plain.back_to((max(count - compiled, 0), before, after))

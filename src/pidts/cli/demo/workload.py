@@ -179,8 +179,8 @@ _ORDER_COLUMNS = "orders (customer_id, product_id, quantity, total, ordered)"
 
 
 def _insert(connection: Session, columns: str, rows: list[tuple[object, ...]]) -> None:
-    marks = f"({', '.join(['%s'] * len(rows[0]))})"
+    placeholders = f"({', '.join(['%s'] * len(rows[0]))})"
     for at in range(0, len(rows), _ROWS_A_STATEMENT):
         some = rows[at : at + _ROWS_A_STATEMENT]
         values = [value for row in some for value in row]
-        query(connection, f"INSERT INTO shop.{columns} VALUES {', '.join([marks] * len(some))}", values)
+        query(connection, f"INSERT INTO shop.{columns} VALUES {', '.join([placeholders] * len(some))}", values)

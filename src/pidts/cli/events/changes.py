@@ -175,7 +175,7 @@ def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction,
             if not scanner.in_transaction:
                 # As in a relay, a transaction's `prev_lsn` is the end of the event before it. So a transaction has the
                 # same `prev_lsn` whether or not it is the first one that is read.
-                scanner.mark()
+                scanner.empty_entry()
             transaction = scanner.feed(event)
             if walker.format is None or event.is_artificial:
                 continue

@@ -63,7 +63,7 @@ def purge_relays(
     from pidts.cli.relay.place import demand_known_needs, find_relays, read_checkpoints
     from pidts.cli.relay.view import show_releases
     from pidts.relay.retention import PurgeLimits, release
-    from pidts.relay.task_marks import read_needs
+    from pidts.relay.task_needs import read_needs
     from pidts.task.config.duration import parse_duration
 
     try:
@@ -97,7 +97,7 @@ def forget_task(
     """Remove a task's position from the relay. Log that only this task needed can then be purged."""
     set_up_logs(debug=debug)
     from pidts.cli.relay.place import find_relays
-    from pidts.relay.task_marks import forget_need
+    from pidts.relay.task_needs import forget_need
 
     places = find_relays(named)
     name = task or next((place.task.name for place in places if place.task is not None), "")

@@ -10,7 +10,7 @@ from pathlib import Path
 from pidts.model import Checkpoint, ConfigError, Halted, Lsn, PidtsError, Where
 from pidts.relay.folder import Folder
 from pidts.relay.survey import source_ids
-from pidts.relay.task_marks import read_needs
+from pidts.relay.task_needs import read_needs
 from pidts.task.config.task_file import TaskConfig, load_parts
 
 

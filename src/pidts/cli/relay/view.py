@@ -17,7 +17,7 @@ from pidts.relay.integrity_check import broken
 from pidts.relay.retention import Release
 from pidts.relay.structures import stored_places
 from pidts.relay.survey import SegmentSurvey, measure, survey
-from pidts.relay.task_marks import Need, read_needs
+from pidts.relay.task_needs import Need, read_needs
 from pidts.replicate import read_status
 
 _TITLES = ("segment", "size", "entries", "last Lsn", "source position", "last GTID", "times (UTC)")
@@ -32,7 +32,7 @@ def relay_report(place: RelayPlace, *, verify: bool) -> dict[str, Any]:
     needs = {need.task: need for need in read_needs(place.folder)}
     if place.task is not None:
         needs.setdefault(place.task.name, Need(place.task.name, None))
-    marked = {need.task for need in read_needs(place.folder)}
+    recorded = {need.task for need in read_needs(place.folder)}
     return {
         "source": place.source_id,
         "folder": str(place.folder.path),
@@ -40,7 +40,7 @@ def relay_report(place: RelayPlace, *, verify: bool) -> dict[str, Any]:
         "received": str(segments[-1].end) if segments else None,
         "bytes": sum(segment.log_bytes + segment.index_bytes for segment in segments),
         "segments": [_segment(segment) for segment in segments],
-        "tasks": [_task(need, target, place, marked=name in marked) for name, need in sorted(needs.items())],
+        "tasks": [_task(need, target, place, recorded=name in recorded) for name, need in sorted(needs.items())],
         "structures": [str(lsn) for lsn in stored_places(place.folder)],
         "replicator": read_status(place.relay, place.source_id),
         "verified": verify,
@@ -94,13 +94,13 @@ def _segment(segment: SegmentSurvey) -> dict[str, Any]:
     }
 
 
-def _task(need: Need, target: TargetCheckpoints, place: RelayPlace, *, marked: bool) -> dict[str, Any]:
+def _task(need: Need, target: TargetCheckpoints, place: RelayPlace, *, recorded: bool) -> dict[str, Any]:
     is_named = place.task is not None and place.task.name == need.task
     checkpoint = target.checkpoints.get(need.task)
     lsn = checkpoint or need.lsn
     return {
         "task": need.task,
-        "marked": marked,
+        "marked": recorded,
         "mark": str(need.lsn) if need.lsn else None,
         "marked_at": need.written_at,
         "keep_seconds": need.keep_seconds,

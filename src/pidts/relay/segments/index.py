@@ -160,7 +160,7 @@ def encode_gtids(learned: GtidsLearned) -> bytes:
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    """Returns the payload of one transaction, or of a mark (`Transaction.is_mark`)."""
+    """Returns the payload of one transaction, or of an empty entry (`Transaction.is_empty`)."""
     what, extent = entry.transaction, entry.extent
     flags = _HAS_DDL * (what.ddl is not None) | HAS_XA * (what.xa is not None)
     flags |= HAS_PREPARED * (entry.prepared is not None)

@@ -55,7 +55,7 @@ _GROUP_SEGMENT, _GROUP_OFFSET, _GROUP_SIZE, _GROUP_FILE, _GROUP_BEGIN = 0, 4, 12
 """The places of a prepared group's numbers, after the beginning of these numbers in a record."""
 _COMMITTED = HAS_XA | HAS_PREPARED
 _COMMIT = int(XaStep.COMMIT)
-_OTHER, _PLAIN, _XA_COMMIT, _XA_MARK = range(4)
+_OTHER, _PLAIN, _XA_COMMIT, _XA_STEP = range(4)
 """The kinds of records: one that is not joined, an ordinary transaction, an XA COMMIT with rows, another step."""
 
 Stops = tuple[LsnKey, LsnKey]
@@ -197,7 +197,7 @@ def _kind(payload: int, size: int) -> int:
     if rest < XA_FIXED_SIZE:
         return _OTHER
     if flags == HAS_XA:
-        return _XA_MARK if rows == 0 and load8(step) != _COMMIT else _OTHER
+        return _XA_STEP if rows == 0 and load8(step) != _COMMIT else _OTHER
     is_whole = rest >= XA_FIXED_SIZE + PREPARED_SIZE and load8(step) == _COMMIT and rows != 0
     return _XA_COMMIT if is_whole else _OTHER
 
@@ -311,7 +311,7 @@ def _run(at: int, end: int, stops: Any, most: int, most_rows: int, found: Any, e
         size = _payload(at, end)
         payload = at + FRAME_SIZE
         this = _kind(payload, size) if size else _OTHER
-        if this != kind and (kind == _PLAIN or this != _XA_MARK):
+        if this != kind and (kind == _PLAIN or this != _XA_STEP):
             break
         if rows + load32(payload + _ROWS) > most_rows or not _follows(payload, first, last, stops[0], stops[1]):
             break
@@ -319,7 +319,7 @@ def _run(at: int, end: int, stops: Any, most: int, most_rows: int, found: Any, e
             break
         if not _has_gtid(payload, gtid, prefix, number + 1 if gtid_size else -1):
             break
-        if this != _XA_MARK and not _has_tables(payload, tables, tables_size):
+        if this != _XA_STEP and not _has_tables(payload, tables, tables_size):
             break
         if this == _XA_COMMIT:
             group_bytes += load64(payload + size - PREPARED_SIZE + _GROUP_SIZE)

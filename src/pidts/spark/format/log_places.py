@@ -73,7 +73,7 @@ def _before(transactions: Iterable[Transaction], start: Point, last: Lsn) -> Lsn
 
 
 def _entries(reader: RelayReader, first: Lsn) -> Iterable[Transaction]:
-    return (entry.transaction for entry in reader.entries(first) if not entry.transaction.is_mark)
+    return (entry.transaction for entry in reader.entries(first) if not entry.transaction.is_empty)
 
 
 def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:

@@ -155,9 +155,10 @@ class Datacenter:
 
     def records(self, ids: Sequence[int]) -> Sequence[tuple[Any, ...]]:
         """Returns the records with these ids, in the form of `pages`."""
-        marks = ", ".join(["%s"] * len(ids))
+        placeholders = ", ".join(["%s"] * len(ids))
         return self._session.rows(
-            f"SELECT id, tid, dbname, tablename, instance_name, optype, data FROM {self._data} WHERE id IN ({marks})",
+            f"SELECT id, tid, dbname, tablename, instance_name, optype, data FROM {self._data} "
+            f"WHERE id IN ({placeholders})",
             tuple(ids),
         )
 

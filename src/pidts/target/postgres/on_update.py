@@ -30,7 +30,7 @@ _SAME_NAME = (
     "JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace "
     "WHERE f.nspname = %s AND p.proname = %s AND p.pronargs = 0"
 )
-_MARK = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
+_COMMENT = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
 """The beginning of the comments of our functions; a name alone proves nothing, since users may choose any."""
 
 
@@ -47,18 +47,18 @@ def fits(wanted: OnUpdate) -> bool:
 def is_taken(session: PostgresSession, wanted: OnUpdate) -> bool:
     """Whether a function that this module has not created already has the name."""
     found = session.rows(_SAME_NAME, (wanted.table.schema, function_name(wanted.table, wanted.name)))
-    return any(comment != _MARK + wanted.name for (comment,) in found)
+    return any(comment != _COMMENT + wanted.name for (comment,) in found)
 
 
 def has_other_triggers(session: PostgresSession, table: TableName) -> bool:
     """Whether a trigger that PiDTS has not created may change a row before an UPDATE writes it."""
     found = session.rows(_TRIGGERS, (table.schema, table.name))
-    return any(not str(comment or "").startswith(_MARK) for _, _, comment in found)
+    return any(not str(comment or "").startswith(_COMMENT) for _, _, comment in found)
 
 
 def is_there(session: PostgresSession, table: TableName, column: str) -> bool:
     """Whether the table has the triggers of the column, created by this module."""
-    ours = (table.schema, function_name(table, column), _MARK + column)
+    ours = (table.schema, function_name(table, column), _COMMENT + column)
     return ours in session.rows(_TRIGGERS, (table.schema, table.name))
 
 
@@ -69,7 +69,7 @@ def drop(table: TableName, column: str) -> str:
 
 def create(wanted: OnUpdate) -> str:
     """Returns the statement that creates the function and its triggers."""
-    mark = f"COMMENT ON FUNCTION {_function(wanted.table, wanted.name)}() IS {literal(_MARK + wanted.name)}"
+    mark = f"COMMENT ON FUNCTION {_function(wanted.table, wanted.name)}() IS {literal(_COMMENT + wanted.name)}"
     return f"DO $made$ BEGIN\n{text(wanted)};\n{mark};\nEND $made$"
 
 

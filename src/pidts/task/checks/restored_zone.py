@@ -5,8 +5,8 @@ log once more. Between zones that is not enough. The restored zone has lost the 
 the backup. Other zones have these changes, but no task carries a zone's own changes back to it. So the zones stay
 different, and no lock shows it.
 
-The task's mark in the relay has a position that the target had reached. This position is after the target's checkpoint
-only if the target was restored.
+The need that the task has recorded in the relay has a position that the target had reached. This position is after the
+target's checkpoint only if the target was restored.
 
 Tasks that read the target's log have recorded the positions up to which they have read it. These positions prove
 nothing: the target may have failed over since, or such a task may never run again. A task that reads the target's log
@@ -21,34 +21,34 @@ from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Halted, Lsn, Where
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
-from pidts.relay.task_marks import read_needs
+from pidts.relay.task_needs import read_needs
 from pidts.task.config.task_file import TaskConfig
 
 
 def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
-    """Halts if the target's checkpoint is before the mark in the relay.
+    """Halts if the target's checkpoint is before the need that the relay has recorded.
 
-    The mark is read before the checkpoint, so a task that runs meanwhile cannot cause a false alarm.
+    The need is read before the checkpoint, so a task that runs meanwhile cannot cause a false alarm.
     """
     if not config.is_between_zones:
         return
-    marked = _marked(config)
+    recorded = _recorded(config)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
-    if marked is not None and not stored:
+    if recorded is not None and not stored:
         raise _restored(
             config,
-            f"in the relay the task has recorded that it had applied the log up to {marked}, and "
+            f"in the relay the task has recorded that it had applied the log up to {recorded}, and "
             "the zone has no record of the task",
         )
-    if marked is not None and (at := _place(stored)) < marked:
+    if recorded is not None and (at := _place(stored)) < recorded:
         raise _restored(
             config,
-            f"in the relay the task has recorded that it had applied the log up to {marked}, and "
+            f"in the relay the task has recorded that it had applied the log up to {recorded}, and "
             f"the zone's record ends at {at}",
         )
 
 
-def _marked(config: TaskConfig) -> Lsn | None:
+def _recorded(config: TaskConfig) -> Lsn | None:
     needs = read_needs(Folder.of(config.relay, config.source.source_id))
     return next((need.lsn for need in needs if need.task == config.name), None)
 

@@ -98,7 +98,7 @@ class _RecordChange(NamedTuple):
     step: KeyChange
     key: bytes
     """The key's digest."""
-    mark: int
+    kind: int
     size: int
     """The estimated bytes that this change needs in memory."""
 
@@ -237,9 +237,9 @@ class _Comparison:
             step, found = one.step, known.get(one.key)
             if found is None:
                 self._expect(one)
-            elif found[0] == one.mark and not follows(found[1], row_digest(step.after)):
+            elif found[0] == one.kind and not follows(found[1], row_digest(step.after)):
                 self._break(one)
-            known[one.key] = put[one.key] = one.mark, row_digest(step.before)
+            known[one.key] = put[one.key] = one.kind, row_digest(step.before)
         self.store.put(put)
         return lineage
 
@@ -259,9 +259,9 @@ class _Comparison:
                 where=Where(table=str(name)),
                 todo="The table's structure changes now: compare again when the channel has recorded it",
             )
-        mark, size = _mark(followed.age, row[4] or ""), len(row[6] or "")
+        kind, size = _image_kind(followed.age, row[4] or ""), len(row[6] or "")
         for step in found:
-            yield _RecordChange(id_, followed, step, key_digest(name, step.key), mark, size)
+            yield _RecordChange(id_, followed, step, key_digest(name, step.key), kind, size)
 
     def _expect(self, taken: _RecordChange) -> None:
         """Adds a row, as its last record has it, to the rows that are compared."""
@@ -516,7 +516,7 @@ def _id(record: TransferRow) -> int:
 
 
 @lru_cache(1024)
-def _mark(age: int, instance: str) -> int:
+def _image_kind(age: int, instance: str) -> int:
     """Returns a number that is equal for images that can be compared with each other.
 
     Images can be compared if they have the same structure and come from one server. Images from two servers are not

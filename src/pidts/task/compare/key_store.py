@@ -19,7 +19,7 @@ _CACHE_KB = 64_000
 _KEYS_A_QUERY = 500
 
 Found = tuple[int, bytes]
-"""A row's digest, preceded by the mark of the images with which it can be compared."""
+"""A row's digest, preceded by the kind of the images with which it can be compared."""
 
 
 class KeyStore:
@@ -31,7 +31,7 @@ class KeyStore:
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
             f"PRAGMA cache_size = -{_CACHE_KB}",
-            "CREATE TABLE found (key BLOB PRIMARY KEY, mark INTEGER, row BLOB) WITHOUT ROWID",
+            "CREATE TABLE found (key BLOB PRIMARY KEY, kind INTEGER, row BLOB) WITHOUT ROWID",
             "CREATE TABLE later (key BLOB, id INTEGER, PRIMARY KEY (key, id)) WITHOUT ROWID",
         ):
             self._file.execute(sql)
@@ -46,12 +46,12 @@ class KeyStore:
         with _disk():
             for begin in range(0, len(keys), _KEYS_A_QUERY):
                 part = keys[begin : begin + _KEYS_A_QUERY]
-                sql = f"SELECT key, mark, row FROM found WHERE key IN ({_marks(part)})"
-                found.update((key, (mark, row)) for key, mark, row in self._file.execute(sql, part))
+                sql = f"SELECT key, kind, row FROM found WHERE key IN ({_placeholders(part)})"
+                found.update((key, (kind, row)) for key, kind, row in self._file.execute(sql, part))
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Stores for each key the digest, with its mark, that the row must have after the row's previous record.
+        """Stores for each key the digest, with its kind, that the row must have after the row's previous record.
 
         The keys are sorted, so each page of the file is written only once.
         """
@@ -77,13 +77,13 @@ class KeyStore:
         with _disk():
             for begin in range(0, len(keys), _KEYS_A_QUERY):
                 part = keys[begin : begin + _KEYS_A_QUERY]
-                sql = f"SELECT key, id FROM later WHERE key IN ({_marks(part)}) ORDER BY key, id"
+                sql = f"SELECT key, id FROM later WHERE key IN ({_placeholders(part)}) ORDER BY key, id"
                 for key, id_ in self._file.execute(sql, part):
                     found.setdefault(bytes(key), []).append(int(id_))
         return found
 
 
-def _marks(values: Sequence[bytes]) -> str:
+def _placeholders(values: Sequence[bytes]) -> str:
     return ", ".join("?" * len(values))
 
 

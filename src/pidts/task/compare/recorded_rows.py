@@ -21,7 +21,7 @@ from pidts.source.rows import find_rows
 from pidts.target.text import unreal
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.text_rows.values import to_arrow
-from pidts.verify import Mark, NotCaughtUp, RowOwners
+from pidts.verify import LogPlaces, NotCaughtUp, RowOwners
 
 _TEXT = ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
 KeyText = tuple[str | None, ...]
@@ -138,24 +138,24 @@ class OneSource:
 
     catch_up: TaskCatchUp
 
-    def settled(self, table: TableName) -> Mark:  # noqa: ARG002 - the protocol needs it
+    def settled(self, table: TableName) -> LogPlaces:  # noqa: ARG002 - the protocol needs it
         """Returns a place in the log such that rows that are read from now on contain all changes before it."""
         return (self.catch_up.settled(),)
 
-    def place(self, table: TableName) -> Mark:  # noqa: ARG002 - the protocol needs it
+    def place(self, table: TableName) -> LogPlaces:  # noqa: ARG002 - the protocol needs it
         """Returns the end of the log."""
         return (self.catch_up.place(),)
 
-    def behind(self, table: TableName, mark: Mark) -> dict[int, NotCaughtUp]:
-        """Waits until the datacenter has the table's log up to `mark`.
+    def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
+        """Waits until the datacenter has the table's log up to `places`.
 
         Returns the reason if it does not get this log, with the number 0 of the only source; otherwise nothing.
         """
-        (lsn,) = mark
+        (lsn,) = places
         found = self.catch_up.behind(table, lsn)
         return {} if found is None else {0: found}
 
-    def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
+    def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:
         """Whether the log between two places is known to have no change of the table."""
         return self.catch_up.untouched(table, after[0], upto[0])
 

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from pidts.durable_folder import sync_folder
 from pidts.relay.folder import Folder
 from pidts.relay.permissions import make_folder
-from pidts.relay.task_marks import refused, replace_durably
+from pidts.relay.task_needs import refused, replace_durably
 from pidts.source import SourceConfig
 from pidts.task.config.servers import SourceSpec
 

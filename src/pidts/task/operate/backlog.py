@@ -255,7 +255,7 @@ def _held_log_bytes(
                 is_change = transaction.ddl is not None and transaction.lsn in changes
                 is_rows = transaction.ddl is None and bool(transaction.tables)
                 waits = is_rows and all(name in tables for name in transaction.tables if config.allow(name))
-                if not (is_change or waits or transaction.is_mark):
+                if not (is_change or waits or transaction.is_empty):
                     break
                 applied = transaction.lsn
             return max(0, behind(min(tables.values())) - behind(applied))

@@ -41,7 +41,7 @@ from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.task_marks import TaskMark
+from pidts.relay.task_needs import TaskNeed
 from pidts.replicate import RELAY_FULL, NotReceiving
 from pidts.source import Session as SourceSession
 from pidts.source import connect
@@ -314,9 +314,9 @@ class Attempts:
         with ExitStack() as sessions:
             source = self._reach_source(sessions)
             target = sessions.enter_context(closing(config.target.server.connect()))
-            mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
+            need = TaskNeed(config.relay, config.source.source_id, config.name, config.relay_keep)
             self._show_step("step 2 of 3: reading the structures of the tables")
-            begun = self._begin(source, target, mark)
+            begun = self._begin(source, target, need)
             self._note_start(begun)
             self._order_statements(target)
             _, state, _ = Workers.claimed(begun.checkpoints)
@@ -324,7 +324,7 @@ class Attempts:
             self._retried.begin_attempt(self._halted.recorded)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
                 slowest = self._applied = state.needs
-                self._begin_mark(mark, slowest)
+                self._begin_need(need, slowest)
                 self._show_step("step 3 of 3: waiting for the source's log")
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
                 # If another server has replaced the source after the checkpoint, positions are those in the log of that
@@ -400,7 +400,7 @@ class Attempts:
                 ):
                     stream.start()
                     try:
-                        self._watch(stream, relay, mark, watch, measuring)
+                        self._watch(stream, relay, need, watch, measuring)
                     finally:
                         self.spark_jobs += stream.spark_jobs
                 self._tracker.locked(self._locked.look(now=True))
@@ -408,8 +408,8 @@ class Attempts:
                     publications.finish(self._stop)
                     to_server.finish(self._stop)
                 with suppress(Transient):
-                    # While the task is stopped, its mark keeps other tasks from purging log that it still needs.
-                    mark.move(stream.state.needs)
+                    # While the task is stopped, its recorded need keeps other tasks from purging this log.
+                    need.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
         """Returns a session with the source, or the error if it is absent. The relay's log is then still applied."""
@@ -475,12 +475,12 @@ class Attempts:
             is_cluster=not is_local(config.spark_master),
         )
 
-    def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:
+    def _begin(self, source: SourceSession | Transient, target: TargetSession, need: TaskNeed) -> StartState:
         """Begins the task; returns the state from which it continues.
 
-        Sets the task's mark in the relay first. So no other task purges the relay before this task's place is known.
+        Records the task's need in the relay first. So no other task purges the relay before this task's place is known.
         """
-        mark.begin()
+        need.begin()
         own = self._config.source.source_id
         other_parts = [part for part in self._shared.reload.parts if part.source.source_id != own]
         self._shared.shards.set_aside(own, aside=False)
@@ -513,7 +513,7 @@ class Attempts:
         except Transient:
             raise
         except Exception:
-            mark.withdraw()
+            need.withdraw()
             raise
 
     def _claims(self, epoch: int) -> None:
@@ -548,7 +548,7 @@ class Attempts:
         self,
         stream: TaskStream | ChannelStream,
         relay: RelayReader,
-        mark: TaskMark,
+        need: TaskNeed,
         watch: CutoverWatch,
         measuring: _Measuring,
     ) -> None:
@@ -601,7 +601,7 @@ class Attempts:
                 self._is_asked_again = True
                 return
             if time.monotonic() >= purge_at:
-                self._purge(mark, state.needs)
+                self._purge(need, state.needs)
                 purge_at = time.monotonic() + _PURGE_SECONDS
             changed = self._shared.reload.look(self._config, halted=any(map(has_failed, stream.halts)))
             if changed is not None:
@@ -689,13 +689,13 @@ class Attempts:
             self._tracker.note(found)
         self._disk_is_low = bool(found)
 
-    def _begin_mark(self, mark: TaskMark, applied: Lsn) -> None:
+    def _begin_need(self, need: TaskNeed, applied: Lsn) -> None:
         """Records the task's place in the relay. On a full disk, log that all tasks have applied is purged first."""
         try:
-            mark.move(applied)
+            need.move(applied)
         except Transient:
             self._release(applied)
-            mark.move(applied)
+            need.move(applied)
 
     def _has_arrived(self, *, arrived: bool) -> bool:
         """Reports whether this part is at its goal. Returns whether the run is over."""
@@ -725,10 +725,10 @@ class Attempts:
         is_there = has_rest or (not state.copying and state.needs >= goal)
         return is_there and self._goal.is_proven(relay)
 
-    def _purge(self, mark: TaskMark, applied: Lsn) -> None:
-        """Removes log that all tasks of the relay have applied, even if the disk has no room for this task's mark."""
+    def _purge(self, need: TaskNeed, applied: Lsn) -> None:
+        """Removes log that all tasks of the relay have applied, even if the disk has no room to record the need."""
         with suppress(Transient):
-            mark.move(applied)
+            need.move(applied)
         self._release(applied)
 
     def _release(self, applied: Lsn) -> None:

@@ -12,7 +12,7 @@ from pidts.model import Checkpoint, Halted, PidtsError, Position, SourceTablesKe
 from pidts.model.errors import listed, sentence
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
-from pidts.relay.task_marks import read_needs
+from pidts.relay.task_needs import read_needs
 from pidts.source import Session, binary_logs, connect, event_at, gtids_before, server_info
 from pidts.task.config.task_file import TaskConfig
 
@@ -174,7 +174,7 @@ def _time(seconds: float) -> str:
 
 
 def last_moved(config: TaskConfig) -> float:
-    """Returns the time of the task's last mark in the relay, in seconds since 1970; 0 if there is none."""
+    """Returns when the task has last recorded a need in the relay, in seconds since 1970; 0 if never."""
     return next((need.written_at for need in read_needs(_folder(config)) if need.task == config.name), 0.0)
 
 
@@ -184,5 +184,5 @@ def loses_log(error: Halted) -> bool:
 
 
 def loss_from(error: Halted) -> LogLoss | None:
-    """Returns the loss that an error means; None if the next start detects it by itself, from the relay's marks."""
+    """Returns the loss that an error means; None if the next start detects it by itself, from the recorded needs."""
     return None if error.code == "relay-purged" else LogLoss(error.what)

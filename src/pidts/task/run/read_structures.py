@@ -142,7 +142,8 @@ def wait_for_relay(
             look_at = time.monotonic() + _LOOK_SECONDS
             lack = replicator.lack()
             if lack is not None and lack.error.code == RELAY_FULL:
-                # The tasks' marks show which log all tasks have applied. Removing it makes room for the awaited log.
+                # The tasks' recorded needs show which log all tasks have applied. Removing it makes room for the
+                # awaited log.
                 release(config.relay, config.source.source_id, PurgeLimits())
         if stop.wait(0.02):
             raise StartStopped

@@ -32,7 +32,7 @@ from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD, ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.lock import empty_relay
-from pidts.relay.task_marks import forget_need, read_needs
+from pidts.relay.task_needs import forget_need, read_needs
 from pidts.source import connect, read_structures
 from pidts.source.position import log_end
 from pidts.target.mysql import MySqlSession
@@ -215,8 +215,8 @@ class ReturningZone:
         """Empties the relays on this machine of these tasks, and of all tasks that the file can have for the zone.
 
         If the relays stayed, this could happen: a run of the command removes the checkpoint of the task that fills the
-        zone, and is killed. The mark in the relay still has that task's former place, so the task's next start would
-        find that the zone was restored.
+        zone, and is killed. The recorded need in the relay still has that task's former place, so the task's next start
+        would find that the zone was restored.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
         ways = {(self.zone, other) for other in others} | {(other, self.zone) for other in others}

@@ -1,11 +1,11 @@
 """Records which part of a relay each task still needs, so that no purge removes log that a stopped task needs.
 
-Each task has a small file, its *mark*, in the relay's folder. The mark says up to which Lsn the task's target has the
-log. The mark is written before anything is purged, and is never ahead of the target's checkpoint, so a purge need not
-ask the target. A stopped task keeps its mark until an operator removes it. A new task whose place is not known yet
-needs the whole relay.
+Each task has a small file, its *recorded need*, in the relay's folder. It says up to which Lsn the task's target has
+the log. It is written before anything is purged, and is never ahead of the target's checkpoint, so a purge need not ask
+the target. The recorded need of a stopped task stays until an operator removes it. A new task whose place is not known
+yet needs the whole relay.
 
-A lock of the marks prevents the following: after a purge has read the marks, a second task writes its first mark, and
+A lock of all needs prevents the following: after a purge has read the needs, a second task records its first need, and
 sees that the relay has all log that the task needs. Then the purge removes this log.
 """
 
@@ -31,7 +31,7 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The part of a relay that one task needs, according to its mark."""
+    """The part of a relay that one task has recorded as needed."""
 
     task: str
     lsn: Lsn | None
@@ -39,17 +39,17 @@ class Need:
     keep_seconds: int = 0
     """Log that was received within the last `keep_seconds` stays, even if the target has it."""
     written_at: float = 0.0
-    """The time when the mark was written, in seconds since 1970."""
+    """The time when the need was recorded, in seconds since 1970."""
     is_local: bool = False
-    """Whether a task of this machine has written the mark, and not a relay server for a follower's task.
+    """Whether a task of this machine has recorded the need, and not a relay server for a follower's task.
 
-    False for marks of earlier versions, which did not record it.
+    False for needs that earlier versions recorded, which did not write this.
     """
 
 
 @contextmanager
 def needs_locked(folder: Folder) -> Iterator[None]:
-    """Locks the marks, so that no mark is written during a purge, and no purge begins while a mark is written."""
+    """Locks the needs, so that none is recorded during a purge, and no purge begins while one is recorded."""
     directory = _directory(folder)
     try:
         make_folder(directory)
@@ -64,7 +64,7 @@ def needs_locked(folder: Folder) -> Iterator[None]:
 
 
 def read_needs(folder: Folder) -> list[Need]:
-    """Returns the needs of all tasks, sorted by task. If a mark cannot be read, its task needs the whole relay."""
+    """Returns the needs of all tasks, sorted by task. If a file cannot be read, its task needs the whole relay."""
     found = []
     for path in sorted(_directory(folder).glob("*" + _SUFFIX)):
         try:
@@ -81,7 +81,7 @@ def read_needs(folder: Folder) -> list[Need]:
 
 
 def write_need(folder: Folder, need: Need) -> None:
-    """Replaces a task's mark durably. The caller has the lock."""
+    """Replaces a task's recorded need durably. The caller has the lock."""
     path = _directory(folder) / (need.task + _SUFFIX)
     lsn = str(need.lsn) if need.lsn else None
     data = {"task": need.task, "lsn": lsn, "keep_seconds": need.keep_seconds, "written_at": time.time()}
@@ -94,7 +94,7 @@ def write_need(folder: Folder, need: Need) -> None:
 
 
 def forget_need(relay: Path | str, source_id: str, task: str) -> bool:
-    """Removes a task's mark and returns whether there was one."""
+    """Removes a task's recorded need and returns whether there was one."""
     folder = Folder.of(relay, source_id)
     if task not in {need.task for need in read_needs(folder)}:
         return False
@@ -127,17 +127,17 @@ def refused(folder: Folder, error: OSError) -> Halted | Transient:
     return Halted("relay-unwritable", f"the relay's folder cannot be written: {error.strerror}", where=where, todo=todo)
 
 
-class TaskMark:
-    """The mark of a running task."""
+class TaskNeed:
+    """The recorded need of a running task."""
 
     def __init__(self, relay: Path | str, source_id: str, task: str, keep_seconds: int = 0) -> None:
         self._folder = Folder.of(relay, source_id)
         self._task, self._keep_seconds = task, keep_seconds
 
     def begin(self) -> None:
-        """Makes sure that the task has a mark.
+        """Makes sure that the task has a recorded need.
 
-        Until the run's place is known, the mark of the last run stays. A new task needs everything.
+        Until the run's place is known, the need that the last run recorded stays. A new task needs everything.
         """
         with needs_locked(self._folder):
             if not any(need.task == self._task for need in read_needs(self._folder)):
@@ -152,7 +152,7 @@ class TaskMark:
             write_need(self._folder, Need(self._task, lsn, self._keep_seconds, is_local=True))
 
     def withdraw(self) -> None:
-        """Removes the mark after a failed first start. A mark without a place would keep the whole log for ever."""
+        """Removes the need after a failed first start. A need without a place would keep the whole log for ever."""
         with needs_locked(self._folder):
             for need in read_needs(self._folder):
                 if need.task == self._task and need.lsn is None:
