@@ -17,9 +17,9 @@ from tests.binlog.logs.twins import kernel as chosen
 from tests.binlog.test_kernel import FORMS, NAME, PLAIN, log_of, packed, unusual_logs
 from tests.examples import examples
 
-from pidts.binlog import decode_groups, iter_raw
+from pidts.binlog import decode_event_groups, iter_raw
 from pidts.binlog.kernel import payloads, routed
-from pidts.model import ChangeBatch, CommittedGroups, EarlyFilter, Halted, Lsn, PreparedExtent, Table, TableName
+from pidts.model import ChangeBatch, CommittedEventGroups, EarlyFilter, Halted, Lsn, PreparedExtent, Table, TableName
 
 
 def event(kind: int, body: bytes) -> bytes:
@@ -125,10 +125,12 @@ class PreparedGroup(NamedTuple):
     time: int
 
 
-def together(groups: list[PreparedGroup]) -> tuple[bytes, CommittedGroups]:
+def together(groups: list[PreparedGroup]) -> tuple[bytes, CommittedEventGroups]:
     """Returns the groups as a slice has them."""
     places = [PreparedExtent(1, 4, len(one.raw), Lsn(0, 1, one.offset)) for one in groups]
-    first, *more = (CommittedGroups.of(place, one.commit, one.time) for place, one in zip(places, groups, strict=True))
+    first, *more = (
+        CommittedEventGroups.of(place, one.commit, one.time) for place, one in zip(places, groups, strict=True)
+    )
     return b"".join(one.raw for one in groups), first.followed_by(more)
 
 
@@ -167,11 +169,11 @@ def test_rows_of_an_xa_transaction_have_places_of_their_own_in_the_order_of_the_
     groups = [PreparedGroup(group, 4 + 10_000 * number, Lsn(0, 2, 500 + number), number) for number in range(3)]
     other_table = Table(TableName("s", "u"), table.columns)
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
-    (found,) = decode_groups(*together(groups), **how)
+    (found,) = decode_event_groups(*together(groups), **how)
     lsns = found.rows["lsn"].to_pylist()
     assert len(lsns) == len(set(lsns)) == 3 * 2005
     assert lsns == sorted(lsns)
-    both = decode_groups(*together(groups), **{**how, "structures": {NAME: table, other_table.name: other_table}})
+    both = decode_event_groups(*together(groups), **{**how, "structures": {NAME: table, other_table.name: other_table}})
     assert both[0].rows["lsn"].to_pylist() == lsns, "the places do not depend on which tables are decoded"
     everything = sorted(lsn for batch in both for lsn in batch.rows["lsn"].to_pylist())
     assert len(everything) == len(set(everything)) == 3 * 2705
@@ -184,7 +186,7 @@ def test_rows_of_an_xa_transaction_that_is_not_compressed_keep_their_places(kern
     pieces = [bytes(piece[:13]) + bytes(4) + bytes(piece[17:]) for piece in iter_raw(raw)][:-1]
     group = b"".join([*pieces, pieces[1], pieces[1]])
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
-    (found,) = decode_groups(*together([PreparedGroup(group, 4, Lsn(0, 2, 500), 1)]), **how)
+    (found,) = decode_event_groups(*together([PreparedGroup(group, 4, Lsn(0, 2, 500), 1)]), **how)
     places = [Lsn.from_bytes(lsn).row for lsn in found.rows["lsn"].to_pylist()]
     assert places == [len(pieces[0]) + number * len(pieces[1]) for number in range(3)]
 
@@ -237,7 +239,7 @@ def statement(text: bytes) -> bytes:
 def of_groups(name: str, groups: list[PreparedGroup], **how: Any) -> Outcome:
     with chosen(name):
         try:
-            return decode_groups(*together(groups), **how)
+            return decode_event_groups(*together(groups), **how)
         except Halted as error:
             return error
 
@@ -300,6 +302,6 @@ def test_the_times_of_rows_are_those_of_their_commits(kernel):
 
     filters = EarlyFilter(frozenset(), frozenset(), frozenset(), lambda batch: None, dropped_at)
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
-    found = decode_groups(*together(groups), **how, early_filter_of=lambda _: filters)
+    found = decode_event_groups(*together(groups), **how, early_filter_of=lambda _: filters)
     assert seen == [60_000_000 * number for number in range(9)]
     assert sum(map(len, found)) == 4

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidts.binlog import Event, EventType, TransactionScanner
-from pidts.binlog.xa import PreparedGroups, XaPrepare, XaStatement
+from pidts.binlog.xa import PreparedEventGroups, XaPrepare, XaStatement
 from pidts.model import DecodeError, LogEntry, Lsn, TableName, Transaction, Xa, XaStep
 from pidts.model.transaction import Extent
 
@@ -132,7 +132,7 @@ def step(number: int, kind: XaStep, xid: str) -> Transaction:
 
 @given(st.lists(st.tuples(st.sampled_from([*XaStep, None]), st.sampled_from("abc")), max_size=30))
 def test_a_commit_gets_what_was_prepared_last_under_its_name(steps):
-    groups: PreparedGroups[int] = PreparedGroups()
+    groups: PreparedEventGroups[int] = PreparedEventGroups()
     known: dict[str, int] = {}
     for number, (kind, xid) in enumerate(steps, 1):
         transaction = step(number, kind, xid) if kind else replace(step(number, XaStep.PREPARE, xid), xa=None)
@@ -148,7 +148,7 @@ def test_a_commit_gets_what_was_prepared_last_under_its_name(steps):
 
 
 def test_a_copy_goes_its_own_way():
-    groups: PreparedGroups[int] = PreparedGroups()
+    groups: PreparedEventGroups[int] = PreparedEventGroups()
     groups.settle(step(1, XaStep.PREPARE, "a"), 1)
     other = groups.copy()
     groups.settle(step(2, XaStep.COMMIT, "a"), 2)

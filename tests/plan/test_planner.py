@@ -6,7 +6,7 @@ import pytest
 
 from pidts.batch.pointers import Pointer
 from pidts.model import (
-    CommittedGroups,
+    CommittedEventGroups,
     Extent,
     Halted,
     LogEntry,
@@ -333,7 +333,7 @@ def test_the_rows_of_a_prepared_transaction_are_a_slice_of_their_own_where_it_co
         PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
     )
     at = entries[3].transaction.xa.at
-    group = CommittedGroups.of(place, at, 1700)
+    group = CommittedEventGroups.of(place, at, 1700)
     assert [(piece.extent.offset, piece.begin, piece.groups) for piece in batch.log] == [
         (entries[0].extent.offset, START, None),
         (place.offset, place.begin, group),
@@ -358,8 +358,10 @@ def test_prepared_transactions_that_commit_one_after_the_other_are_one_slice():
         PlanState(START), PlanState(entries[-1].transaction.lsn), lambda at, to: behind(entries, at, to), relevance_of
     )
 
-    def expected(*pairs: tuple[int, PreparedExtent]) -> CommittedGroups:
-        first, *more = (CommittedGroups.of(place, entries[number].transaction.xa.at, 1700) for number, place in pairs)
+    def expected(*pairs: tuple[int, PreparedExtent]) -> CommittedEventGroups:
+        first, *more = (
+            CommittedEventGroups.of(place, entries[number].transaction.xa.at, 1700) for number, place in pairs
+        )
         return first.followed_by(more)
 
     assert [piece.groups for piece in batch.log] == [

@@ -149,12 +149,12 @@ class Source:
 
 
 def merged(*compared_tables: ComparedTable) -> tuple[MergedSource, MergedCatchUp]:
-    """Makes the tables members of one group; they share a target."""
+    """Makes the tables members of one merged table."""
     table = compared_tables[0].table
     members = tuple(Source(compared, f"s{number}") for number, compared in enumerate(compared_tables))
-    group = MergedTable(table, table, members)
-    source = MergedSource(lambda: {table.name: group}, lambda _: frozenset(one.label for one in members))
-    return source, MergedCatchUp(lambda: source.groups)
+    merged = MergedTable(table, table, members)
+    source = MergedSource(lambda: {table.name: merged}, lambda _: frozenset(one.label for one in members))
+    return source, MergedCatchUp(lambda: source.merged_tables)
 
 
 class Target:

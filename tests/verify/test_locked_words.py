@@ -33,11 +33,11 @@ def test_a_locked_row_whose_key_has_other_words_is_locked(
     pair.copy()
     pair.on_target(f"UPDATE {pair.config.name}.t SET k = 'ADA', v = 9 WHERE k = 'Ada'")
     with opened_comparison([pair.config], lambda _: True) as comparison:
-        groups, session = comparison.groups(), comparison.target
-        ((name, group),) = groups.items()
-        table = group.table
+        merged_tables, session = comparison.merged_tables(), comparison.target
+        ((name, merged),) = merged_tables.items()
+        table = merged.table
         keys = pa.table({"k": ["b", "ADA", "c"]}, schema=pa.schema([table.arrow.field("k")]))
-        there = target_rows(session, lambda: groups)
+        there = target_rows(session, lambda: merged_tables)
         assert there.locked(table, keys) == set()
         session.meta.prepare()
         locked = pa.table({"k": ["Ada"]}, schema=keys.schema)

@@ -83,15 +83,15 @@ def test_tables_with_keys_of_their_own(shards_of: MakeShards, target: str) -> No
     filled(shards, "INT", lambda *about: str(apart(*about)))
     shards.copy()
     with opened_comparison(shards.parts, lambda _: True) as comparison:
-        (group,) = comparison.groups().values()
-        here = target_rows(comparison.target, lambda: {shards.target_table: group}).sum(
-            group.table, KeySpan(None, [90])
+        (merged,) = comparison.merged_tables().values()
+        here = target_rows(comparison.target, lambda: {shards.target_table: merged}).sum(
+            merged.table, KeySpan(None, [90])
         )
-        sums = [one.sum(KeySpan(None, [90])) for one in group.members]
+        sums = [one.sum(KeySpan(None, [90])) for one in merged.members]
         assert here is not None
         assert here.rows == 91
         assert sum(one.digest for one in sums if one) == here.digest
-        assert comparison.members(shards.target_table) == {one.label for one in group.members}
+        assert comparison.members(shards.target_table) == {one.label for one in merged.members}
     report = compare_task(*shards.parts)
     (one,) = report.tables
     assert (report.equal, report.rows, one.table) == (True, 160, shards.target_table)

@@ -53,9 +53,11 @@ ON_POSTGRES = {"x'7e'": r"'\x7e'", "5": "5::bit(20)"}
 
 def sums(pair: Pair) -> set[tuple[Sum | None, Sum | None]]:
     with opened_comparison([pair.config], lambda _: True) as comparison:
-        groups = comparison.groups()
-        here = target_rows(comparison.target, lambda: groups)
-        return {(group.members[0].sum(KeySpan()), here.sum(group.table, KeySpan())) for group in groups.values()}
+        merged_tables = comparison.merged_tables()
+        here = target_rows(comparison.target, lambda: merged_tables)
+        return {
+            (merged.members[0].sum(KeySpan()), here.sum(merged.table, KeySpan())) for merged in merged_tables.values()
+        }
 
 
 @pytest.mark.usefixtures("mysql97", "mariadb", "postgres")
@@ -199,13 +201,13 @@ def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Ser
         closing(pair.config.target.server.connect()) as target,
     ):
         work = Repairs(pair.config.name, target, stop, print, apply=True)
-        (group,) = comparison.groups().values()
+        (merged,) = comparison.merged_tables().values()
         stop.set()
         with pytest.raises(ComparisonInterrupted):
-            work.differ(group, settled)
+            work.differ(merged, settled)
         assert target.count(table.name) == 0
         stop.clear()
-        assert work.differ(group, settled)
+        assert work.differ(merged, settled)
         assert target.count(table.name) == 2
 
 

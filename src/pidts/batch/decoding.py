@@ -29,15 +29,15 @@ from pidts.batch.returned import only_removed
 from pidts.binlog import (
     KeptDecoder,
     LogFacts,
-    decode_groups,
+    decode_event_groups,
     decode_slice,
     decode_stream,
     whole_events,
 )
-from pidts.binlog.decode import Structures, group_columns
+from pidts.binlog.decode import Structures, event_group_columns
 from pidts.model import (
     ChangeBatch,
-    CommittedGroups,
+    CommittedEventGroups,
     ConfigError,
     EarlyFilter,
     Extent,
@@ -83,9 +83,9 @@ class SliceReader:
     def rows(self, context: JobContext, piece: LogSlice, facts: LogFacts) -> list[ChangeBatch]:
         """Returns the rows of a slice that is small enough to be decoded in memory."""
         if piece.groups is not None:
-            raw = read_groups(self.relay, piece.groups)
+            raw = read_event_groups(self.relay, piece.groups)
             facts = {**facts, "commit": None}
-            decode = self._decoder(context).decode_groups if _takes_all(piece) else decode_groups
+            decode = self._decoder(context).decode_event_groups if _takes_all(piece) else decode_event_groups
             return decode(raw, piece.groups, **facts)
         raw = read_at_once(self.relay, piece)
         return (self._decoder(context).decode_slice if _takes_all(piece) else decode_slice)(raw, **facts)
@@ -161,9 +161,9 @@ def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:
     return b"".join(map(relay.read, piece.parts)) if piece.gaps else relay.read(piece.extent)
 
 
-def read_groups(relay: RelayReader, groups: CommittedGroups) -> bytes:
+def read_event_groups(relay: RelayReader, groups: CommittedEventGroups) -> bytes:
     """Returns the bytes of prepared groups, one after the other."""
-    offsets, sizes, *_ = group_columns(groups)
+    offsets, sizes, *_ = event_group_columns(groups)
     ends = offsets + sizes
     first, last, segment = int(offsets.min()), int(ends.max()), groups.segment
     if last - first > 2 * int(sizes.sum()) + _GAPS:

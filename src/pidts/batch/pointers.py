@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pidts.model import CommittedGroups, Extent, Lsn, TableName
+from pidts.model import CommittedEventGroups, Extent, Lsn, TableName
 from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 
@@ -66,14 +66,14 @@ class Pointer:
         return cls(log, write)
 
 
-def _groups_to_json(groups: CommittedGroups) -> list[object]:
+def _groups_to_json(groups: CommittedEventGroups) -> list[object]:
     numbers = memoryview(groups.numbers).cast("q").tolist()
     return [groups.segment, str(groups.begin), str(groups.commit), numbers]
 
 
-def _groups_from_json(data: list[Any]) -> CommittedGroups:
+def _groups_from_json(data: list[Any]) -> CommittedEventGroups:
     segment, begin, commit, numbers = data
-    return CommittedGroups(segment, Lsn.parse(begin), Lsn.parse(commit), array("q", numbers).tobytes())
+    return CommittedEventGroups(segment, Lsn.parse(begin), Lsn.parse(commit), array("q", numbers).tobytes())
 
 
 def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:

@@ -14,8 +14,8 @@ from pidts.binlog import refusals
 from pidts.binlog.blocks.event_times import CommitTimes, EventTimes
 from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
+from pidts.binlog.event_group_places import LARGEST, EventGroupPlaces
 from pidts.binlog.events import Event, EventType, Format
-from pidts.binlog.group_places import LARGEST, GroupPlaces
 from pidts.binlog.gtid_events import GTID_EVENTS
 from pidts.binlog.rows import Binding as PlainBinding
 from pidts.binlog.rows import TableRows
@@ -29,7 +29,7 @@ from pidts.model.early_filter import EarlyFilter, EarlyFilterOf, TimesOf
 from pidts.model.errors import DecodeError, PidtsError
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table, TableName
-from pidts.model.transaction import CommittedGroups
+from pidts.model.transaction import CommittedEventGroups
 
 if TYPE_CHECKING:
     from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
@@ -82,15 +82,15 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     return _decoded(new_decoder(facts, log_stays=True), raw, facts)
 
 
-def decode_groups(raw: bytes, groups: CommittedGroups, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
+def decode_event_groups(raw: bytes, groups: CommittedEventGroups, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
     """Returns the row changes of XA transactions in the order of the groups, as `decode_slice` does for each of them.
 
     `raw` has the events of all groups, one group after the other.
     """
-    return _decoded_groups(new_decoder(facts, log_stays=True), raw, groups, facts)
+    return _decoded_event_groups(new_decoder(facts, log_stays=True), raw, groups, facts)
 
 
-def group_columns(groups: CommittedGroups) -> npt.NDArray[np.int64]:
+def event_group_columns(groups: CommittedEventGroups) -> npt.NDArray[np.int64]:
     """Returns the numbers of the groups, one row for each kind of number."""
     return np.frombuffer(groups.numbers, np.int64).reshape(len(groups), -1).T
 
@@ -111,9 +111,11 @@ class KeptDecoder:
         """Returns the row changes of whole transactions. After an error, the next slice gets a new decoder."""
         return self._keeping(lambda decoder: _decoded(decoder, raw, facts), facts)
 
-    def decode_groups(self, raw: bytes, groups: CommittedGroups, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
-        """Returns the row changes of XA transactions, as the function `decode_groups` does."""
-        return self._keeping(lambda decoder: _decoded_groups(decoder, raw, groups, facts), facts)
+    def decode_event_groups(
+        self, raw: bytes, groups: CommittedEventGroups, **facts: Unpack[LogFacts]
+    ) -> list[ChangeBatch]:
+        """Returns the row changes of XA transactions, as the function `decode_event_groups` does."""
+        return self._keeping(lambda decoder: _decoded_event_groups(decoder, raw, groups, facts), facts)
 
     def _keeping(self, decode: Callable[[RowDecoder], list[ChangeBatch]], facts: LogFacts) -> list[ChangeBatch]:
         kept, self._kept = self._kept, None
@@ -126,14 +128,16 @@ class KeptDecoder:
         return found
 
 
-def _decoded_groups(decoder: RowDecoder, raw: bytes, groups: CommittedGroups, facts: LogFacts) -> list[ChangeBatch]:
-    decoder.follow_groups(walker_of(facts), raw, groups)
+def _decoded_event_groups(
+    decoder: RowDecoder, raw: bytes, groups: CommittedEventGroups, facts: LogFacts
+) -> list[ChangeBatch]:
+    decoder.follow_event_groups(walker_of(facts), raw, groups)
     return decoder.take(commit_times(groups).of if decoder.asks_for_times else None)
 
 
-def commit_times(groups: CommittedGroups) -> CommitTimes:
+def commit_times(groups: CommittedEventGroups) -> CommitTimes:
     """Returns the times of the groups' changes, which are the times of their commits."""
-    _, _, _, commits, times = group_columns(groups)
+    _, _, _, commits, times = event_group_columns(groups)
     return CommitTimes(commits, times)
 
 
@@ -183,7 +187,7 @@ class RowDecoder:
         self._early_filter_of = facts.get("early_filter_of")
         self._batch_bytes = BATCH_BYTES
         self._is_final, self._log_stays = is_final, log_stays
-        self._places = GroupPlaces()
+        self._places = EventGroupPlaces()
         """Numbers the events of a prepared XA transaction, if these are decoded."""
         self._rows: dict[Table, Rows] = {}
         self._early_filters: dict[Table, EarlyFilter] = {}
@@ -201,12 +205,12 @@ class RowDecoder:
         for _ in self.steps(walker, raw):
             pass
 
-    def follow_groups(self, walker: LogWalker, raw: bytes, groups: CommittedGroups) -> None:
+    def follow_event_groups(self, walker: LogWalker, raw: bytes, groups: CommittedEventGroups) -> None:
         """Reads groups of events that have prepared XA transactions; the rows get the Lsns of the commits."""
         place, view = 0, memoryview(raw)
-        _, sizes, offsets, commits, _ = group_columns(groups).tolist()
+        _, sizes, offsets, commits, _ = event_group_columns(groups).tolist()
         for size, offset, commit in zip(sizes, offsets, commits, strict=True):
-            self._commit, self._places = replace(groups.commit, offset=commit), GroupPlaces()
+            self._commit, self._places = replace(groups.commit, offset=commit), EventGroupPlaces()
             self.follow(LogWalker(walker.file, offset, walker.format), view[place : place + size])
             place += size
         self._commit = None
@@ -330,7 +334,7 @@ class RowDecoder:
         if binding is None or self._is_unwanted(event, binding.rows.table):
             return
         if self._commit is not None and self._places.end > LARGEST:
-            raise refusals.group_too_large(binding.rows.table.name)
+            raise refusals.event_group_too_large(binding.rows.table.name)
         first = (self._commit or Lsn(self._change_no, event.log_index, event.offset)).at_row(place)
         skip = 0
         if self._after is not None and first <= self._after:

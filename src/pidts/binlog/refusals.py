@@ -30,7 +30,7 @@ def unknown_event(event: Event) -> DecodeError:
     )
 
 
-def group_too_large(name: TableName) -> Halted:
+def event_group_too_large(name: TableName) -> Halted:
     """Returns the error for a prepared XA transaction that has more rows than can be numbered."""
     return Halted(
         "rows-too-large",

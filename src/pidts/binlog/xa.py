@@ -1,4 +1,4 @@
-"""Two-phase XA transactions in the log: their names, and the prepared groups until they are committed or rolled back.
+"""Two-phase XA transactions in the log: their names, and the event groups that have prepared them.
 
 A transaction's name (xid) has three parts, and two forms in the log: bytes in the XA_PREPARE event, text in `XA COMMIT`
 and `XA ROLLBACK`. Both become the text here.
@@ -70,8 +70,8 @@ class Prepared(Generic[Place]):
     place: Place
 
 
-class PreparedGroups(Generic[Place]):
-    """The groups of events that have prepared XA transactions, until these are committed or rolled back."""
+class PreparedEventGroups(Generic[Place]):
+    """The event groups that have prepared XA transactions, until these are committed or rolled back."""
 
     def __init__(self, groups: Iterable[Prepared[Place]] = ()) -> None:
         self._by_xid = {group.xa.xid: group for group in groups}

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from pidts.binlog import Query
 from pidts.binlog.transactions import Completed
-from pidts.binlog.xa import PreparedGroups
+from pidts.binlog.xa import PreparedEventGroups
 from pidts.excerpt.blocks import LogBlock, completed
 from pidts.excerpt.statements import concerning, shown_statements
 from pidts.excerpt.store import Span
@@ -193,7 +193,7 @@ def resolved(
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _EventGroup:
     span: Span
     file: str
     begin: Lsn
@@ -204,7 +204,7 @@ def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]
 
     The rows of a prepared XA transaction are yielded at its commit.
     """
-    undecided: PreparedGroups[_Group] = PreparedGroups()
+    undecided: PreparedEventGroups[_EventGroup] = PreparedEventGroups()
     for found, block, version in completed(blocks, 0):
         for transaction, group in _each(found, block):
             settled, rows = undecided.settle(transaction, group)
@@ -215,7 +215,7 @@ def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]
                 yield PlacedTransaction(settled, here.file, here.begin, here.span, is_commit=rows is not None), version
 
 
-def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _Group]]:
+def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _EventGroup]]:
     what, begin = found.what, found.begin
     if isinstance(what, Transaction):
         ends: list[int] = [found.end - found.base]
@@ -228,5 +228,5 @@ def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _Gro
             span = Span(block.container, block.offset + begin - found.base, found.base + end - begin)
         else:
             span = Span(found.file, first.offset, transaction.lsn.offset - first.offset)
-        yield transaction, _Group(span, found.file, first)
+        yield transaction, _EventGroup(span, found.file, first)
         begin = found.base + end

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pidts.binlog import Event, EventType, Format, LogWalker, Query, TransactionScanner, iter_raw
 from pidts.binlog.compressed import payload_events
+from pidts.binlog.event_group_places import EventGroupPlaces
 from pidts.binlog.events import HEADER_SIZE
-from pidts.binlog.group_places import GroupPlaces
 from pidts.binlog.statements import Control
 from pidts.binlog.transactions import TransactionReader
 from pidts.excerpt.cut import DecodeRange, LogSelection
@@ -115,7 +115,7 @@ class RowTransactions:
             commit = transaction.xa if transaction is self._log_part.commit else None
             begin = self._log_part.begin.offset if commit else transaction.begin.offset
             part = slice(None) if commit else self._events.between(begin, transaction.lsn.offset)
-            places = GroupPlaces()
+            places = EventGroupPlaces()
             for event in self._walk(part, begin):
                 first = places.of(event)
                 for place, query in _queries(event):

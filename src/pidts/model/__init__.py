@@ -60,7 +60,7 @@ from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, Moved, Shadow, Tombstone
 from pidts.model.transaction import (
-    CommittedGroups,
+    CommittedEventGroups,
     Extent,
     LogEntry,
     PreparedExtent,
@@ -80,7 +80,7 @@ __all__ = [
     "Checkpoint",
     "Column",
     "ColumnType",
-    "CommittedGroups",
+    "CommittedEventGroups",
     "ConfigError",
     "Constraint",
     "ConstraintKind",

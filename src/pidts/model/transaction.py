@@ -94,8 +94,8 @@ class PreparedExtent(Extent):
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedGroups:
-    """Groups of events that prepared XA transactions, in the order of their commits.
+class CommittedEventGroups:
+    """Event groups that prepared XA transactions, in the order of their commits.
 
     All groups are in one segment and one log file, and all commits are in one log file. This class has many of them in
     little memory.
@@ -114,7 +114,7 @@ class CommittedGroups:
     """
 
     @classmethod
-    def of(cls, place: PreparedExtent, commit: Lsn, time: int) -> CommittedGroups:
+    def of(cls, place: PreparedExtent, commit: Lsn, time: int) -> CommittedEventGroups:
         """Returns one group, with the event that commits it and the time of this event."""
         numbers = _GROUP.pack(place.offset, place.size, place.begin.offset, commit.offset, time)
         return cls(place.segment, place.begin, commit, numbers)
@@ -138,11 +138,11 @@ class CommittedGroups:
         """Returns the time of the event that commits the first group, in seconds since 1970."""
         return int(_GROUP.unpack_from(self.numbers)[4])
 
-    def followed_by(self, others: Iterable[CommittedGroups]) -> CommittedGroups:
+    def followed_by(self, others: Iterable[CommittedEventGroups]) -> CommittedEventGroups:
         """Returns these groups and later ones, which are all alike."""
         return replace(self, numbers=b"".join((self.numbers, *(other.numbers for other in others))))
 
-    def is_alike(self, other: CommittedGroups) -> bool:
+    def is_alike(self, other: CommittedEventGroups) -> bool:
         """Whether `other` has groups of the same segment and log file, committed in the same log file."""
         return self._files == other._files
 
@@ -176,7 +176,7 @@ class LogEntry:
     """
     first_timestamp: int = 0
     """The time of the first of several transactions. The entry's own time is the time of the last transaction."""
-    joined_groups: CommittedGroups | None = None
+    joined_groups: CommittedEventGroups | None = None
     """If several transactions commit XA transactions: the places of their rows; otherwise None. No other entry has
     these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
     """
@@ -186,11 +186,11 @@ class LogEntry:
     """
 
     @property
-    def groups(self) -> CommittedGroups | None:
+    def groups(self) -> CommittedEventGroups | None:
         """Returns the places of the rows of committed XA transactions; None for every other entry."""
         if self.joined_groups is not None or self.prepared is None or self.transaction.xa is None:
             return self.joined_groups
-        return CommittedGroups.of(self.prepared, self.transaction.xa.at, self.transaction.timestamp)
+        return CommittedEventGroups.of(self.prepared, self.transaction.xa.at, self.transaction.timestamp)
 
     @property
     def read_bytes(self) -> int:

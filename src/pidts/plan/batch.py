@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pidts.model import CommittedGroups, Extent, LogEntry, Lsn, TableName
+from pidts.model import CommittedEventGroups, Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
 from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf, is_end_of_entry
 from pidts.plan.state import PlanState
@@ -32,7 +32,7 @@ class LogSlice:
     """The place of the slice's first event in the source's log."""
     number: int
     """The index in the batch: a slice with a higher number has later changes."""
-    groups: CommittedGroups | None = None
+    groups: CommittedEventGroups | None = None
     """The groups that prepared XA transactions, if the slice has such groups: then `extent` is the first of them.
     Otherwise None.
     """
@@ -240,7 +240,7 @@ class _Slices:
 
     def __init__(self) -> None:
         self._slices: list[LogSlice] = []
-        self._more: list[CommittedGroups] = []
+        self._more: list[CommittedEventGroups] = []
         """Further prepared groups of the last slice, which it gets when it is complete."""
         self._group_bytes = 0
         """The bytes of all prepared groups of the last slice."""
@@ -272,7 +272,7 @@ class _Slices:
                 return
         self._append(piece)
 
-    def _add_groups(self, piece: LogSlice, groups: CommittedGroups) -> None:
+    def _add_groups(self, piece: LogSlice, groups: CommittedEventGroups) -> None:
         """Adds a slice that has prepared groups, or adds the groups to the last slice.
 
         Groups may be in one slice, and are then decoded together, only if they are in the same files.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from pidts.binlog.xa import PreparedGroups
+from pidts.binlog.xa import PreparedEventGroups
 from pidts.model import LogEntry, Lsn, Position, PreparedExtent
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
@@ -37,7 +37,7 @@ _EVENT_SIZE_AT = 9
 _EVENT_HEADER = 19
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
-Undecided = PreparedGroups[PreparedExtent]
+Undecided = PreparedEventGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, keyed by their names.
 
 Their events stay where they were received. The index shows which transactions are undecided: each segment's header

@@ -1,4 +1,4 @@
-"""Tables of the target, each with the rows of one or more source tables: the members of its group.
+"""Tables of the target, each with the rows of one or more source tables: its members.
 
 Every server orders some keys, such as numbers, in the same way (`pidts.verify.keys`). With such keys, the members are
 compared together: a span has the rows of all members between two keys, and its checksum is the members' checksums added
@@ -67,26 +67,26 @@ class MergedTable:
         return tuple({id(member.catch_up): member.catch_up for member in self.members}.values())
 
 
-Groups = Mapping[TableName, MergedTable]
+MergedTables = Mapping[TableName, MergedTable]
 
 
 class MergedSource:
     """The source tables of all merged tables, as one side of a comparison."""
 
-    def __init__(self, read: Callable[[], Groups], members_now: Callable[[TableName], frozenset[str]]) -> None:
+    def __init__(self, read: Callable[[], MergedTables], members_now: Callable[[TableName], frozenset[str]]) -> None:
         self._read, self._members_now = read, members_now
-        self.groups: Groups = {}
+        self.merged_tables: MergedTables = {}
 
     def tables(self) -> Sequence[Table]:
         """Returns the tables in the order of their names."""
-        self.groups = self._read()
-        return [self.groups[name].table for name in sorted(self.groups)]
+        self.merged_tables = self._read()
+        return [self.merged_tables[name].table for name in sorted(self.merged_tables)]
 
     def structure(self, name: TableName) -> Table | None:
         """Reads which members the table has now, and returns its structure; None if there is no such table."""
-        self.groups = self._read()
-        group = self.groups.get(name)
-        return None if group is None else group.table
+        self.merged_tables = self._read()
+        merged = self.merged_tables.get(name)
+        return None if merged is None else merged.table
 
     def signature(self, table: Table) -> str:
         """Returns a description of the compared columns and of the members in their order."""
@@ -114,32 +114,32 @@ class MergedSource:
 
     def highest(self, table: Table) -> Key | None:
         """Returns the highest key of all members; None if they have no rows."""
-        group = self._group(table)
-        found = [(number, key) for number, member in enumerate(group.members) if (key := member.highest()) is not None]
+        merged = self._merged(table)
+        found = [(number, key) for number, member in enumerate(merged.members) if (key := member.highest()) is not None]
         if not found:
             return None
-        if group.is_side_by_side:
-            return max((key for _, key in found), key=self._ranked(group)) if len(found) > 1 else found[0][1]
+        if merged.is_side_by_side:
+            return max((key for _, key in found), key=self._ranked(merged)) if len(found) > 1 else found[0][1]
         number, key = found[-1]
         return [number, *key]
 
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
         """Yields spans, each of which ends at the end of some member's span. See `SourceSide.spans`."""
-        group = self._group(table)
-        if len(group.members) == 1:
-            yield from group.members[0].spans(span, rows)
-        elif group.is_side_by_side:
-            yield from self._beside(group, span, self._share(group, span, rows) if read else rows)
+        merged = self._merged(table)
+        if len(merged.members) == 1:
+            yield from merged.members[0].spans(span, rows)
+        elif merged.is_side_by_side:
+            yield from self._beside(merged, span, self._share(merged, span, rows) if read else rows)
         else:
-            yield from self._in_turn(group, span, rows)
+            yield from self._in_turn(merged, span, rows)
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns a span's checksum; None if members are compared one by one: the target then has no such span."""
-        group = self._group(table)
-        if not group.is_side_by_side:
+        merged = self._merged(table)
+        if not merged.is_side_by_side:
             return None
         total = Sum(0, 0)
-        for member in group.members:
+        for member in merged.members:
             found = member.sum(span)
             if found is None:
                 return None
@@ -148,11 +148,11 @@ class MergedSource:
 
     def rows(self, table: Table, span: KeySpan) -> pa.Table:
         """Returns the rows of all members, or of the one member that the span belongs to."""
-        group = self._group(table)
-        if group.is_side_by_side:
-            return pa.concat_tables([_shaped(table, member.rows(span)) for member in group.members])
+        merged = self._merged(table)
+        if merged.is_side_by_side:
+            return pa.concat_tables([_shaped(table, member.rows(span)) for member in merged.members])
         number, inner = _untagged(span)
-        return _shaped(table, group.members[number].rows(inner))
+        return _shaped(table, merged.members[number].rows(inner))
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
         """Returns the rows with these keys from one member."""
@@ -166,19 +166,19 @@ class MergedSource:
         """Yields the rows of one member after the other."""
         return chain.from_iterable(member.all() for member in self._members(table))
 
-    def _group(self, table: Table) -> MergedTable:
-        return self.groups[table.name]
+    def _merged(self, table: Table) -> MergedTable:
+        return self.merged_tables[table.name]
 
     def _members(self, table: Table) -> tuple[ComparedServer, ...]:
-        return self._group(table).members
+        return self._merged(table).members
 
     @staticmethod
-    def _ranked(group: MergedTable) -> Callable[[Key], tuple[Any, ...]]:
-        return lambda key: rank(group.cut, key)
+    def _ranked(merged: MergedTable) -> Callable[[Key], tuple[Any, ...]]:
+        return lambda key: rank(merged.cut, key)
 
-    def _beside(self, group: MergedTable, span: KeySpan, rows: int) -> Iterator[KeySpan]:
-        ranked = self._ranked(group)
-        ends = (self._ends(member, span, rows) for member in group.members)
+    def _beside(self, merged: MergedTable, span: KeySpan, rows: int) -> Iterator[KeySpan]:
+        ranked = self._ranked(merged)
+        ends = (self._ends(member, span, rows) for member in merged.members)
         after, last = span.after, None if span.after is None else ranked(span.after)
         for end in merge(*ends, key=ranked):
             if last is None or ranked(end) > last:
@@ -189,7 +189,7 @@ class MergedSource:
     def _ends(member: ComparedServer, span: KeySpan, rows: int) -> Iterator[Key]:
         return (one.upto for one in member.spans(span, rows) if one.upto is not None)
 
-    def _share(self, group: MergedTable, span: KeySpan, rows: int) -> int:
+    def _share(self, merged: MergedTable, span: KeySpan, rows: int) -> int:
         """Returns how many rows to read of each member.
 
         All members that have rows in the span together get about `_TIMES` times `rows`. One member gets at most `rows`,
@@ -197,17 +197,17 @@ class MergedSource:
         """
         upto = list(span.upto or ())
         busy = 0
-        for member in group.members:
+        for member in merged.members:
             first = next(member.spans(span, 1), None)
             busy += first is not None and list(first.upto or ()) != upto
         return min(rows, max(_FEWEST, _TIMES * rows // max(busy, 1)))
 
-    def _in_turn(self, group: MergedTable, span: KeySpan, rows: int) -> Iterator[KeySpan]:
+    def _in_turn(self, merged: MergedTable, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         end = span.upto or [0]
         begin = int(span.after[0]) if span.after else 0
         after = span.after
         for number in range(begin, int(end[0]) + 1):
-            member = group.members[number]
+            member = merged.members[number]
             upto = end[1:] if number == end[0] else member.highest()
             start = span.after[1:] if span.after and number == begin else None
             if upto is None or (start is not None and list(start) == list(upto)):
@@ -235,32 +235,32 @@ def _shaped(table: Table, rows: pa.Table) -> pa.Table:
 class MergedCatchUp:
     """Waits until the target has the log of all members of a table."""
 
-    def __init__(self, groups: Callable[[], Groups]) -> None:
-        self._groups = groups
+    def __init__(self, merged_tables: Callable[[], MergedTables]) -> None:
+        self._merged_tables = merged_tables
 
     def settled(self, table: TableName) -> LogPlaces:
         """Returns a place in each source's log: rows that are read from now on contain all changes before it."""
-        return tuple(catch_up.settled() for catch_up in self._groups()[table].catch_ups)
+        return tuple(catch_up.settled() for catch_up in self._merged_tables()[table].catch_ups)
 
     def place(self, table: TableName) -> LogPlaces:
         """Returns the end of each source's log."""
-        return tuple(catch_up.place() for catch_up in self._groups()[table].catch_ups)
+        return tuple(catch_up.place() for catch_up in self._merged_tables()[table].catch_ups)
 
     def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits for one member after the other; returns the members whose log has not arrived, with the reasons.
 
         During the wait for one member, the target also gets changes of the others, so the later waits are shorter.
         """
-        group = self._groups()[table]
-        wanted = dict(zip(map(id, group.catch_ups), places, strict=True))
+        merged = self._merged_tables()[table]
+        wanted = dict(zip(map(id, merged.catch_ups), places, strict=True))
         found = {
             number: member.catch_up.behind(member.name, wanted[id(member.catch_up)])
-            for number, member in enumerate(group.members)
+            for number, member in enumerate(merged.members)
         }
         return {number: behind for number, behind in found.items() if behind is not None}
 
     def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:
         """Whether the logs from `after` to `upto` are known to have no change of any member."""
-        group = self._groups()[table]
-        between = dict(zip(map(id, group.catch_ups), zip(after, upto, strict=True), strict=True))
-        return all(member.catch_up.untouched(member.name, *between[id(member.catch_up)]) for member in group.members)
+        merged = self._merged_tables()[table]
+        between = dict(zip(map(id, merged.catch_ups), zip(after, upto, strict=True), strict=True))
+        return all(member.catch_up.untouched(member.name, *between[id(member.catch_up)]) for member in merged.members)

@@ -14,8 +14,8 @@ import numpy as np
 
 from pidts.binlog import compressed, decode, refusals
 from pidts.binlog.blocks import ordinary
+from pidts.binlog.event_group_places import EventGroupPlaces
 from pidts.binlog.events import CHECKSUM_SIZE, Event, EventType
-from pidts.binlog.group_places import GroupPlaces
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import filter_columns, images
 from pidts.binlog.kernel import layout as at
@@ -30,7 +30,7 @@ from pidts.model.early_filter import EarlyFilter, TimesOf
 from pidts.model.errors import PidtsError
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table
-from pidts.model.transaction import CommittedGroups
+from pidts.model.transaction import CommittedEventGroups
 
 _FIRST_ENTRIES = 64
 _FIRST_TABLES = 16
@@ -70,7 +70,7 @@ class RoutedDecoder(decode.RowDecoder):
         """The groups that were decoded; they stay in memory until their rows are taken."""
         self._state[r.COMMIT] = _NO_COMMIT
         self._unpacked = Unpacked.none()
-        self._groups: CommittedGroups | None = None
+        self._groups: CommittedEventGroups | None = None
         """The groups that are decoded, if these are groups that have prepared XA transactions."""
         self._commits: Sequence[int] = ()
         """For each of these groups the byte of the log file at which the event begins that commits it."""
@@ -98,14 +98,14 @@ class RoutedDecoder(decode.RowDecoder):
                 raise refusals.located(error, f"{walker.file}:{event.offset}") from error
             place += len(piece)
 
-    def follow_groups(self, walker: LogWalker, raw: bytes, groups: CommittedGroups) -> None:
+    def follow_event_groups(self, walker: LogWalker, raw: bytes, groups: CommittedEventGroups) -> None:
         """Reads groups of events that have prepared XA transactions as if they were one block."""
-        _, sizes, offsets, commits, _ = decode.group_columns(groups)
+        _, sizes, offsets, commits, _ = decode.event_group_columns(groups)
         entries = np.column_stack([np.cumsum(sizes) - sizes, offsets, commits])
         state = self._state
         self._groups, self._commits, self._block = groups, commits, raw
         state[r.GROUPS], state[r.GROUP_COUNT], state[r.GROUP_NEXT] = address(entries), len(groups), 0
-        self._commit, self._places = groups.commit, GroupPlaces()
+        self._commit, self._places = groups.commit, EventGroupPlaces()
         self.follow(walker, raw)
         self._groups, self._commits, self._commit = None, (), None
         state[r.GROUP_COUNT], state[r.COMMIT] = 0, _NO_COMMIT
@@ -277,7 +277,7 @@ class RoutedDecoder(decode.RowDecoder):
             group = int(state[r.GROUP])
             last = max(int(state[r.GROUP_NEXT]) - 1, 0)
             self._commit = replace(self._groups.commit, offset=int(self._commits[last]))
-            self._places = GroupPlaces(None if group < 0 else group, int(state[r.PLACES_END]))
+            self._places = EventGroupPlaces(None if group < 0 else group, int(state[r.PLACES_END]))
         if state[r.CLEARED]:
             self._touched, self._savepoints = {}, {}
         if state[r.UNMAPPED]:

@@ -29,8 +29,8 @@ from pidts.binlog.blocks.ordinary import (
     xa_of,
 )
 from pidts.binlog.crc import crc32_at
+from pidts.binlog.event_group_places import LARGEST
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
-from pidts.binlog.group_places import LARGEST
 from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64, store8, store64
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.inflate import MOST_TIMES
@@ -60,8 +60,8 @@ PACKED = 5
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(32, 39)
 # For groups of events that have prepared XA transactions: their entries, their number, the next one, the byte of the
 # log file at which the group's first event begins (-1: not known yet), the byte at which the event that commits the
-# group begins (-1: there are no groups), and the number after those of the group's events so far (`GroupPlaces`). An
-# entry has the byte of the block at which the group begins, a byte of the log file at or before its first event, and
+# group begins (-1: there are no groups), and the number after those of the group's events so far (`EventGroupPlaces`).
+# An entry has the byte of the block at which the group begins, a byte of the log file at or before its first event, and
 # the byte of the event that commits it.
 (GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(39, 45)
 STATE_SIZE = 45
@@ -387,7 +387,7 @@ def _inflated_size(body: int, end: int, kind: int) -> int:
 
 @inline
 def _group_event(state: Any, role: Any, kind: int, size: int, offset: int, body: int, behind: int, call: int) -> int:
-    """Reads one event of a group that has prepared an XA transaction; `GroupPlaces` is the reference for its number."""
+    """Reads one event of a group that has prepared an XA transaction; `EventGroupPlaces` defines its number."""
     if state[GROUP] < 0:
         state[GROUP], state[PLACES_END] = offset, 0
     first = offset - state[GROUP]

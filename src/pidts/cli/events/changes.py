@@ -12,7 +12,7 @@ from pidts.binlog.decode import decode_slice
 from pidts.binlog.row_values import Row, rows_of
 from pidts.binlog.scan import TransactionScanner
 from pidts.binlog.walk import LogWalker, iter_raw
-from pidts.binlog.xa import PreparedGroups
+from pidts.binlog.xa import PreparedEventGroups
 from pidts.cli.events.group import EventChunk, OtherStatement, TransactionEvents
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import LogInput
@@ -141,7 +141,7 @@ def read_events(
     change_no = wanted.start.change_no if isinstance(wanted.start, Lsn) else 0
     cut = RangeFilter(wanted)
     open_at = ""
-    prepared: PreparedGroups[TransactionEvents] = PreparedGroups()
+    prepared: PreparedEventGroups[TransactionEvents] = PreparedEventGroups()
     for found in _transactions(log, change_no):
         if isinstance(found, str):
             open_at = found

@@ -15,7 +15,7 @@ from pidts.binlog.blocks.gtid_text import before_number
 from pidts.binlog.blocks.scan import OrdinaryEvents
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, copy, inline, jit, load32, load64, store8, store16, store32, store64
-from pidts.binlog.xa import PreparedGroups
+from pidts.binlog.xa import PreparedEventGroups
 from pidts.model import Lsn, PreparedExtent, TableName, XaStep
 from pidts.relay.segments.index import (
     ENTRY_FIXED_SIZE,
@@ -63,7 +63,7 @@ class EntryEncoder:
         self._gtid_ranges_at = self._gtid_ranges.ctypes.data
 
     def encode(
-        self, run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedGroups[PreparedExtent]
+        self, run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedEventGroups[PreparedExtent]
     ) -> Entries:
         """Returns the records of the transactions in `run`, of which there is at least one.
 

@@ -28,7 +28,7 @@ from pidts.binlog.blocks.gtid_text import before_number
 from pidts.binlog.blocks.ordinary import same
 from pidts.binlog.crc import crc32_at
 from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
-from pidts.model import CommittedGroups, Extent, LogEntry, Lsn, Transaction, XaStep
+from pidts.model import CommittedEventGroups, Extent, LogEntry, Lsn, Transaction, XaStep
 from pidts.model.transaction import GROUP_NUMBERS
 from pidts.relay.segments.index import (
     ENTRY_FIXED_SIZE,
@@ -85,7 +85,7 @@ class Joined:
     ends: bytes
     """The end of each transaction, as in `LogEntry`."""
     groups: bytes
-    """The prepared groups, as in `CommittedGroups`; empty for ordinary transactions."""
+    """The prepared groups, as in `CommittedEventGroups`; empty for ordinary transactions."""
 
     def entry(self, segment: int, previous: Lsn) -> LogEntry:
         """Returns one entry for all these transactions, with their GTIDs as a set."""
@@ -107,7 +107,7 @@ class Joined:
         )
         extent, groups = Extent(segment, entry.extent.offset, self.size), None
         if self.groups and entry.prepared is not None and what.xa is not None:
-            groups = CommittedGroups(entry.prepared.segment, entry.prepared.begin, what.xa.at, self.groups)
+            groups = CommittedEventGroups(entry.prepared.segment, entry.prepared.begin, what.xa.at, self.groups)
         return LogEntry(
             transaction,
             extent,

@@ -1,8 +1,9 @@
 """Finds, for many steps of XA transactions at once, the groups of events that the COMMITs among them commit.
 
-`PreparedGroups.settle` is the specification: it takes one step after the other. Here compiled code finds the previous
-step with the same name among the same steps. Only two kinds of steps are taken one by one. One kind are the steps of
-transactions that were undecided before; the other kind are the PREPAREs of transactions that are undecided afterwards.
+`PreparedEventGroups.settle` is the specification: it takes one step after the other. Here compiled code finds the
+previous step with the same name among the same steps. Only two kinds of steps are taken one by one. One kind are the
+steps of transactions that were undecided before; the other kind are the PREPAREs of transactions that are undecided
+afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from pidts.binlog.blocks import ordinary as o
 from pidts.binlog.blocks.scan import OrdinaryEvents
 from pidts.binlog.jit import address, inline, jit, load32, load64, store32
-from pidts.binlog.xa import Prepared, PreparedGroups
+from pidts.binlog.xa import Prepared, PreparedEventGroups
 from pidts.model import Extent, LogEntry, Lsn, PreparedExtent, XaStep
 from pidts.relay.segments.index import encode_entry
 
@@ -43,7 +44,7 @@ class Settled:
 
 
 def settled_steps(
-    run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedGroups[PreparedExtent]
+    run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedEventGroups[PreparedExtent]
 ) -> Settled:
     """Takes the steps of XA transactions in `run`, and changes `undecided` accordingly.
 

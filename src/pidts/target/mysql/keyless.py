@@ -116,14 +116,14 @@ class CopyRemover:
         if not rows.num_rows:
             return
         conditions = wrapped(rows_exactly(self._written, self._found, rows), b"(", b")")
-        for first, last in self._groups(conditions):
-            self._remove_group(
+        for first, last in self._ranges(conditions):
+            self._remove_range(
                 rows.slice(first, last - first),
                 conditions.slice(first, last - first),
                 times.slice(first, last - first).to_numpy(),
             )
 
-    def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
+    def _ranges(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
         """Yields ranges of rows, one for each statement.
 
         The conditions of a range fill at most a third of a statement, since the query that counts its rows has each
@@ -132,7 +132,7 @@ class CopyRemover:
         limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))
 
-    def _remove_group(self, rows: pa.Table, conditions: pa.Array, times: Numbers) -> None:
+    def _remove_range(self, rows: pa.Table, conditions: pa.Array, times: Numbers) -> None:
         texts: list[bytes] = conditions.to_pylist()
         alone = np.arange(len(texts))
         if len(texts) > 1:

@@ -82,7 +82,7 @@ _WAITING_BYTES = 32 << 20
 _LATER_RECORDS = 200
 
 Columns = tuple[str, ...]
-Group = tuple[TableName, Columns, bool]
+RowKind = tuple[TableName, Columns, bool]
 """The properties that all rows compared together have: the table, the comparable columns, and whether the records may
 lack changes of these rows, so that a difference proves nothing.
 """
@@ -160,11 +160,11 @@ class _Comparison:
     breaks: Counter[TableName] = field(default_factory=Counter)
     """The number of places at which a record is missing, for each table."""
     examples: list[RowDifference] = field(default_factory=list)
-    waiting: dict[Group, list[ReplayedRow]] = field(default_factory=dict)
+    waiting: dict[RowKind, list[ReplayedRow]] = field(default_factory=dict)
     """Rows, as their last records have them, that are not compared yet."""
     waiting_bytes: int = 0
-    groups: dict[tuple[TableName, int, Columns], Group] = field(default_factory=dict)
-    """The groups so far, keyed by the table, the number of its schema changes after the record, and the record's
+    row_kinds: dict[tuple[TableName, int, Columns], RowKind] = field(default_factory=dict)
+    """The kinds of rows so far, keyed by the table, the number of its schema changes after the record, and the record's
     columns.
     """
     doubtful: dict[tuple[TableName, Columns], dict[KeyText, ReplayedRow]] = field(default_factory=dict)
@@ -268,24 +268,24 @@ class _Comparison:
         followed, step = taken.followed, taken.step
         columns = followed.identity if step.after is None else tuple(step.after)
         known = followed.table.name, followed.age, columns
-        if (group := self.groups.get(known)) is None:
-            group = self.groups[known] = followed.table.name, followed.known(columns), followed.may_lack_changes
-        facts = self.waiting.setdefault(group, [])
+        if (kind := self.row_kinds.get(known)) is None:
+            kind = self.row_kinds[known] = followed.table.name, followed.known(columns), followed.may_lack_changes
+        facts = self.waiting.setdefault(kind, [])
         facts.append(ReplayedRow(step.key, step.after))
         self.waiting_bytes += taken.size
         if len(facts) >= _AT_ONCE:
-            self._compare(group, self.waiting.pop(group))
+            self._compare(kind, self.waiting.pop(kind))
         elif self.waiting_bytes > _WAITING_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         self.waiting_bytes = 0
         while self.waiting:
-            group = next(iter(self.waiting))
-            self._compare(group, self.waiting.pop(group))
+            kind = next(iter(self.waiting))
+            self._compare(kind, self.waiting.pop(kind))
 
-    def _compare(self, group: tuple[TableName, Columns, bool], facts: Sequence[ReplayedRow]) -> None:
-        name, columns, may_lack_changes = group
+    def _compare(self, kind: RowKind, facts: Sequence[ReplayedRow]) -> None:
+        name, columns, may_lack_changes = kind
         whole = self.present.tables[name].table
         texts = text_table(whole, columns)
         matcher = Matcher(texts, EXACT)

@@ -26,7 +26,7 @@ class SpanWork:
     def __call__(self, spans: Sequence[KeySpan]) -> list[SpanResult]:
         """Compares spans. With no spans, it only shows that this process reaches the servers and the target's files."""
         with opened_comparison(self.parts, self.table.__eq__) as comparison, ThreadPoolExecutor(1) as pool:
-            source = MergedSource(comparison.groups, comparison.members)
+            source = MergedSource(comparison.merged_tables, comparison.members)
             table = source.structure(self.table)
             if table is None or source.signature(table) != self.signature:
                 what = "the table's structure has changed while it was compared"
@@ -35,7 +35,7 @@ class SpanWork:
                 )
             compare_spans = SpanComparison(
                 source,
-                target_rows(comparison.target, lambda: source.groups),
+                target_rows(comparison.target, lambda: source.merged_tables),
                 Matcher(table, normals_of(self.parts[0])),
                 pool,
                 source.size(table).row_bytes,

@@ -65,8 +65,10 @@ def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
     return f"{part.config.source.source_id}: {name}" if len(parts) > 1 else str(name)
 
 
-def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable) -> dict[TableName, MergedTable]:
-    """Returns the groups whose target table, or one of whose source tables, `takes` selects."""
+def read_merged_tables(
+    parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable
+) -> dict[TableName, MergedTable]:
+    """Returns the merged tables whose target table, or one of whose source tables, `takes` selects."""
     wanted = {
         target_table: members
         for target_table, members in target_names(parts).items()
@@ -85,7 +87,7 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
         for name in _followed(part, target):
             if name not in own and rules.target_name(name) in wanted:
                 hidden.setdefault(rules.target_name(name), []).append(label(parts, part, name))
-    return {name: _group(name, members, hidden.get(name, ())) for name, members in found.items()}
+    return {name: _merged(name, members, hidden.get(name, ())) for name, members in found.items()}
 
 
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
@@ -97,7 +99,7 @@ def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
     )
 
 
-def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = ()) -> MergedTable:
+def _merged(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = ()) -> MergedTable:
     tables = [one.target_table for one in members]
     shared, alone = _columns(tables)
     identity = tables[0].identity

@@ -25,7 +25,7 @@ from pidts.target.postgres.checksums import row_sum as postgres_sum
 from pidts.task.compare.source import SourceTable
 from pidts.verify import Key, KeySpan, MergedTable, Order, Sum
 from pidts.verify.keys import is_ordered, native
-from pidts.verify.merged import Groups
+from pidts.verify.merged import MergedTables
 
 if TYPE_CHECKING:
     from pidts.target.iceberg.session import IcebergSession
@@ -42,13 +42,18 @@ class TargetRows:
         self,
         session: TargetSession,
         row_sum: RowSum | None,
-        groups: Callable[[], Groups],
+        merged_tables: Callable[[], MergedTables],
         *,
         is_postgres: bool,
         orders_text: bool,
         read_parts: Callable[[Table], Iterator[pa.Table]] | None = None,
     ) -> None:
-        self._session, self._row_sum, self._groups, self._is_postgres = session, row_sum, groups, is_postgres
+        self._session, self._row_sum, self._merged_tables, self._is_postgres = (
+            session,
+            row_sum,
+            merged_tables,
+            is_postgres,
+        )
         self._orders_text = orders_text
         """Whether the target may order texts in the same way as the source."""
         self._read_parts = read_parts
@@ -62,13 +67,13 @@ class TargetRows:
         keys has the same rows on both sides, except that the target may also have rows of tables that are not in the
         task.
         """
-        group = self._groups()[table.name]
-        cut = group.cut
+        merged = self._merged_tables()[table.name]
+        cut = merged.cut
         if is_ordered(cut):
             if self._is_postgres and any(cut.column(name).type.kind is Kind.BIT for name in cut.identity):
                 return Order.OTHER
             return Order.SAME if cut.identity == table.identity else Order.LIKELY
-        texts = group.is_side_by_side and not _is_mapped(group)
+        texts = merged.is_side_by_side and not _is_mapped(merged)
         texts = texts and all(_is_plain_text(cut, name) for name in cut.identity)
         return Order.LIKELY if texts and self._orders_text else Order.OTHER
 
@@ -77,11 +82,11 @@ class TargetRows:
 
         A table that fits may have or lack a column that only some shards have.
         """
-        group = self._groups()[table.name]
+        merged = self._merged_tables()[table.name]
         found = self._session.schema.misfits(table)
-        if found and group.most is not None and self._session.schema.misfits(group.most) == []:
+        if found and merged.most is not None and self._session.schema.misfits(merged.most) == []:
             found = []
-        return found if found is None or not group.problem else [group.problem, *found]
+        return found if found is None or not merged.problem else [merged.problem, *found]
 
     @property
     def has_sums(self) -> bool:
@@ -92,7 +97,7 @@ class TargetRows:
         """Returns the checksum of a span's rows as they are now; None if the target cannot compute it."""
         if self._row_sum is None:
             return None
-        cut = self._groups()[table.name].cut
+        cut = self._merged_tables()[table.name].cut
         found = self._row_sum(cut, self._values(cut, span.after), self._values(cut, span.upto))
         return None if found is None else Sum(*found)
 
@@ -106,7 +111,7 @@ class TargetRows:
         keys = keys.select(list(table.identity))
         ids = lock_ids(keys)
         places: set[int] = set()
-        for member in self._groups()[name].members:
+        for member in self._merged_tables()[name].members:
             if not isinstance(member, SourceTable):
                 continue
             place = member.part.config.name, member.part.config.source.source_id, name
@@ -174,16 +179,16 @@ class TargetRows:
         ]
 
 
-def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetRows:
+def target_rows(session: TargetSession, merged_tables: Callable[[], MergedTables]) -> TargetRows:
     """Returns the object that reads the target's rows and computes checksums for this kind of server."""
     if isinstance(session, PostgresSession):
-        return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True, orders_text=False)
+        return TargetRows(session, partial(postgres_sum, session), merged_tables, is_postgres=True, orders_text=False)
     if isinstance(session, MySqlSession):
-        return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False, orders_text=True)
+        return TargetRows(session, partial(mysql_sum, session), merged_tables, is_postgres=False, orders_text=True)
     if isinstance(session, CatalogConnection):
         # A warehouse cannot compute the source's sums, so rows are read and compared.
         read = cast("IcebergSession", session).read_parts  # no other session has a catalog
-        return TargetRows(session, None, groups, is_postgres=False, orders_text=False, read_parts=read)
+        return TargetRows(session, None, merged_tables, is_postgres=False, orders_text=False, read_parts=read)
     raise TypeError(session)
 
 
@@ -198,11 +203,11 @@ def _is_plain_text(table: Table, name: str) -> bool:
     return kind.is_integer or (kind.is_text and kind.kind not in _LABELS)
 
 
-def _is_mapped(group: MergedTable) -> bool:
+def _is_mapped(merged: MergedTable) -> bool:
     """Whether a column mapping changes keys of these tables."""
     return any(
         isinstance(one, SourceTable)
         and (mapping := mapping_of(one.rules.mappings, one.name)) is not None
         and mapping.target_column in one.table.identity
-        for one in group.members
+        for one in merged.members
     )

@@ -13,7 +13,7 @@ from pidts.rules import AllowList
 from pidts.source.connection import connect
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.compare.source import OpenPart, SourceTable
-from pidts.task.compare.table_pairs import TakesTable, label, read_groups, target_names
+from pidts.task.compare.table_pairs import TakesTable, label, read_merged_tables, target_names
 from pidts.task.compare.target import target_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.warehouse import demand_warehouse
@@ -85,7 +85,7 @@ class Comparison:
     takes: TakesTable
     left: set[TableName] | None = None
     known: dict[TableName, MergedTable] = field(default_factory=dict)
-    """All compared groups as they were last read, keyed by the names of the target tables."""
+    """All compared target tables as they were last read, keyed by the names of the target tables."""
 
     def run(
         self,
@@ -95,16 +95,16 @@ class Comparison:
         callbacks: Callbacks | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> Report:
-        """Compares all groups, or continues the interrupted comparison in `memory`.
+        """Compares all target tables, or continues the interrupted comparison in `memory`.
 
         The report names a single table as its source does, and a merged table as the target does.
         """
         callbacks = callbacks or Callbacks()
 
         def read() -> dict[TableName, MergedTable]:
-            groups = self.groups()
-            self.known.update(groups)
-            return groups
+            merged_tables = self.merged_tables()
+            self.known.update(merged_tables)
+            return merged_tables
 
         def show(progress: ComparisonProgress) -> None:
             callbacks.show(replace(progress, table=display_name(self.known, progress.table)))
@@ -112,8 +112,8 @@ class Comparison:
         source = MergedSource(read, self.members)
         report = compare(
             source,
-            target_rows(self.target, lambda: source.groups),
-            MergedCatchUp(lambda: source.groups),
+            target_rows(self.target, lambda: source.merged_tables),
+            MergedCatchUp(lambda: source.merged_tables),
             normals=normals_of(self.parts[0].config),
             examples=examples,
             memory=memory,
@@ -125,13 +125,13 @@ class Comparison:
             tuple(replace(one, table=display_name(self.known, one.table)) for one in report.examples),
         )
 
-    def groups(self) -> dict[TableName, MergedTable]:
-        """Returns the groups with the servers' current structures."""
-        found = read_groups(self.parts, self.target, self.takes)
+    def merged_tables(self) -> dict[TableName, MergedTable]:
+        """Returns the merged tables with the servers' current structures."""
+        found = read_merged_tables(self.parts, self.target, self.takes)
         if self.left is not None:
-            filtered = {name for name, group in found.items() if any(map(keeps_rows, members_of(group)))}
+            filtered = {name for name, merged in found.items() if any(map(keeps_rows, members_of(merged)))}
             self.left.update(display_name(found, name) for name in filtered)
-            found = {name: group for name, group in found.items() if name not in filtered}
+            found = {name: merged for name, merged in found.items() if name not in filtered}
         return found
 
     def members(self, name: TableName) -> frozenset[str]:
@@ -139,10 +139,10 @@ class Comparison:
         return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
 
     def _with_display_name(self, report: TableReport) -> TableReport:
-        group = self.known.get(report.table)
-        if group is None:
+        merged = self.known.get(report.table)
+        if merged is None:
             return report
-        members, source = members_of(group), ""
+        members, source = members_of(merged), ""
         if len(members) == 1 and len(self.parts) > 1:
             source = members[0].part.config.source.source_id
         return replace(
@@ -151,19 +151,19 @@ class Comparison:
             filtered=any(map(keeps_rows, members)),
             source=source,
             members=tuple(one.label for one in members) if len(members) > 1 else (),
-            note=group.note,
+            note=merged.note,
         )
 
 
-def members_of(group: MergedTable) -> tuple[SourceTable, ...]:
-    """Returns a group's source tables."""
-    return tuple(one for one in group.members if isinstance(one, SourceTable))
+def members_of(merged: MergedTable) -> tuple[SourceTable, ...]:
+    """Returns the source tables of a merged table."""
+    return tuple(one for one in merged.members if isinstance(one, SourceTable))
 
 
-def display_name(groups: Mapping[TableName, MergedTable], name: TableName) -> TableName:
+def display_name(merged_tables: Mapping[TableName, MergedTable], name: TableName) -> TableName:
     """Returns the name to show for the target table `name`: the source's name if it gets the rows of only one table."""
-    group = groups.get(name)
-    return group.members[0].name if group is not None and len(group.members) == 1 else name
+    merged = merged_tables.get(name)
+    return merged.members[0].name if merged is not None and len(merged.members) == 1 else name
 
 
 def keeps_rows(member: SourceTable) -> bool:

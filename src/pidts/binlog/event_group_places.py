@@ -1,4 +1,4 @@
-"""Numbers the events of a group that has prepared an XA transaction.
+"""Numbers the events of an event group that has prepared an XA transaction.
 
 All rows of the transaction have the Lsn of its commit, and differ only in their number. The number of an event's first
 row is the number of bytes from the group's first event to this event. So the numbers follow from the log alone, and do
@@ -17,8 +17,8 @@ LARGEST = 2**32
 """The most numbers of one group: an Lsn has 32 bits for the number of a row."""
 
 
-class GroupPlaces:
-    """Numbers the events of one group, which come in log order; none is left out."""
+class EventGroupPlaces:
+    """Numbers the events of one event group, which come in log order; none is left out."""
 
     __slots__ = ("end", "first")
 
