@@ -136,7 +136,7 @@ def same(
     return blocks
 
 
-@pytest.entry.parametrize("name", kept())
+@pytest.mark.parametrize("name", kept())
 def test_every_recorded_log(name):
     recording = load(name)
     start = Lsn(0, int(recording.log_file.partition(".")[2]), 4)
@@ -181,8 +181,8 @@ def test_ordinary_transactions_are_read_by_the_block_scan_alone():
     assert found.skipped == len(maker.events) - 1
 
 
-@pytest.entry.parametrize(("takes_steps", "skipped"), [(False, 6), (True, 8)])
-@pytest.entry.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize(("takes_steps", "skipped"), [(False, 6), (True, 8)])
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 def test_the_end_of_each_group_of_an_xa_transaction_is_read_by_itself_or_on_request_with_all_others(
     flavor, takes_steps, skipped
 ):
@@ -204,9 +204,9 @@ XIDS = ["X'6f6e65',X'6A',1", "X'',X'',0", "X'00fFAb',X'0A',4294967296", "X'61',X
 ODD = ["X'6f6e6',X'',1", "X'6f', X'',1", "X'61',X''", "X'6g',X'',1", "X'61',X'',1 ", "X'61',X'',-1", "x'61',x'',1"]
 
 
-@pytest.entry.parametrize("flavor", ["mariadb", "mysql"])
-@pytest.entry.parametrize("xid", [*XIDS, *ODD])
-@pytest.entry.parametrize("verb", ["COMMIT", "ROLLBACK", "RECOVER"])
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("xid", [*XIDS, *ODD])
+@pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK", "RECOVER"])
 def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(flavor, xid, verb):
     maker = LogMaker(random.Random(1), flavor=flavor)
     for number in range(3):
@@ -216,7 +216,7 @@ def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(flavor, xid, ve
     assert found.error or found.transactions
 
 
-@pytest.entry.parametrize("verb", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK"])
 def test_a_longer_name_of_an_xa_transaction_than_servers_allow_is_not_written_by_compiled_code(verb):
     maker = LogMaker(random.Random(1), flavor="mysql")
     maker.gtid()
@@ -226,9 +226,9 @@ def test_a_longer_name_of_an_xa_transaction_than_servers_allow_is_not_written_by
     assert found.skipped == 1, "the GTID"
 
 
-@pytest.entry.parametrize("flavor", ["mariadb", "mysql"])
-@pytest.entry.parametrize("body", [(0, 7, b"one", b"br"), (0, 2**32 - 1, b"", b""), (0, 0, bytes(64), b"\xff" * 64)])
-@pytest.entry.parametrize("first", [0, 1])
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("body", [(0, 7, b"one", b"br"), (0, 2**32 - 1, b"", b""), (0, 0, bytes(64), b"\xff" * 64)])
+@pytest.mark.parametrize("first", [0, 1])
 def test_a_prepared_transaction_has_its_rows_in_its_step(flavor, body, first):
     maker = LogMaker(random.Random(1), flavor=flavor)
     _, number, gtrid, bqual = body

@@ -55,7 +55,7 @@ def scan(recording: Recording) -> list[Transaction]:
     return [transaction for transaction in found if transaction is not None]
 
 
-@pytest.entry.parametrize("name", sorted(EXPECTED))
+@pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_transactions_statements_and_tables(name):
     found = [
         (transaction.ddl or "", transaction.row_events, " ".join(table.name for table in transaction.tables))
@@ -67,7 +67,7 @@ def test_transactions_statements_and_tables(name):
         assert bool(ddl) == bool(expected)
 
 
-@pytest.entry.parametrize("name", kept())
+@pytest.mark.parametrize("name", kept())
 def test_every_transaction_names_the_one_before_and_holds_its_rows(name):
     recording = load(name)
     previous = start_of(recording)
@@ -78,7 +78,7 @@ def test_every_transaction_names_the_one_before_and_holds_its_rows(name):
         previous = transaction.lsn
 
 
-@pytest.entry.parametrize("name", kept())
+@pytest.mark.parametrize("name", kept())
 def test_marks_close_the_gaps(name):
     """If the scanner is asked for an empty entry after every event, the entries cover every byte of the log."""
     recording = load(name)
@@ -94,7 +94,7 @@ def test_marks_close_the_gaps(name):
     assert (previous.log_index, previous.offset) == (int(walker.file.rpartition(".")[2]), walker.offset)
 
 
-@pytest.entry.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 def test_changes_sent_as_statements_are_seen(kind):
     (transaction,) = scan(load(f"{kind}-statement"))
     assert transaction.ddl == "INSERT INTO i VALUES (1, 'sent as text')"

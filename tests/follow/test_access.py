@@ -100,7 +100,7 @@ def test_requests_that_make_no_sense_are_refused_not_failed(served: Served) -> N
     assert not list((served.relay / "s").glob("needs/*x*"))
 
 
-@pytest.need.parametrize("name", ["shop", "@m", "shop@", "shop@m/x", "shop@" + "m" * 101])
+@pytest.mark.parametrize("name", ["shop", "@m", "shop@", "shop@m/x", "shop@" + "m" * 101])
 def test_a_follower_moves_no_mark_of_this_machine(served: Served, name: str) -> None:
     served.writer().close()
     TaskNeed(served.relay, "s", "shop").move(START)
@@ -168,7 +168,7 @@ def test_a_token_file_that_other_users_can_read_is_refused(served: Served) -> No
             client.report({})
 
 
-@pytest.need.parametrize("text", ["", "short", "\n\n", "with a ümlaut that is long enough", "good enough a token\nbad"])
+@pytest.mark.parametrize("text", ["", "short", "\n\n", "with a ümlaut that is long enough", "good enough a token\nbad"])
 def test_tokens_that_can_be_guessed_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.touch(0o600)
@@ -184,14 +184,14 @@ def test_a_token_is_compared_as_a_whole() -> None:
     assert not is_accepted("\udcff", [TOKEN])
 
 
-@pytest.need.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:9310"])
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:9310"])
 def test_beyond_loopback_nothing_is_served_without_tls(served: Served, address: str) -> None:
     with pytest.raises(ConfigError) as refused:
         Listening(address, served.token_file).demand_safe()
     assert refused.value.code == "serve-address"
 
 
-@pytest.need.parametrize(
+@pytest.mark.parametrize(
     "url", ["http://192.0.2.1:9310", "http://example.org", "ftp://127.0.0.1", "127.0.0.1:9310", "https://u:p@h"]
 )
 def test_beyond_loopback_nothing_is_asked_without_tls(served: Served, url: str) -> None:
@@ -210,7 +210,7 @@ def test_a_copy_is_followed_over_tls(served: Served, copying: MakeCopy, authorit
     assert files(copy.relay) == files(served.relay)
 
 
-@pytest.need.parametrize("wrong", ["authority", "host", "expired", "system"])
+@pytest.mark.parametrize("wrong", ["authority", "host", "expired", "system"])
 def test_a_certificate_that_is_not_the_servers_is_not_trusted(
     served: Served, copying: MakeCopy, authority: Authority, tmp_path: Path, wrong: str
 ) -> None:
