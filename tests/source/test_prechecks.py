@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -234,6 +235,26 @@ def test_the_grants_that_are_asked_for_are_enough(mysql_like, config_of, open_se
         while not stream.ended:
             stream.read_burst()
     login.close()
+
+
+@pytest.mark.parametrize(
+    ("grants", "asked"), [(("SELECT ON {}.*",), 0), (("INSERT ON {}.*", "SELECT ON {}.t0", "SELECT ON {}.t1"), 3)]
+)
+def test_tables_are_asked_for_one_by_one_only_without_a_privilege_on_their_schema(
+    mysql_like, config_of, open_session, database, grants, asked
+):
+    session = open_session(mysql_like)
+    for number in range(3):
+        query(session, f"CREATE TABLE {database}.t{number} (a INT PRIMARY KEY)")
+    known = tables(session, database)
+    account(mysql_like, session, user := f"partly{asked}", *(grant.format(database) for grant in grants))
+    with closing(connect(replace(config_of(mysql_like), user=user, password="pw"))) as login:
+        sent, send = [], login.query
+        login.query = lambda sql, *more: (sent.append(sql), send(sql, *more))[1]
+        findings = check_source(login, replace(config_of(mysql_like), user=user), known)
+    found = [sql for sql in sent if str(sql).endswith("LIMIT 0")]
+    lacking = [one.message for one in findings if one.item == "dump_privilege" and not one.ok]
+    assert (len(found), lacking) == (asked, [f"SELECT on {database}.t2 is missing"] if asked else [])
 
 
 @pytest.mark.parametrize("kind", ["mysql97", "mariadb"])

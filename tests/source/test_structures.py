@@ -10,8 +10,8 @@ import pytest
 from pidts.model import ColumnType, Key, Kind, PrecheckFailed, TableName
 from pidts.schema import classify
 from pidts.schema.dialect import Dialect
-from pidts.source import connect, query, read_structure, read_structures, schema_charsets, server_info
-from pidts.source.structures import default_text, quoted
+from pidts.source import connect, query, read_structure, read_structures, schema_charsets, server_info, structures
+from pidts.source.structures import default_text, quoted, quoted_table, table_names
 
 OF_ALL = """CREATE TABLE {}.t (
   id INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'the key',
@@ -168,6 +168,49 @@ def test_names_that_differ_only_in_case_or_accents_are_tables_of_their_own(mysql
 
     for some in (["ab", "AB"], ["Ab", "AB"], ["e", "é"], names):
         assert columns(*some) == {name: ["id", f"c{names.index(name)}"] for name in some}
+
+
+_KEYS = ("", ", KEY v (v), UNIQUE KEY u (u), KEY a (a)", ", UNIQUE KEY p (t(3)), KEY vt (v, t(2))")
+
+
+def test_many_tables_are_read_by_few_queries(mysql_like, open_session, database):
+    """A task may have 20,000 tables; its start reads their structures while the source is in use."""
+    session = open_session(mysql_like)
+    columns = "v INT, u INT NOT NULL, a INT, t TEXT"
+    for number in range(60):
+        key = "PRIMARY KEY (id)" if number % 10 else "KEY plain (id)"
+        more = _KEYS[number % 3] if number < 6 else ""
+        query(session, f"CREATE TABLE {database}.t{number} (id INT NOT NULL, {columns}, {key}{more})")
+    query(session, f"CREATE TABLE {database}.keyless (id INT)")
+
+    def counted() -> tuple[int, int]:
+        rows = dict(query(session, "SHOW SESSION STATUS WHERE variable_name IN ('Com_show_keys', 'Com_select')"))
+        return int(rows["Com_show_keys"]), int(rows["Com_select"])
+
+    before = counted()
+    found = read_structures(session, lambda name: name.schema == database)
+    alone, selects = (now - then for now, then in zip(counted(), before, strict=True))
+    server = server_info(session)
+    shows_order = server.is_mariadb or server.number < (8, 0, 0)
+    assert alone == (1 if shows_order else 5), "a table without keys, or with several"
+    assert selects <= 4
+    dialect = Dialect.of(server.version)
+    for name, table in found.items():
+        shown = structures.named(session, f"SHOW INDEX FROM {quoted_table(name)}")
+        keys = structures._with_options(session, name, list(structures._keys(shown, dialect)), dialect)
+        assert list(map(repr, table.keys)) == list(map(repr, keys)), "in the same order, with all fields"
+    assert table_names(session, lambda name: name.schema == database) == found.keys()
+
+
+def test_a_table_that_is_altered_between_two_queries_has_keys_over_its_columns(mysql_like, open_session, database):
+    session, name = open_session(mysql_like), TableName(database, "t")
+    query(session, f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v INT NOT NULL, UNIQUE KEY v (v))")
+    server, about = server_info(session), {"table_collation": None, "table_comment": ""}
+    keys = structures._keys_of_many(session, database, ["t"], server).get("t")
+    query(session, f"ALTER TABLE {database}.t DROP PRIMARY KEY, CHANGE v w INT NOT NULL")
+    columns = structures._columns(session, database, ["t"])["t"]
+    table = structures._table(session, name, about, columns, keys, Dialect.of(server.version))
+    assert table.identity == ("w",)
 
 
 def test_a_table_whose_columns_the_account_may_not_see_is_no_table_without_columns(

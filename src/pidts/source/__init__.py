@@ -20,6 +20,7 @@ from pidts.source.structures import (
     read_structures,
     schema_charsets,
     source_dialect,
+    table_names,
 )
 
 __all__ = [
@@ -44,4 +45,4 @@ __all__ += [
     "read_structure",
     "read_structures",
 ]
-__all__ += ["schema_charsets", "select_range", "server_info", "settled", "source_dialect"]
+__all__ += ["schema_charsets", "select_range", "server_info", "settled", "source_dialect", "table_names"]

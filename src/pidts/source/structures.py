@@ -1,4 +1,8 @@
-"""Reads the structures and sizes of a source's tables from information_schema and SHOW INDEX."""
+"""Reads the structures and sizes of a source's tables from information_schema and SHOW INDEX.
+
+A task may have 20,000 tables, so columns and keys are read by one query for many tables. The keys of a table are read
+by SHOW INDEX if their order matters and the server does not show the keys of many tables in their order.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +21,7 @@ from pidts.schema.parse.classify import classify
 from pidts.schema.parse.column_type import column_type
 from pidts.schema.parse.key_clause import options_compared
 from pidts.schema.statements import CreateTable
-from pidts.source.connection import Session, named, query, server_info, variables, where_of
+from pidts.source.connection import ServerInfo, Session, named, query, server_info, variables, where_of
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 _VERSIONED = "SYSTEM VERSIONED"
@@ -50,11 +55,13 @@ def read_structures(
     may show a table to an account and hide the table's columns. This is an error, unless `hidden` is given: then such
     tables are added to it, each with a reason.
     """
-    dialect = Dialect.of(server_info(connection).version)
+    server = server_info(connection)
+    dialect = Dialect.of(server.version)
     structures = {}
     for schema, rows in groupby(_tables(connection), key=lambda row: str(row["table_schema"])):
         about = {name: row for row in rows if select(name := TableName(schema, str(row["table_name"])))}
         columns = _columns(connection, schema, [name.name for name in about])
+        keys = _keys_of_many(connection, schema, list(columns), server)
         for name, row in about.items():
             if name.name not in columns:
                 if _is_there(connection, name):
@@ -64,7 +71,7 @@ def read_structures(
                     hidden[name] = str(refusal)
                 continue  # The table was dropped after the list had been read; the log has the DROP.
             try:
-                structures[name] = _table(connection, name, row, columns[name.name], dialect)
+                structures[name] = _table(connection, name, row, columns[name.name], keys.get(name.name), dialect)
             except StructureChanged:
                 continue
     return structures
@@ -77,6 +84,12 @@ def _no_columns(connection: Session, name: TableName) -> PrecheckFailed:
         where=Where(source=where_of(connection).source, table=str(name)),
         todo=f"GRANT SELECT ON {quoted_table(name)} to the account, or leave the table out by block-allow-list",
     )
+
+
+def table_names(connection: Session, select: Callable[[TableName], bool]) -> frozenset[TableName]:
+    """Returns the names of the tables that `read_structures` reads. A table may be gone before it is read."""
+    names = (TableName(str(row["table_schema"]), str(row["table_name"])) for row in _tables(connection))
+    return frozenset(filter(select, names))
 
 
 def read_structure(connection: Session, name: TableName) -> Table | None:
@@ -172,19 +185,48 @@ def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str
     MariaDB compares the names in a list without case and accents. Of several names that are equal in this way, it reads
     only the first: of `a` and `A`, it returns nothing for `A`. A single name is compared exactly.
     """
-    found = _columns_of(connection, schema, _parts(names))
-    return found | _columns_of(connection, schema, ([name] for name in names if name not in found))
+    sql = (
+        "SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({}) "
+        "ORDER BY table_name, ordinal_position"
+    )
+    found = _by_table(connection, sql, schema, _parts(names))
+    return found | _by_table(connection, sql, schema, ([name] for name in names if name not in found))
 
 
-def _columns_of(connection: Session, schema: str, parts: Iterable[Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
+_FIRST_WITHOUT_ORDER = (8, 0, 0)
+"""The first version of MySQL whose information_schema does not show the keys of a table in their order."""
+
+
+def _keys_of_many(
+    connection: Session, schema: str, names: Sequence[str], server: ServerInfo
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the keys of each of these tables as SHOW INDEX does, except tables whose keys have to be read alone.
+
+    These are tables without a key, which may have been dropped meanwhile, and tables of which the server does not show
+    the order of several keys. Older servers and MariaDB make the rows of SHOW INDEX from this table.
+    """
+    sql = (
+        "SELECT table_schema, table_name, non_unique, index_name AS key_name, seq_in_index, column_name, collation, "
+        "sub_part, index_type, index_comment FROM information_schema.statistics "
+        "WHERE table_schema = %s AND table_name IN ({})"
+    )
+    found = _by_table(connection, sql, schema, _parts(names))
+    if server.is_mariadb or server.number < _FIRST_WITHOUT_ORDER:
+        return found
+    return {name: rows for name, rows in found.items() if len({row["key_name"] for row in rows}) == 1}
+
+
+def _by_table(
+    connection: Session, sql: str, schema: str, parts: Iterable[Sequence[str]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the rows of a query by table; each part of a schema's tables is a query.
+
+    In `sql`, `{}` is the place of the tables' names.
+    """
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for part in parts:
         placeholders = ", ".join(["%s"] * len(part))
-        sql = (
-            f"SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({placeholders}) "
-            "ORDER BY table_name, ordinal_position"
-        )
-        for row in named(connection, sql, [schema, *part]):
+        for row in named(connection, sql.format(placeholders), [schema, *part]):
             # The server compares names without case here, so both `t` and `T` may come.
             if row["table_schema"] == schema:
                 found[str(row["table_name"])].append(row)
@@ -204,8 +246,14 @@ def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _table(
-    connection: Session, name: TableName, about: dict[str, Any], columns: list[dict[str, Any]], dialect: Dialect
+    connection: Session,
+    name: TableName,
+    about: dict[str, Any],
+    columns: list[dict[str, Any]],
+    keys: list[dict[str, Any]] | None,
+    dialect: Dialect,
 ) -> Table:
+    """Returns the structure of a table; `keys` None: its keys are read by SHOW INDEX."""
     collation = str(about["table_collation"]) if about["table_collation"] else None
     try:
         built = tuple(_column(row, dialect) for row in columns)
@@ -214,11 +262,14 @@ def _table(
         raise type(error)(error.code, error.what, where=where, todo=error.todo) from error
     of_bytes = [column.name for column in built if column.default == _OF_BYTES]
     given = _defaults_of_bytes(connection, name, of_bytes) if of_bytes else {}
-    rows = named(connection, f"SHOW INDEX FROM {quoted_table(name)}")
+    there = {column.name for column in built}
+    if keys is None or not all(row["column_name"] is None or row["column_name"] in there for row in keys):
+        # If a key has other columns than the table, the table was altered between the two queries.
+        keys = named(connection, f"SHOW INDEX FROM {quoted_table(name)}")
     return Table(
         name=name,
         columns=tuple(replace(column, default=given.get(column.name, column.default)) for column in built),
-        keys=tuple(_with_options(connection, name, list(_keys(rows, dialect)), dialect)),
+        keys=tuple(_with_options(connection, name, list(_keys(keys, dialect)), dialect)),
         charset=collation.partition("_")[0] if collation else None,
         collation=collation,
         comment=str(about["table_comment"] or ""),
@@ -227,7 +278,7 @@ def _table(
 
 def _column(row: dict[str, Any], dialect: Dialect) -> Column:
     charset, collation = row["character_set_name"], row["collation_name"]
-    kind = column_type(_text(row["column_type"]), charset, collation, dialect=dialect)
+    kind = _type(_text(row["column_type"]), charset, collation, dialect)
     extra = str(row["extra"]).upper()
     # "DEFAULT_GENERATED" means a default that is an expression. For a generated column, MariaDB before 10.2 says only
     # VIRTUAL or PERSISTENT.
@@ -243,6 +294,12 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
         comment=str(row["column_comment"] or ""),
         computed=_computed(row, extra) if generated else "",
     )
+
+
+@lru_cache(maxsize=1024)
+def _type(text: str, charset: str | None, collation: str | None, dialect: Dialect) -> ColumnType:
+    """Parses a type once for all columns that have it."""
+    return column_type(text, charset, collation, dialect=dialect)
 
 
 def _computed(row: dict[str, Any], extra: str) -> str:

@@ -79,7 +79,7 @@ from pidts.relay.lock import empty_relay
 from pidts.rules import AllowList
 from pidts.schema import Statement
 from pidts.schema.affected_tables import understood
-from pidts.source import Session, position, read_structures, source_dialect
+from pidts.source import Session, position, read_structures, source_dialect, table_names
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.log_loss import LogLoss, find_loss
@@ -230,7 +230,7 @@ class TableSet:
 
     def _join(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> Lsn | None:
         wanted, config = self._wanted, self._config
-        there = read_structures(self._source, config.allow)
+        there = table_names(self._source, config.allow)
         candidates = {name for name in there if name not in known}
         if not (candidates or wanted.unknown or wanted.renames):
             return None
