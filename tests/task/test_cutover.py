@@ -7,7 +7,9 @@ task runs during the cutover.
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +29,18 @@ from pidts import sandbox
 from pidts.apply import TargetSession
 from pidts.cli.status_view import show_status, status_json
 from pidts.cli.verify import verified
-from pidts.model import Checkpoint, CutoverStage, Fenced, Lsn, PrecheckFailed, SourceTablesKey, TableName, Transient
+from pidts.model import (
+    Checkpoint,
+    ConfigError,
+    Cutover,
+    CutoverStage,
+    Fenced,
+    Lsn,
+    PrecheckFailed,
+    SourceTablesKey,
+    TableName,
+    Transient,
+)
 from pidts.sandbox import Server
 from pidts.source import connect
 from pidts.source import read_only as source_read_only
@@ -246,6 +259,231 @@ def test_a_cutover_is_undone_wherever_it_was_killed(
         assert keys(postgres, database, run_sql) == [], effects
         if len(effects) <= number:
             return
+
+
+@pytest.fixture
+def disturbed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], list[str]]:
+    """`disturbed(n, other)` calls `other` before or after the nth effect of the next command, as another machine may.
+
+    The machines do not see each other's named locks, as on some clusters. The list has the effects so far.
+    """
+
+    def disturb(number: int, other: Callable[[], None]) -> list[str]:
+        effects: list[str] = []
+
+        def wrapped(owner: object, name: str) -> None:
+            inner = getattr(owner, name)
+
+            def effect(*given: Any, **named: Any) -> Any:
+                if len(effects) <= number:
+                    effects.append(f"before {name}")
+                    if len(effects) > number:
+                        other()
+                result = inner(*given, **named)
+                if len(effects) <= number:
+                    effects.append(f"behind {name}")
+                    if len(effects) > number:
+                        other()
+                return result
+
+            monkeypatch.setattr(owner, name, effect)
+
+        monkeypatch.setattr(switch, "show_cutover", lambda *_: True)
+        wrapped(CutoverRun, "_save")
+        wrapped(CutoverRun, "_demand_own")
+        wrapped(CutoverRun, "_demand_read_only")
+        wrapped(source_read_only, "make_read_only")
+        wrapped(source_read_only, "restore")
+        wrapped(target_side, "move_counters")
+        wrapped(CutoverRun, "_make_constraint")
+        wrapped(CutoverRun, "_end_runs")
+        wrapped(switch, "target_log_end")
+        return effects
+
+    return disturb
+
+
+def recorded(parts: tuple[TaskConfig, ...]) -> Cutover | None:
+    with closing(parts[0].target.server.connect()) as target:
+        return target.meta.cutovers.read("t")
+
+
+@pytest.mark.timeout(600)
+def test_a_cutover_that_another_machine_undoes_does_not_end_as_done(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    disturbed: Callable[[int, Callable[[], None]], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[str] = []
+
+    def undo() -> None:
+        before = recorded(parts)
+        found.append(before.stage.value if before is not None else "")
+        with closing(parts[0].target.server.connect()) as target:
+            if before is not None and before.stage is CutoverStage.DONE:
+                with pytest.raises(ConfigError, match="the cutover is done"):
+                    made(parts, target).undo(even_if_done=False)
+            else:
+                made(parts, target).undo(even_if_done=False)
+        assert recorded(parts) == (before if found[-1] == "done" else None)
+        assert is_writable(source, run_sql) or found[-1] == "done"
+
+    for number in points(3):
+        effects = disturbed(number, undo)
+        error: BaseException | None = None
+        try:
+            done = cut_over(parts)
+        except Fenced as raised:
+            error = raised
+        monkeypatch.undo()
+        if len(effects) <= number:
+            break
+        assert is_writable(source, run_sql) == (error is not None), effects
+        if error is not None:
+            assert isinstance(error, Fenced)
+            assert error.code == "cutover-taken"
+            assert found[-1] in {"begun", "stopping"}, effects
+            assert recorded(parts) is None
+            assert keys(postgres, database, run_sql) == [], effects
+        else:
+            assert found[-1] in {"", "done"}, effects
+            assert done.is_done
+            with closing(parts[0].target.server.connect()) as target:
+                made(parts, target).undo()
+        run_sql(postgres, "SELECT setval('shop.customers_id_seq', 1, false)", database=database)
+    assert set(found) == {"", "begun", "stopping", "done"}
+
+
+@pytest.mark.timeout(600)
+def test_an_undo_during_which_another_machine_continues_the_cutover_leaves_it_whole(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    killing: Callable[[int], list[str]],
+    disturbed: Callable[[int, Callable[[], None]], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcomes = set()
+    for number in itertools.count():
+        effects = killing(1000)
+        monkeypatch.setattr(CutoverRun, "_end_runs", died)
+        with pytest.raises(ProcessDied):
+            cut_over(parts)
+        monkeypatch.undo()
+        done: list[bool] = []
+        effects = disturbed(number, lambda done=done: done.append(cut_over(parts).is_done))
+        outcome = "undone"
+        with closing(parts[0].target.server.connect()) as target:
+            try:
+                made(parts, target).undo()
+            except Fenced as raised:
+                outcome = raised.code
+        monkeypatch.undo()
+        outcomes.add(outcome)
+        if len(effects) <= number:
+            break
+        assert done == [True], effects
+        assert (recorded(parts) is not None) == (not is_writable(source, run_sql)), effects
+        assert keys(postgres, database, run_sql) == MADE, effects
+        with closing(parts[0].target.server.connect()) as target:
+            made(parts, target).undo()
+    assert outcomes == {"undone", "cutover-taken"}
+
+
+def died(*_: object) -> None:
+    raise ProcessDied
+
+
+@pytest.mark.timeout(600)
+def test_a_cutover_that_continues_after_a_killed_undo_has_a_source_that_is_read_only(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The undo makes the source writable. If the cutover only continued at its last step, later writes would be lost."""
+    for owner, name, when in (
+        (CutoverRun, "_save", "behind"),
+        (target_side, "drop", "behind"),
+        (source_read_only, "restore", "before"),
+        (source_read_only, "restore", "behind"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(CutoverRun, "_end_runs", died)
+            with pytest.raises(ProcessDied):
+                cut_over(parts)
+        inner = getattr(owner, name)
+
+        def kill(*given: Any, inner: Callable[..., Any] = inner, when: str = when) -> None:
+            if when == "behind":
+                inner(*given)
+            raise ProcessDied
+
+        with monkeypatch.context() as patch, closing(parts[0].target.server.connect()) as target:
+            patch.setattr(owner, name, kill)
+            with pytest.raises(ProcessDied):
+                made(parts, target).undo()
+        state = task_status(parts).cutover
+        assert state is not None
+        assert "an undo of this has begun" in str(state)
+        found = cut_over(parts)
+        assert found.is_done
+        assert "read-only" in {step.name for step in found.steps}, "all steps are done anew"
+        assert not is_writable(source, run_sql)
+        assert keys(postgres, database, run_sql) == MADE
+        with closing(parts[0].target.server.connect()) as target:
+            made(parts, target).undo()
+
+
+def test_a_source_that_was_restarted_after_the_kill_does_not_end_as_done(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(CutoverRun, "_end_runs", died)
+        with pytest.raises(ProcessDied):
+            cut_over(parts)
+    run_sql(source, "SET GLOBAL read_only = OFF")  # A restart does the same, since the value is not in a file.
+    with pytest.raises(PrecheckFailed) as refused:
+        cut_over(parts)
+    assert refused.value.code == "source-writable"
+    assert f"pidts cutover {parts[0].path} --undo" in refused.value.todo
+    record = recorded(parts)
+    assert record is not None
+    assert record.stage is CutoverStage.STOPPING
+
+
+def test_a_second_command_is_refused_while_a_cutover_runs(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switch, "_LOCK_SECONDS", 0.2)
+    refused: list[PrecheckFailed] = []
+
+    def compare(*_: object) -> Report:
+        for second in ("undo", "carry_out"):
+            with closing(parts[0].target.server.connect()) as target, pytest.raises(PrecheckFailed) as raised:
+                getattr(made(parts, target), second)()
+            refused.append(raised.value)
+        assert not is_writable(source, run_sql)
+        cutover = task_status(parts).cutover
+        assert cutover is not None
+        assert f"process {os.getpid()} on {socket.gethostname()}; session " in cutover.todo
+        return EQUAL
+
+    with closing(parts[0].target.server.connect()) as target:
+        found = CutoverRun(parts, target, CutoverOptions(), run_once=no_run, verify=compare).carry_out()
+    assert found.is_done
+    for error in refused:
+        assert error.code == "cutover-running"
+        assert f"another cutover command of task t runs: process {os.getpid()} on {socket.gethostname()}" in error.what
+        assert "If its machine is gone, run SELECT pg_terminate_backend(" in error.todo
 
 
 @pytest.mark.parametrize("is_undone", [False, True])

@@ -372,15 +372,18 @@ class ValuesCutovers:
         """Returns the committed cutover."""
         return self._cutovers.get(task)
 
-    def save(self, task: str, cutover: Cutover | None) -> None:
-        """Saves or removes the cutover at COMMIT."""
+    def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
+        """Saves or removes the cutover at COMMIT, if the committed record is `before`."""
+        if self._cutovers.get(task) != before:
+            return False
 
         def save() -> None:
             self._cutovers.pop(task, None)
-            if cutover is not None:
-                self._cutovers[task] = cutover
+            if after is not None:
+                self._cutovers[task] = after
 
         self._at_commit(save)
+        return True
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
         """Does nothing: a target in memory has no log from which a task could carry changes back to the source."""

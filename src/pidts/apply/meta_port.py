@@ -245,8 +245,12 @@ class CutoverRecord(Protocol):
     def read(self, task: str) -> Cutover | None:
         """Returns the cutover of a task; None if none has begun."""
 
-    def save(self, task: str, cutover: Cutover | None) -> None:
-        """Inserts or overwrites a cutover; None removes it and the structures at the switch."""
+    def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
+        """Saves `after` if the committed record is `before`; returns whether it was. None: there is no record.
+
+        If `after` is None, the structures at the switch are removed, too. Of two commands that replace the same record
+        at the same time, only one gets True.
+        """
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
         """Overwrites the structures that the server's tables have at the switch."""

@@ -23,6 +23,7 @@ RUN_ENDS_WITHIN = 60.0
 """The seconds within which a run ends after a signal. It gives up early any work that the next run can do."""
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
+_AT_ONCE = "ended at once"
 _WAIT = "stopping, and removing everything that was started"
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -33,14 +34,16 @@ def run_until_stopped(
     may_leave: bool = True,
     says: str = _LEAVE,
     again: str = _AGAIN,
+    at_once: str = _AT_ONCE,
     ends_within: float | None = None,
 ) -> Result:
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
-    at once, and `again` says so; it is False for work that has to clean up after itself. `ends_within` ends the
-    process, as `kill -9` does, if the process still runs this number of seconds after the first signal. It may be set
-    only if the process ends with this work, and if the next process can continue from any state.
+    at once, and `again` says so; it is False for work that has to clean up after itself. `at_once` is the last line of
+    a process that ends in this way. `ends_within` ends the process, as `kill -9` does, if the process still runs this
+    number of seconds after the first signal. It may be set only if the process ends with this work, and if the next
+    process can continue from any state.
     """
     stop = threading.Event()
     results: list[Result] = []
@@ -54,8 +57,9 @@ def run_until_stopped(
 
     def on_signal(number: int, _: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT and may_leave:
-            if sys.stderr.isatty():
-                os.write(2, _SHOW_CURSOR.encode())
+            cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+            with suppress(OSError):
+                os.write(2, f"{cursor}\n{at_once}\n".encode())
             os._exit(1)
         if ends_within is not None and not stop.is_set():
             end_within(ends_within)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -105,6 +105,20 @@ class OnUpdate:
 Constraint = ForeignKey | CheckConstraint | ExpressionKey | OnUpdate
 
 
+@dataclass(frozen=True, slots=True)
+class CutoverCommand:
+    """A process that carries out or undoes a cutover."""
+
+    host: str
+    process: int
+    """The number of the process on its machine."""
+    began_at: float
+    """The time at which the command began, in seconds since 1970. It tells apart two commands of one process number."""
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutover:
     """The record of a cutover that a crash must not lose."""
@@ -121,6 +135,10 @@ class Cutover:
     began_at: float = 0.0
     done_at: float = 0.0
     """The times of the beginning and the end are in seconds since 1970; 0 for a time that is not reached yet."""
+    command: CutoverCommand | None = None
+    """The command that saved this record; None if an earlier version saved it."""
+    is_undone: bool = False
+    """Whether an undo of this cutover has begun. Only the rest of the undo may follow."""
 
     def dumps(self) -> str:
         """Returns the record as text."""
@@ -138,6 +156,10 @@ class Cutover:
             "began_at": self.began_at,
             "done_at": self.done_at,
         }
+        if self.command is not None:
+            data["command"] = asdict(self.command)
+        if self.is_undone:
+            data["is_undone"] = True
         return json.dumps(data, ensure_ascii=True)
 
     def _named(self, kind: ConstraintKind) -> list[list[str]]:
@@ -165,4 +187,6 @@ class Cutover:
             gtid=data["gtid"],
             began_at=data["began_at"],
             done_at=data["done_at"],
+            command=CutoverCommand(**data["command"]) if data.get("command") else None,
+            is_undone=data.get("is_undone", False),
         )

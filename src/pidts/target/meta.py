@@ -42,6 +42,7 @@ from pidts.target.meta_schema import (
 )
 from pidts.target.row_locks import RowLockRecord
 
+_CUTOVER = "pidts_meta.cutover"
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
 
 
@@ -342,14 +343,26 @@ class CutoverRecord:
         rows = self._rows.read("about", task)
         return Cutover.loads(rows[0][0]) if rows else None
 
-    def save(self, task: str, cutover: Cutover | None) -> None:
-        """Inserts or overwrites the cutover; None removes it and the structures at the switch."""
-        if cutover is None:
-            self._rows.remove(task)
+    def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
+        """Saves `after` if the record is `before`; returns whether it was.
+
+        An UPDATE or DELETE names the text that was just read. So it finds no row if another session has committed
+        another text since. An INSERT fails if another session has inserted a record.
+        """
+        rows = self._rows.read("about", task)
+        if (Cutover.loads(rows[0][0]) if rows else None) != before:
+            return False
+        if after is None:
+            if rows and not self._run(f"DELETE FROM {_CUTOVER} WHERE task = %s AND about = %s", (task, rows[0][0]))[1]:
+                return False
             if self._run(SWITCH_EXISTS, ())[0]:  # the meta tables of an earlier version lack this one
                 self._structures.remove(task)
-        else:
-            self._rows.put(task, about=cutover.dumps())
+            return True
+        if not rows:
+            self._run(f"INSERT INTO {_CUTOVER} (task, about) VALUES (%s, %s)", (task, after.dumps()))
+            return True
+        sql = f"UPDATE {_CUTOVER} SET about = %s WHERE task = %s AND about = %s"
+        return bool(self._run(sql, (after.dumps(), task, rows[0][0]))[1])
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
         """Overwrites the structures at the switch."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from types import SimpleNamespace
 
 import pytest
 
 from pidts.apply import Target
 from pidts.login import Mode, Tls
+from pidts.model import PidtsError
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget, PostgresTarget
-from pidts.task.operate.presence import is_being_cut_over, is_present, show_cutover, show_presence
+from pidts.task.operate.presence import cutover_session, is_being_cut_over, is_present, show_cutover, show_presence
 from pidts.task.run.cutover_under_way import CutoverWatch
 
 
@@ -53,7 +54,25 @@ def test_a_cutover_is_seen_while_its_session_lives(target: Target) -> None:
             assert is_being_cut_over(looking, "t")
             assert not is_being_cut_over(looking, "u")
             assert not is_present(looking, "t", "")
+            assert not show_cutover(looking, "t"), "another session shows it"
+            assert show_cutover(looking, "u")
         assert ends_in_time(lambda: is_being_cut_over(looking, "t"))
+
+
+def test_the_session_of_a_cutover_can_be_found_and_ended(target: Target) -> None:
+    with closing(target.connect()) as looking:
+        assert cutover_session(looking, "t") is None
+        dead = target.connect()
+        assert show_cutover(dead, "t")
+        found = cutover_session(looking, "t")
+        assert found is not None
+        assert found.client.startswith(("127.0.0.1", "localhost"))
+        assert str(found) == f"session {found.number} on the target, from {found.client}"
+        looking.execute(found.end)
+        assert ends_in_time(lambda: is_being_cut_over(looking, "t"))
+        with suppress(PidtsError):
+            dead.close()
+        assert show_cutover(looking, "t")
 
 
 def test_a_run_shows_itself_by_the_session_that_watches_for_a_cutover(

@@ -27,6 +27,7 @@ _STOPPING = (
     "stopping: the steps so far are being undone; if the step `stop` is done already, the cutover is completed instead"
 )
 _AT_ONCE = "; press Ctrl-C again to end at once: the source may then stay read-only, and `pidts status` says what to do"
+_ENDED_AT_ONCE = "ended at once: the source may still be read-only. This says what to do:"
 _UNDONE = "everything is undone: the source is as it was before, and the task was not stopped"
 
 
@@ -119,7 +120,8 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
 
     from pidts.verify import Report
 
-    found = run_until_stopped(work, says=_STOPPING, again=_AT_ONCE)
+    at_once = f"{_ENDED_AT_ONCE} pidts status {parts[0].path}"
+    found = run_until_stopped(work, says=_STOPPING, again=_AT_ONCE, at_once=at_once)
     if found is None:
         print(f"stopped; {_end_of_undo(parts[0])}", file=sys.stderr)
         return PidtsError.exit_code
@@ -193,14 +195,9 @@ def _switch(
 
 
 def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_json: bool) -> int:
-    from pidts.model import CutoverStage
-
     with closing(parts[0].target.server.connect()) as target:
-        record = target.meta.cutovers.read(parts[0].name)
-        if record is not None and record.stage is CutoverStage.DONE and not is_sure:
-            what = "the cutover is done, so the application may have written to the target; the task would overwrite it"
-            raise ConfigError("usage", what, todo="If it has not written there: pidts cutover TASK --undo --yes")
-        before = _switch(parts, target, options, None, threading.Event(), quiet=True).undo()
+        run = _switch(parts, target, options, None, threading.Event(), quiet=True)
+        before = run.undo(even_if_done=is_sure)
     said = "nothing to undo" if before is None else "undone: the source is as it was, and the task may run"
     if as_json:
         print(json.dumps({"task": parts[0].name, "undone": before is not None}))

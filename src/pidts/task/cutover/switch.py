@@ -29,24 +29,45 @@ This list has the crash points, with the state at each. The record is a row of t
 
 After an error or Ctrl-C between 1 and 6, the command undoes what it has done: the source is writable again, and the
 task, which was not stopped, goes on.
+
+An undo has these crash points:
+
+1. Before it has changed the record: nothing has changed.
+2. *Is undone* is recorded: a cutover command that still runs cannot save its next step, so it never reaches *done*. The
+   same command, and also `--yes`, first do the rest of the undo. This holds whether or not the constraints are already
+   dropped and the sources are already writable, since every part of an undo may be repeated.
+3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again.
+
+Two commands may run at the same time, on two machines. Usually a named lock prevents this (`operate/presence.py`), but
+it may be unavailable, or lost with its connection. So the record has the name of the command that saved it last, and a
+command saves a step only if the record is still the one that it saved before. A command that finds another record has
+lost the cutover, and ends with `cutover-taken`: it neither continues nor undoes anything. The counterexample that this
+prevents: an undo makes the source writable just before *stopping* is recorded, programs write to the source, and the
+cutover still ends as done.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
 from pidts.apply import TargetSession
 from pidts.model import (
+    ConfigError,
     Constraint,
     ConstraintKind,
     Cutover,
+    CutoverCommand,
     CutoverStage,
+    Fenced,
     Halted,
     Lsn,
     PidtsError,
@@ -66,7 +87,7 @@ from pidts.task.cutover import target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
-from pidts.task.operate.presence import show_cutover
+from pidts.task.operate.presence import cutover_session, show_cutover
 from pidts.task.operate.status import TaskStatus, load_status
 from pidts.task.tables.constraints import Unfit
 from pidts.verify import Report
@@ -76,6 +97,8 @@ _log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 60.0
 """The time in which a run on this machine notices that it has to end."""
+_LOCK_SECONDS = 3.0
+"""The time in which a server notices that the session of a killed command is closed."""
 _READINGS = 3
 """The number of attempts to read the target's structures, if somebody alters them meanwhile."""
 
@@ -115,15 +138,22 @@ class CutoverRun:
         show: Callable[[CutoverStep], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
         stop: threading.Event | None = None,
+        command: CutoverCommand | None = None,
     ) -> None:
-        """`verify` compares both sides; None leaves the comparison out. `show` gets each step when it is done."""
+        """`verify` compares both sides; None leaves the comparison out. `show` gets each step when it is done.
+
+        `command` names this command in the record; None: a new command of this process.
+        """
         self._parts, self._target, self._options = parts, target, options
         self._run_once, self._verify, self._show, self._say = run_once, verify, show, say
         self._stop = stop or threading.Event()
         self._name = parts[0].name
+        self._command = command or CutoverCommand(socket.gethostname(), os.getpid(), time.time())
         self._steps: list[CutoverStep] = []
         self._record: Cutover | None = None
         """The record that this command has read or written last."""
+        self._is_taken = False
+        """Whether another command has changed the record since."""
 
     def look(self) -> Checklist:
         """Returns the remaining steps; changes nothing."""
@@ -133,7 +163,7 @@ class CutoverRun:
             blocked = CutoverStep(StepName.TABLES, StepState.BLOCKED, "the task has not begun yet")
             return Checklist(task=self._name, steps=[blocked], record=record)
         inventory = read_inventory(self._parts, self._target)
-        if record is not None and record.stage is CutoverStage.DONE:
+        if _is_done(record):
             return self._checklist([_switched(self._parts[0])], inventory, record)
         steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
         steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit)]
@@ -146,21 +176,48 @@ class CutoverRun:
         return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
-        """Does the remaining steps.
+        """Does the remaining steps; first the rest of an undo that has begun.
 
         Until the step `stop`, it undoes everything before it raises `Different` or an error. A connection of its own
-        shows meanwhile that the cutover is active.
+        shows meanwhile that the cutover is active. Raises if another command shows this.
         """
-        with closing(self._parts[0].target.server.connect()) as session:
-            show_cutover(session, self._name)
+        with self._shown():
             return self._carry_out()
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        """Shows, in the block, that a cutover command is active. Raises if another one is."""
+        with closing(self._parts[0].target.server.connect()) as session:
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while not show_cutover(session, self._name):
+                if time.monotonic() > deadline:
+                    raise self._running(session)
+                time.sleep(0.1)
+            yield
+
+    def _running(self, session: TargetSession) -> PidtsError:
+        record, other = self._target.meta.cutovers.read(self._name), cutover_session(session, self._name)
+        by = [str(one) for one in (record.command if record is not None else None, other) if one is not None]
+        what = f"another cutover command of task {self._name} runs" + (f": {'; '.join(by)}" if by else "")
+        todo = (
+            "Wait until it has ended. Or press Ctrl-C there: until the step `stop` is done, it then undoes what it "
+            "has done"
+        )
+        if other is not None:
+            todo += f". If its machine is gone, run {other.end} on the target"
+        return PrecheckFailed("cutover-running", what, todo=f"{todo}. Then repeat this command")
 
     def _carry_out(self) -> Checklist:
         self._target.meta.prepare()
         target_side.prepare(self._target)
         record = self._record = self._target.meta.cutovers.read(self._name)
-        if record is not None and record.stage is CutoverStage.DONE:
+        if _is_done(record):
             return self.look()
+        if record is not None and record.is_undone:
+            self._undo(record)
+            record = None
+        if record is not None:
+            record = self._take(record)
         if record is None or record.stage is CutoverStage.BEGUN:
             try:
                 record = self._until_stopping(record)
@@ -181,15 +238,33 @@ class CutoverRun:
     def _checklist(self, steps: Sequence[CutoverStep], inventory: Inventory, record: Cutover | None) -> Checklist:
         return Checklist(task=self._name, steps=steps, left=inventory.left, unseen=inventory.unseen, record=record)
 
-    def undo(self) -> Cutover | None:
+    def undo(self, *, even_if_done: bool = True) -> Cutover | None:
         """Makes the sources writable again, removes constraints that the cutover has created, and lets the task run.
 
-        Returns the former record; None if there was none.
+        Returns the former record; None if there was none. Raises if another command shows that it carries out or undoes
+        the cutover.
         """
-        record = self._target.meta.cutovers.read(self._name)
-        if record is None:
+        if self._target.meta.cutovers.read(self._name) is None:
             return None
+        with self._shown():
+            record = self._record = self._target.meta.cutovers.read(self._name)
+            if _is_done(record) and not even_if_done:
+                what = (
+                    "the cutover is done, so the application may have written to the target; the task would overwrite "
+                    "its rows"
+                )
+                todo = f"If it has not written there: pidts cutover {self._parts[0].path} --undo --yes"
+                raise ConfigError("usage", what, todo=todo)
+            if record is not None:
+                self._undo(record)
+            return record
+
+    def _undo(self, record: Cutover) -> None:
+        # The record with the flag comes first: from then on, no other command can reach `done`.
+        stage = CutoverStage.BEGUN if record.stage is CutoverStage.BEGUN else CutoverStage.STOPPING
+        self._take(replace(record, stage=stage, is_undone=True))
         for kind, table, name in record.constraints:
+            self._demand_own()
             target_side.drop(self._target, kind, table, name)
         if record.stage is not CutoverStage.BEGUN:
             for part in self._parts:
@@ -199,9 +274,9 @@ class CutoverRun:
             before = record.read_only.get(part.source.source_id)
             if before is not None:
                 with closing(connect(part.source.server)) as source:
+                    self._demand_own()
                     source_read_only.restore(source, before)
         self._save(None)
-        return record
 
     # The steps that are done.
 
@@ -213,8 +288,8 @@ class CutoverRun:
         # The source is still in use here. So this may take long, but programs can still write.
         self._drain()
         self._done(StepName.LAG, "the target has what the source had a moment ago")
-        record = record or Cutover(began_at=time.time())
-        self._save(record)
+        if record is None:
+            record = self._take(Cutover(began_at=time.time()))
         record = self._read_only(record)
         ends = self._drain()
         if self._verify is not None:
@@ -253,7 +328,10 @@ class CutoverRun:
                         before = source_read_only.read_only_variables(source)
                         record = replace(record, read_only={**record.read_only, source_id: before})
                         self._save(record)
-                    if not source_read_only.make_read_only(source):
+                    is_made = source_read_only.make_read_only(source)
+                    before = record.read_only[source_id]
+                    self._demand_own(partial(source_read_only.restore, source, before))
+                    if not is_made:
                         # If an operator makes the source read-only, this command does not undo it.
                         others = {name: one for name, one in record.read_only.items() if name != source_id}
                         record = replace(record, read_only=others)
@@ -323,6 +401,8 @@ class CutoverRun:
                 record = replace(record, constraints=(*record.constraints, place))
                 self._save(record)
             problem = self._make_constraint(one)
+            if place in record.constraints:
+                self._demand_own(partial(target_side.drop, self._target, *place))
             made += not problem
             failed += [problem] if problem else []
         about = f"{made} made" + (f", {len(failed)} not" if failed else "")
@@ -351,7 +431,9 @@ class CutoverRun:
         self._done(step, about, failed)
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
-        """Raises if a source has changed a table of the task since it was compared."""
+        """Raises if a source has changed a table of the task since it was compared, or can still be written to."""
+        self._demand_own()
+        self._demand_read_only("Everything is undone. Run this command again")
         now = self._drain()
         if changed := touched(self._parts, self._target, ends, now):
             what = f"a program wrote to {changed[0]} on the source while no program should write there"
@@ -359,6 +441,14 @@ class CutoverRun:
             if self._options.read_only and (accounts := self._unbound_accounts()):
                 todo += f". Such accounts are {listed(accounts)}"
             raise PrecheckFailed("source-writable", what, todo=todo)
+
+    def _demand_read_only(self, todo: str) -> None:
+        """Raises if somebody has made a source writable since this command found it read-only, or a restart has."""
+        for part in self._parts if self._options.read_only else ():
+            with closing(connect(part.source.server)) as source:
+                if not source_read_only.is_read_only(source):
+                    what = f"source {part.source.source_id} is not read-only any more, although the cutover needs this"
+                    raise PrecheckFailed("source-writable", what, todo=todo)
 
     def _unbound_accounts(self) -> list[str]:
         found: list[str] = []
@@ -385,6 +475,10 @@ class CutoverRun:
         Returns the new record.
         """
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
+        # A command that continues here may come long after the comparison: the source's machine may have restarted.
+        self._demand_own()
+        undo = f"pidts cutover {self._parts[0].path} --undo"
+        self._demand_read_only(f"Programs may have written there: give this cutover up ({undo}), then begin it again")
         end = target_log_end(self._parts[0], names)
         record = replace(record, stage=CutoverStage.DONE, position=end.position, gtid=end.gtid, done_at=time.time())
         self._save(record, end.structures)
@@ -395,14 +489,21 @@ class CutoverRun:
 
     def _undo_after(self, error: BaseException) -> None:
         """Undoes the steps that were done before an error. Steps that cannot be undone now stay recorded."""
-        if self._record is None:
-            return  # not even the record was written
+        if self._record is None or self._is_taken:
+            return  # not even the record was written, or another command needs what this one has done
         self._target.rollback()
         try:
             with closing(self._parts[0].target.server.connect()) as target:
-                CutoverRun(
-                    self._parts, target, self._options, run_once=self._run_once, verify=None, say=self._say
-                ).undo()
+                run = CutoverRun(
+                    self._parts,
+                    target,
+                    self._options,
+                    run_once=self._run_once,
+                    verify=None,
+                    say=self._say,
+                    command=self._command,
+                )
+                run.undo_own()
         except PidtsError as failure:
             _log.warning(
                 "the source may still be read-only" if self._record.read_only else "the cutover is not undone yet",
@@ -411,13 +512,54 @@ class CutoverRun:
                 after=type(error).__name__,
             )
 
+    def undo_own(self) -> None:
+        """Undoes the cutover if its record names this command. Raises if it names another one."""
+        record = self._record = self._target.meta.cutovers.read(self._name)
+        if record is not None:
+            if record.command != self._command:
+                raise self._taken()
+            self._undo(record)
+
+    def _take(self, record: Cutover) -> Cutover:
+        """Saves the record with the name of this command, and returns it. No other command can save the next step."""
+        record = replace(record, command=self._command)
+        self._save(record)
+        return record
+
     def _save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        self._record = record  # kept before it is written, since the answer of the COMMIT may be lost
+        """Replaces the record that this command has read or saved last. Raises if it is not the target's any more."""
+        before = self._record
+        self._record = record or before  # kept before it is written, since the answer of the COMMIT may be lost
         self._target.begin()
-        self._target.meta.cutovers.save(self._name, record)
+        if not self._target.meta.cutovers.replace(self._name, before, record):
+            self._target.rollback()
+            raise self._taken()
         if structures:
             self._target.meta.cutovers.save_structures(self._name, structures)
         self._target.commit()
+        self._record = record
+
+    def _demand_own(self, take_back: Callable[[], None] = lambda: None) -> None:
+        """Raises if another command has changed the record since this command saved it.
+
+        `take_back` undoes the step that this command has just done. If the other command undoes the cutover, it may
+        have undone this step before it was done.
+        """
+        record = self._target.meta.cutovers.read(self._name)
+        if record == self._record:
+            return
+        if record is None or record.is_undone:
+            take_back()
+        raise self._taken()
+
+    def _taken(self) -> PidtsError:
+        self._is_taken = True
+        what = f"another command has taken over or undone the cutover of task {self._name}, so this command ends here"
+        todo = (
+            "Do not switch the application now. If this shows no cutover, and a source is still read-only, make the "
+            f"source writable: pidts status {self._parts[0].path}"
+        )
+        return Fenced("cutover-taken", what, todo=todo)
 
     def _done(self, name: StepName, about: str, details: Sequence[str] = ()) -> None:
         self._add(name, StepState.DONE, about, details)
@@ -481,6 +623,10 @@ class CutoverRun:
             else "the task does not seem to run"
         )
         return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
+
+
+def _is_done(record: Cutover | None) -> bool:
+    return record is not None and record.stage is CutoverStage.DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,13 +693,15 @@ def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:
 
 
 def _tables_step(status: TaskStatus) -> CutoverStep:
-    halted = [str(one.halt.what) for source in status.sources for one in source.halted if one.halt is not None]
+    halts = [one.halt for source in status.sources for one in source.halted if one.halt is not None]
     copying = [str(one) for source in status.sources for one in source.copying]
-    held = sum(len(source.held.tables) for source in status.sources)
-    if halted or held:
-        return CutoverStep(
-            StepName.TABLES, StepState.BLOCKED, "tables are halted or wait for a schema change", tuple(halted)
-        )
+    held = {table for source in status.sources for table in source.held.tables}
+    if halts or held:
+        details = [f"{listed(halt.tables) or 'all tables'}: {halt.what}" for halt in halts]
+        if silent := sorted(held.difference(*(halt.tables for halt in halts))):
+            details.append(f"{listed(silent)} {'wait' if len(silent) > 1 else 'waits'} at an earlier place in the log")
+        about = "tables are halted or wait for a schema change"
+        return CutoverStep(StepName.TABLES, StepState.BLOCKED, about, tuple(details))
     if copying:
         # A run that ends when it is synced copies all of these tables.
         return CutoverStep(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))

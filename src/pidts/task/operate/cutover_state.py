@@ -10,7 +10,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.model import Cutover, CutoverStage
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.presence import is_being_cut_over
+from pidts.task.operate.presence import CutoverSession, cutover_session, is_being_cut_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class CutoverState:
     """The task file."""
     is_active: bool = False
     """Whether a cutover command is seen to run now, on some machine."""
+    session: CutoverSession | None = None
+    """The session on the target by which the command is seen, if the target shows it."""
 
     @property
     def needs_operator(self) -> bool:
@@ -44,6 +46,7 @@ class CutoverState:
                 text = f"is being cut over to {self.target}, and must not run any more"
             case CutoverStage.BEGUN:
                 text = f"is being cut over to {self.target} since {_time(self.record.began_at)}"
+        text += ", and an undo of this has begun" if self.record.is_undone else ""
         text += ", but no cutover command is seen" if self.needs_operator else ""
         return f"{text}; {self.read_only}" if self.read_only else text
 
@@ -65,9 +68,12 @@ class CutoverState:
                 f"If the application has not written there, and the task is to go on: {undo} --yes, and start it again"
             )
         if self.is_active:
-            return "A cutover command runs now: wait until it has ended"
+            seen = "; ".join(str(one) for one in (self.record.command, self.session) if one is not None)
+            return f"A cutover command runs now{f' ({seen})' if seen else ''}: wait until it has ended"
         # The command may still run although it is not seen: some clusters have no named locks, and an idle connection
         # may have been cut. If the source became writable before the command has ended, changes would be lost.
+        if self.record.is_undone:
+            return f"If no cutover command runs any more on any machine, do the rest of the undo: {undo}"
         go_on = f"continue the cutover: pidts cutover {self.file} --yes; or give it up: {undo}"
         return f"If no cutover command runs any more on any machine, {go_on}"
 
@@ -90,7 +96,9 @@ def cutover_state(target: TargetSession, config: TaskConfig) -> CutoverState | N
     record = target.meta.cutovers.read(config.name)
     if record is None:
         return None
-    return CutoverState(record, config.target.place, config.path, is_being_cut_over(target, config.name))
+    is_active = is_being_cut_over(target, config.name)
+    session = cutover_session(target, config.name) if is_active else None
+    return CutoverState(record, config.target.place, config.path, is_active, session)
 
 
 def _time(seconds: float) -> str:

@@ -1,13 +1,17 @@
 """Shows on the target that a run or a cutover of a task is active, on whichever machine.
 
 A run holds a named lock of the target's server, on the connection by which it checks whether the task is being cut
-over. A cutover holds such a lock on a connection of its own. The lock ends with the connection, so it soon disappears
-if the machine dies. The lock prevents nothing: the checkpoint's epoch decides whether a run may write, and the record
-of a cutover decides what the next command does.
+over. A cutover and its undo hold such a lock on a connection of their own. While the lock is held, a second command is
+refused. The lock ends with the connection. If the machine dies, that may be hours later: until then, an operator can
+end the session on the target.
+
+The lock proves nothing, since some clusters have no such locks, and a connection may be cut. The checkpoint's epoch
+decides whether a run may write. The record of a cutover decides whether a cutover may continue.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 
 from pidts.apply import TargetSession
@@ -19,10 +23,26 @@ from pidts.target.postgres import PostgresSession
 _CUTOVER_SECONDS = 7 * 24 * 3600
 _TAKE = "SELECT pg_catalog.pg_try_advisory_lock(%s)"
 _LOOK = (
-    "SELECT 1 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database "
+    "SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database "
     "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND d.datname = current_database() "
     "AND (l.classid::bigint << 32) | l.objid::bigint = %s"
 )
+_CLIENT = "SELECT pg_catalog.host(client_addr) FROM pg_catalog.pg_stat_activity WHERE pid = %s"
+_MYSQL_CLIENT = "SELECT host FROM information_schema.processlist WHERE id = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class CutoverSession:
+    """The session on the target by which a cutover command shows that it is active."""
+
+    number: int
+    client: str
+    """The address from which the command has connected, as the target shows it; empty if the target does not."""
+    end: str
+    """The statement that ends the session."""
+
+    def __str__(self) -> str:
+        return f"session {self.number} on the target" + (f", from {self.client}" if self.client else "")
 
 
 def show_presence(session: TargetSession, task: str, source: str) -> None:
@@ -35,12 +55,15 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
     return _is_shown(session, "run", task, source)
 
 
-def show_cutover(session: TargetSession, task: str) -> None:
-    """Shows that a cutover of the task is active, as long as the session lives; nothing else may use the session."""
+def show_cutover(session: TargetSession, task: str) -> bool:
+    """Shows that a cutover of the task is active, as long as the session lives; nothing else may use the session.
+
+    Returns False if another session shows this already. On a server without named locks, this is not known: True.
+    """
     if isinstance(session, MySqlSession):
         # A comparison may last longer than the server keeps an idle session.
         session.rows(f"SET SESSION wait_timeout = {_CUTOVER_SECONDS}")
-    _show(session, "cutover", task)
+    return _show(session, "cutover", task)
 
 
 def is_being_cut_over(session: TargetSession, task: str) -> bool:
@@ -48,30 +71,53 @@ def is_being_cut_over(session: TargetSession, task: str) -> bool:
     return _is_shown(session, "cutover", task)
 
 
-def _show(session: TargetSession, what: str, task: str, source: str = "") -> None:
+def cutover_session(session: TargetSession, task: str) -> CutoverSession | None:
+    """Returns the session that shows that a cutover of the task is active; None if none is seen, or not on this target.
+
+    A target shows the client's address only to accounts that may see it.
+    """
+    number = _holder(session, "cutover", task)
+    if number is None or not isinstance(session, PostgresSession | MySqlSession):
+        return None
+    is_postgres = isinstance(session, PostgresSession)
+    rows = session.rows(_CLIENT if is_postgres else _MYSQL_CLIENT, (number,))
+    end = f"SELECT pg_terminate_backend({number})" if is_postgres else f"KILL {number}"
+    return CutoverSession(number, str(rows[0][0] or "") if rows else "", end)
+
+
+def _show(session: TargetSession, what: str, task: str, source: str = "") -> bool:
     digest = _digest(session, what, task, source)
     if isinstance(session, PostgresSession):
-        session.rows(_TAKE, (_number(digest),))
-    elif isinstance(session, MySqlSession):
+        return bool(session.rows(_TAKE, (_number(digest),))[0][0])
+    if isinstance(session, MySqlSession):
         try:
-            session.rows("SELECT GET_LOCK(%s, 0)", (_name(what, digest),))
+            return session.rows("SELECT GET_LOCK(%s, 0)", (_name(what, digest),))[0][0] != 0
         except Halted:
-            return  # without named locks, as in some clusters, other machines do not see it
-    elif isinstance(session, CatalogConnection):
+            return True  # without named locks, as in some clusters, other machines do not see it
+    if isinstance(session, CatalogConnection):
         session.show(what, task, source)
+    return True
 
 
 def _is_shown(session: TargetSession, what: str, task: str, source: str = "") -> bool:
+    if isinstance(session, CatalogConnection):
+        return session.is_shown(what, task, source)
+    return _holder(session, what, task, source) is not None
+
+
+def _holder(session: TargetSession, what: str, task: str, source: str = "") -> int | None:
+    """Returns the number of the session that holds the named lock; None if there is none."""
     digest = _digest(session, what, task, source)
     if isinstance(session, PostgresSession):
-        return bool(session.rows(_LOOK, (_number(digest),)))
-    if isinstance(session, MySqlSession):
+        found = session.rows(_LOOK, (_number(digest),))
+    elif isinstance(session, MySqlSession):
         try:
-            ((owner,),) = session.rows("SELECT IS_USED_LOCK(%s)", (_name(what, digest),))
+            found = session.rows("SELECT IS_USED_LOCK(%s)", (_name(what, digest),))
         except Halted:
-            return False
-        return owner is not None
-    return isinstance(session, CatalogConnection) and session.is_shown(what, task, source)
+            return None
+    else:
+        return None
+    return int(found[0][0]) if found and found[0][0] is not None else None
 
 
 def _digest(session: TargetSession, what: str, task: str, source: str) -> bytes:

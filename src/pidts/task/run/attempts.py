@@ -534,7 +534,7 @@ class Attempts:
         self._applied, self._moved_at, self._moved = done.plan.end.needs, time.time(), time.monotonic()
         self._refetch.applied()
         self._tracker.batch(done)
-        if self._lag is not None and not self._retried.may_delay_others:
+        if self._lag is not None and not self._retried.may_delay_others(self._halted.at_present):
             self._lag.batch(done)
 
     def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:

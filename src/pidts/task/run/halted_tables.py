@@ -113,6 +113,11 @@ class HaltedTables:
         merged = filter(self._rules.routes.may_merge, stream.tables)
         self._agreed = {name: shards.agreed(self._rules.target_name(name)) for name in merged}
 
+    @property
+    def at_present(self) -> frozenset[TableName]:
+        """The tables that are halted in the current attempt."""
+        return self._stream.halted_tables if self._stream is not None else frozenset()
+
     def forget(self) -> None:
         """Forgets the halts, since the task's rules have changed, and the target may accept what it has refused."""
         self._halted.clear()

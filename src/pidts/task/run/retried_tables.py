@@ -35,14 +35,14 @@ class RetriedTables:
         """Whether some table is tried again."""
         return bool(self._goals)
 
-    @property
-    def may_delay_others(self) -> bool:
-        """Whether the next batch may have old changes of a retried table together with new changes of other tables.
+    def may_delay_others(self, halted: Collection[TableName]) -> bool:
+        """Whether a batch may have old changes of a retried table together with new changes of other tables.
 
-        A table at an earlier place has its own slices of a batch. A new attempt tries again all tables that were halted
-        before it, and their places are not known yet.
+        `halted` are the tables that are halted at the end of the batch. A table at an earlier place has its own slices
+        of a batch. A new attempt tries again all tables that were halted before it, and their places are not known yet.
+        A ddl command may let a table continue between two looks: the table was halted at the last look, and is not now.
         """
-        return self._is_level or (self._begins and bool(self._halted))
+        return self._is_level or (self._begins and bool(self._halted)) or not self._halted.issubset(halted)
 
     def begin_attempt(self, recorded: Iterable[Halt]) -> None:
         """Begins another attempt; `recorded` are the halts that the target had recorded before it."""

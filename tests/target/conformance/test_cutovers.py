@@ -1,0 +1,71 @@
+"""Of two commands that save the next step of the same cutover, only one succeeds, on every target."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from pidts.apply import Target, TargetSession
+from pidts.model import ConstraintKind, Cutover, CutoverCommand, CutoverStage, TableName
+
+BEGUN = Cutover(
+    began_at=1795000001.5,
+    read_only={"s": {"read_only": "OFF"}},
+    constraints=((ConstraintKind.CHECK, TableName("shop", "orders é"), "named"),),
+    command=CutoverCommand("db-host", 17, 1795000002.25),
+)
+STOPPING = replace(BEGUN, stage=CutoverStage.STOPPING)
+UNDONE = replace(BEGUN, command=CutoverCommand("other", 18, 1795000003.0), is_undone=True)
+
+
+def saved(session: TargetSession, task: str, before: Cutover | None, after: Cutover | None) -> bool:
+    session.begin()
+    is_saved = session.meta.cutovers.replace(task, before, after)
+    session.commit()
+    return is_saved
+
+
+def test_a_record_is_replaced_only_if_it_is_the_expected_one(target: Target, task: str) -> None:
+    with closing(target.connect()) as one, closing(target.connect()) as two:
+        assert one.meta.cutovers.read(task) is None
+        assert not saved(one, task, BEGUN, STOPPING), "there is no record"
+        assert saved(one, task, None, BEGUN)
+        assert two.meta.cutovers.read(task) == BEGUN
+        assert not saved(two, task, None, UNDONE)
+        assert saved(two, task, BEGUN, UNDONE)
+        assert not saved(one, task, BEGUN, STOPPING)
+        assert not saved(one, task, BEGUN, None)
+        assert one.meta.cutovers.read(task) == UNDONE
+        assert saved(two, task, UNDONE, None)
+        assert one.meta.cutovers.read(task) is None
+        assert saved(one, task, None, None)
+
+
+@pytest.mark.parametrize("after", [STOPPING, None])
+def test_a_record_that_changes_while_it_is_replaced_is_not_replaced(
+    target: Target, kind: str, task: str, after: Cutover | None
+) -> None:
+    if kind not in {"postgres", "mariadb", "mysql97", "mysql56"}:
+        pytest.skip("no application can switch to this target")
+    with closing(target.connect()) as one, closing(target.connect()) as two, ThreadPoolExecutor(1) as thread:
+        assert saved(one, task, None, BEGUN)
+        one.begin()
+        assert one.meta.cutovers.read(task) == BEGUN  # MySQL's transaction sees this state until it ends.
+        two.begin()
+        assert two.meta.cutovers.replace(task, BEGUN, UNDONE)
+        began = threading.Event()
+
+        def replaced() -> bool:
+            began.set()
+            return one.meta.cutovers.replace(task, BEGUN, after)
+
+        late = thread.submit(replaced)
+        assert began.wait(10)
+        two.commit()
+        assert not late.result(60)
+        one.rollback()
+        assert two.meta.cutovers.read(task) == UNDONE
