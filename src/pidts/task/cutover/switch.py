@@ -44,6 +44,11 @@ command saves a step only if the record is still the one that it saved before. A
 lost the cutover, and ends with `cutover-taken`: it neither continues nor undoes anything. The counterexample that this
 prevents: an undo makes the source writable just before *stopping* is recorded, programs write to the source, and the
 cutover still ends as done.
+
+The source and the constraints are no part of the record. So before an undo changes them, and after a cutover has, the
+command looks at the record once more. Without named locks, a command that is slow between these two statements may
+still drop a constraint of the other command, or make the source writable. The other command looks at the source again
+before it records *done*.
 """
 
 from __future__ import annotations
@@ -432,7 +437,6 @@ class CutoverRun:
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
         """Raises if a source has changed a table of the task since it was compared, or can still be written to."""
-        self._demand_own()
         self._demand_read_only("Everything is undone. Run this command again")
         now = self._drain()
         if changed := touched(self._parts, self._target, ends, now):
@@ -447,6 +451,7 @@ class CutoverRun:
         for part in self._parts if self._options.read_only else ():
             with closing(connect(part.source.server)) as source:
                 if not source_read_only.is_read_only(source):
+                    self._demand_own()  # another command may have undone the cutover
                     what = f"source {part.source.source_id} is not read-only any more, although the cutover needs this"
                     raise PrecheckFailed("source-writable", what, todo=todo)
 
@@ -476,7 +481,6 @@ class CutoverRun:
         """
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
         # A command that continues here may come long after the comparison: the source's machine may have restarted.
-        self._demand_own()
         undo = f"pidts cutover {self._parts[0].path} --undo"
         self._demand_read_only(f"Programs may have written there: give this cutover up ({undo}), then begin it again")
         end = target_log_end(self._parts[0], names)
