@@ -334,8 +334,8 @@ class CutoverRun:
                         record = replace(record, read_only={**record.read_only, source_id: before})
                         self._save(record)
                     is_made = source_read_only.make_read_only(source)
-                    before = record.read_only[source_id]
-                    self._demand_own(partial(source_read_only.restore, source, before))
+                    former = record.read_only[source_id]
+                    self._demand_own(partial(source_read_only.restore, source, former))
                     if not is_made:
                         # If an operator makes the source read-only, this command does not undo it.
                         others = {name: one for name, one in record.read_only.items() if name != source_id}
