@@ -32,7 +32,7 @@ from idle import TICKS, below
 from machine import machine
 
 from pidts import sandbox
-from pidts.service.process_lock import owner_of
+from pidts.service.process_lock import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,7 @@ def serving(folder: Path) -> Iterator[tuple[int, str]]:
         service.kill()
         service.wait()
         for lock in state.glob("tasks/*/process.lock"):
-            if owner := owner_of(lock):
+            if owner := holder_of(lock):
                 with suppress(ProcessLookupError):
                     os.kill(owner, signal.SIGKILL)
         time.sleep(1)  # A replicator ends with its task.

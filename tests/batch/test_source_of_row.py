@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import RefusedRow
-from pidts.batch.source_of_row import owner
+from pidts.batch.source_of_row import source_table
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
 
 COLUMNS = (Column("id", ColumnType(Kind.INT), nullable=False), Column("at", ColumnType(Kind.INT), nullable=False))
@@ -63,13 +63,13 @@ def refused(key: int, *, written: bool = True, table: Table = TABLE) -> RefusedR
 def test_a_row_belongs_to_the_last_table_that_has_it_or_that_names_it(
     changes: list[Change], written: TableName | None, removed: TableName | None
 ) -> None:
-    assert owner(refused(7), batches(*changes)) == written
-    assert owner(refused(7, written=False), batches(*changes)) == removed
+    assert source_table(refused(7), batches(*changes)) == written
+    assert source_table(refused(7, written=False), batches(*changes)) == removed
 
 
 def test_other_tables_of_the_target_say_nothing_and_widths_may_differ() -> None:
     elsewhere = Table(TableName("all", "o"), COLUMNS, TABLE.keys)
     changes = batches((A, 1, N, None, 7), (B, 2, N, None, 8)) + batches((C, 3, N, None, 7), table=elsewhere)
-    assert owner(refused(7, table=WIDER), changes) == A
-    assert owner(refused(7), changes[2:]) is None
-    assert owner(refused(7), changes[1:]) == B, "the only one"
+    assert source_table(refused(7, table=WIDER), changes) == A
+    assert source_table(refused(7), changes[2:]) is None
+    assert source_table(refused(7), changes[1:]) == B, "the only one"

@@ -15,7 +15,7 @@ from tests.crashes import ProcessDied
 from tests.examples import examples
 
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.apply.merge.table_owners import RULES
+from pidts.apply.merge.recorded_tables import RULES
 from pidts.model import MergedTablesKey, Op, RemainingRowsKey, SourceTablesKey, TableName
 from pidts.plan import CopyMode, Limits
 from pidts.rules import Extract, RouteRule, Routes, Rules

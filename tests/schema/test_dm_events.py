@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import TableName
 from pidts.schema import Dialect, apply, classify
-from pidts.schema.dm_events import kept_parts, parts
+from pidts.schema.dm_events import kept_parts, statement_parts
 from pidts.schema.statements import AlterTable, DropTable, RenameTable
 
 MARIADB = Dialect.of("11.8.3-MariaDB")
@@ -16,7 +16,7 @@ T = TableName("s", "t")
 def kinds(sql: str, table: str | None = None, dialect: Dialect = Dialect()) -> list[set[str]]:  # noqa: B008
     statement = classify(sql, "s", dialect=dialect)
     before = apply(classify(f"CREATE TABLE t {table}", "s", dialect=dialect), {}, {}, dialect=dialect) if table else {}
-    return [set(part.events) for part in parts(statement, sql, before, dialect)]
+    return [set(part.events) for part in statement_parts(statement, sql, before, dialect)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.forked_programs import loaded_programs
 
 from pidts.forked import ForkedProcess
 from pidts.sandbox import Server
-from pidts.service.process_lock import owner_of
+from pidts.service.process_lock import holder_of
 
 SECONDS = 300.0
 """The timeout of each step, in seconds: a first run on a machine compiles the decoder."""
@@ -88,13 +88,13 @@ class Service:
         )
 
     def process_of(self, name: str) -> int | None:
-        return owner_of(self.state / "tasks" / name / "process.lock")
+        return holder_of(self.state / "tasks" / name / "process.lock")
 
     def end_all(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill()
         for lock in self.state.glob("tasks/*/process.lock"):
-            if owner := owner_of(lock):
+            if owner := holder_of(lock):
                 os.kill(owner, signal.SIGKILL)
 
 

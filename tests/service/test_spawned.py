@@ -17,7 +17,7 @@ import pytest
 from tests.service.serving import wait_for
 from tests.web.served import FILE
 
-from pidts.service.process_lock import owner_of
+from pidts.service.process_lock import holder_of
 from pidts.service.spawned import SpawnedProcess, Spawner
 from pidts.service.starter import Started
 from pidts.service.state_folder import StateFolder, TaskFolder, posted_file
@@ -35,7 +35,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFolder
         posted_file(draft, FILE.replace("port: 9", f"port: {silent.getsockname()[1]}"))
         made = state.create(draft, "shop", "running")
         yield made
-        if owner := owner_of(made.lock):
+        if owner := holder_of(made.lock):
             os.kill(owner, signal.SIGKILL)
 
 
@@ -47,7 +47,7 @@ def started(spawner: Spawner, task: TaskFolder) -> Started:
         return bool(found)
 
     wait_for(ready, lambda: "the spawner has not come to life")
-    wait_for(lambda: owner_of(task.lock) == found[0].pid, lambda: owner_of(task.lock))
+    wait_for(lambda: holder_of(task.lock) == found[0].pid, lambda: holder_of(task.lock))
     return found[0]
 
 
@@ -69,9 +69,9 @@ def test_a_forked_process_is_a_task_of_its_own(task: TaskFolder) -> None:
     finally:
         spawner.close()
     # The spawner has ended, and the task has not.
-    assert owner_of(task.lock) == process.pid
+    assert holder_of(task.lock) == process.pid
     os.kill(process.pid, signal.SIGKILL)
-    wait_for(lambda: owner_of(task.lock) is None, lambda: process.pid)
+    wait_for(lambda: holder_of(task.lock) is None, lambda: process.pid)
 
 
 def program_of(spawner: Spawner) -> subprocess.Popen[bytes]:
@@ -81,7 +81,7 @@ def program_of(spawner: Spawner) -> subprocess.Popen[bytes]:
 
 def end(task: TaskFolder, process: Started) -> None:
     os.kill(process.pid, signal.SIGKILL)
-    wait_for(lambda: owner_of(task.lock) is None, lambda: owner_of(task.lock))
+    wait_for(lambda: holder_of(task.lock) is None, lambda: holder_of(task.lock))
 
 
 def test_a_spawner_that_is_lost_has_a_successor(task: TaskFolder) -> None:
@@ -92,7 +92,7 @@ def test_a_spawner_that_is_lost_has_a_successor(task: TaskFolder) -> None:
         first.kill()
         first.wait()
         # Its task continues.
-        assert owner_of(task.lock) == process.pid
+        assert holder_of(task.lock) == process.pid
         end(task, process)
         process = started(spawner, task)
         assert isinstance(process, SpawnedProcess)
@@ -144,7 +144,7 @@ def test_no_caller_waits_for_a_spawner_that_hangs(task: TaskFolder, monkeypatch:
         assert longest < 2.0
         assert hanging.poll() == -signal.SIGKILL
         assert isinstance(found[0], SpawnedProcess)
-        wait_for(lambda: owner_of(task.lock) == found[0].pid, lambda: owner_of(task.lock))
+        wait_for(lambda: holder_of(task.lock) == found[0].pid, lambda: holder_of(task.lock))
         end(task, found[0])
     finally:
         spawner.close()

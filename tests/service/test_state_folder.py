@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pidts.model import ConfigError, PidtsError
-from pidts.service.process_lock import owner_of, signal_owner, take_lock
+from pidts.service.process_lock import holder_of, signal_holder, take_lock
 from pidts.service.state_folder import StateFolder, TaskFolder, WantedState, posted_file, usual_state_folder
 
 HOLDS = """
@@ -144,14 +144,14 @@ def test_the_usual_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def test_a_lock_names_its_process_and_ends_with_it(tmp_path: Path) -> None:
     lock = tmp_path / "process.lock"
-    assert owner_of(lock) is None
+    assert holder_of(lock) is None
     with subprocess.Popen([sys.executable, "-c", HOLDS, str(lock)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
-        assert owner_of(lock) == process.pid
+        assert holder_of(lock) == process.pid
         assert not take_lock(lock)
-        assert owner_of(lock) == process.pid
-        assert signal_owner(lock, signal.SIGKILL)
+        assert holder_of(lock) == process.pid
+        assert signal_holder(lock, signal.SIGKILL)
         assert process.wait(10) == -signal.SIGKILL
-    assert owner_of(lock) is None
-    assert not signal_owner(lock, signal.SIGTERM)
+    assert holder_of(lock) is None
+    assert not signal_holder(lock, signal.SIGTERM)

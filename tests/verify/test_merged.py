@@ -21,7 +21,7 @@ from pidts.verify import (
     MemoryFile,
     Order,
     Report,
-    RowOwners,
+    RowMembers,
     compare,
 )
 
@@ -248,11 +248,11 @@ def test_a_row_too_many_is_reported_with_the_table_that_ought_to_have_deleted_it
 
 def test_without_enough_extracted_columns_the_shard_of_a_row_is_unknown() -> None:
     rows = pa.table({"b": ["0", "1", None]})
-    assert RowOwners.of([{}, {}]).find(rows) == [ANYBODY] * 3
-    assert RowOwners.of([{"b": "0"}, {}]).find(rows) == [ANYBODY] * 3
-    assert RowOwners.of([{"c": "0"}, {"c": "1"}]).find(rows) == [ANYBODY] * 3
-    assert RowOwners.of([{"b": "1"}, {"b": "1"}]).find(rows) == [NOBODY, ANYBODY, NOBODY]
-    assert RowOwners.of([{"b": "1"}]).find(rows) == [NOBODY, 0, NOBODY]
+    assert RowMembers.of([{}, {}]).find(rows) == [ANYBODY] * 3
+    assert RowMembers.of([{"b": "0"}, {}]).find(rows) == [ANYBODY] * 3
+    assert RowMembers.of([{"c": "0"}, {"c": "1"}]).find(rows) == [ANYBODY] * 3
+    assert RowMembers.of([{"b": "1"}, {"b": "1"}]).find(rows) == [NOBODY, ANYBODY, NOBODY]
+    assert RowMembers.of([{"b": "1"}]).find(rows) == [NOBODY, 0, NOBODY]
 
 
 def test_a_delete_that_was_lost_is_no_difference_that_waits_where_the_key_says_whose_the_row_is() -> None:

@@ -288,6 +288,6 @@ class Committer:
         if found is None:
             return error
         where = replace(error.where, key=found.error.where.key or str(found))
-        if found.owner is not None:
-            where = replace(where, source=self._source, table=str(found.owner))
+        if found.source_table is not None:
+            where = replace(where, source=self._source, table=str(found.source_table))
         return Halted(error.code, found.error.what, where=where, todo=found.error.todo)

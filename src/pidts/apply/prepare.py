@@ -38,7 +38,7 @@ from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
 from pidts.apply.merge.moved_rows import Lagging, without_moved
-from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_rows
+from pidts.apply.merge.recorded_tables import identifies_own_rows, removes_extra_rows
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.convergence import Convergence
 from pidts.apply.rows.filtered_updates import without_kept_away

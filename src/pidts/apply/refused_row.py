@@ -49,7 +49,7 @@ class RefusedRow:
     written: bool
     """Whether the row was to be written; otherwise it was to be removed."""
     error: Halted
-    owner: TableName | None = None
+    source_table: TableName | None = None
     """The source table that the row comes from; None if it is not known."""
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Search:
             with closing(self._target.connect()) as session:
                 changes = self._to_write(session)
                 found = first_refused(changes, lambda some: self._tried(session, some), refusal.code)
-            return found and replace(found, owner=self._whose(found))
+            return found and replace(found, source_table=self._whose(found))
         except Exception as error:  # noqa: BLE001 - the refusal itself is reported in any case
             _log.info("the row that the target refuses is not found", cause=str(error))
             return None

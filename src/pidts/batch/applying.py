@@ -41,7 +41,7 @@ from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_in
 from pidts.batch.parts import PART_BYTES, LogPart, parts
-from pidts.batch.source_of_row import owner
+from pidts.batch.source_of_row import source_table
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
 from pidts.plan import CopyState
@@ -179,7 +179,7 @@ def _committed(
         reached,
         work,
         has_rows=has_rows,
-        whose=work.owner,
+        whose=work.source_table,
         again=lambda refusal: work.made_anew(refusal, committer.expecting),
         origin=commit.origin,
     )
@@ -263,9 +263,9 @@ class _CommitInput:
                 else replace(log_part, changes=[_after_floor(floor, b) for b in log_part.changes])
             )
 
-    def owner(self, row: RefusedRow) -> TableName | None:
+    def source_table(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from; None if no change names the row."""
-        return owner(row, (batch for log_part in self.newer() for batch in log_part.changes))
+        return source_table(row, (batch for log_part in self.newer() for batch in log_part.changes))
 
     def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.

@@ -20,7 +20,7 @@ from pidts.model import ChangeBatch, TableName
 from pidts.reduce.identity import any_of, identities, plain_zero
 
 
-def owner(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName | None:
+def source_table(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName | None:
     """Returns the source table of the row; None if no change names the row."""
     mine = [batch for batch in batches if batch.table.name == row.table.name and len(batch)]
     names = {batch.origin for batch in mine}

@@ -145,7 +145,7 @@ class TransactionClassifier:
         the table's name, the statements that have altered the shadow table are not known here. So the table's key may
         have changed.
         """
-        parts = online_of(self.allow).parted(statement)
+        parts = online_of(self.allow).split(statement)
         relevance = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
         if not parts.shadows or (relevance.kind is RelevanceKind.DDL and relevance.tables is None):
             return relevance

@@ -93,7 +93,7 @@ class Interpreter:
         online = online_of(allow)
         if isinstance(statement, Unknown) and self._taken(statement, query.sql) is None:
             return None
-        if online.parted(statement).rest is not None:
+        if online.split(statement).rest is not None:
             _demand_understood(statement, query.sql, due.where)
         relevance = due.relevance
         if relevance.kind is RelevanceKind.NOTHING or (

@@ -65,7 +65,7 @@ def record_batches(store: Store, log_part: DecodeRange, view: QueryView) -> Iter
 def row_places(store: Store, log_part: DecodeRange, view: QueryView) -> tuple[int, Numbers]:
     """Returns the number of the log file with a log part's rows, and the byte of each row's event."""
     log_format, raw = store.read(log_part.span)
-    parts = [_Part(batch.rows.column("lsn")).offsets for batch in _decoded(log_part, view, log_format, raw)]
+    parts = [_RowPlaces(batch.rows.column("lsn")).offsets for batch in _decoded(log_part, view, log_format, raw)]
     return _first(log_part).log_index, np.concatenate([*parts, np.array([], np.int64)])
 
 
@@ -111,7 +111,7 @@ def _structure_of(log_part: DecodeRange, view: QueryView) -> Callable[[TableMap]
     return structure
 
 
-class _Part:
+class _RowPlaces:
     """The rows of one `ChangeBatch`, or of all statements, with their places in the log."""
 
     def __init__(self, lsns: pa.Array) -> None:
@@ -135,7 +135,7 @@ class _Assembly:
         self._log_part, self._view, self._transactions, self._again = log_part, view, transactions, again
         self._changes = changes
         self._statements = list(transactions.statements(view.wanted, view.holds)) if log_part.has_statements else []
-        parts = [_Part(batch.rows.column("lsn")) for batch in changes]
+        parts = [_RowPlaces(batch.rows.column("lsn")) for batch in changes]
         lsns = [statement.lsn for statement in self._statements]
         offsets = [*(part.offsets for part in parts), np.array([lsn.offset for lsn in lsns], np.int64)]
         rows = [*(part.rows for part in parts), np.array([lsn.row for lsn in lsns], np.int64)]

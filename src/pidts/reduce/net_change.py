@@ -118,17 +118,17 @@ class NetChange:
         return rows.filter(is_new), rows.filter(pc.invert(is_new))
 
 
-def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
+def by_width(change: NetChange, members: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
     """Splits the change: each part has rows whose own tables have the same columns. The first part has all deletes.
 
     The target fills the columns that a row's own table lacks: a new row gets the columns' defaults, an existing row
-    keeps its values. `owners` has for each row its index in `own`; None in `own` means all columns.
+    keeps its values. `members` has for each row its index in `own`; None in `own` means all columns.
     """
     widths = [_names(change.table, names) for names in own]
     found: list[NetChange] = []
     for width in dict.fromkeys(widths):
-        mine = pa.array([place for place, other in enumerate(widths) if other == width], owners.type)
-        rows = change.upserts.filter(pc.is_in(owners, value_set=mine)).select(list(width))
+        mine = pa.array([place for place, other in enumerate(widths) if other == width], members.type)
+        rows = change.upserts.filter(pc.is_in(members, value_set=mine)).select(list(width))
         if rows.num_rows:
             found.append(replace(change, table=_narrow(change.table, width), upserts=rows, likely_new=None))
     if not found:

@@ -121,27 +121,27 @@ def _net_change(
     for part in parts:
         _check(part, table)
     rows = parts[0].rows if len(parts) == 1 else pa.concat_batches([part.rows for part in parts])
-    owner = None
+    member = None
     if merged:
         origins = list(dict.fromkeys(part.origin for part in parts))
         numbers = [pa.repeat(pa.scalar(origins.index(part.origin), pa.int32()), len(part)) for part in parts]
         order = pc.sort_indices(rows.column("lsn"))
-        rows, owner = rows.take(order), pa.concat_arrays(numbers).take(order)
+        rows, member = rows.take(order), pa.concat_arrays(numbers).take(order)
     batch = ChangeBatch(table, rows)
     if not table.identity:
         deletes, times, upserts = multiset_change(batch)
         return [NetChange(table, deletes, upserts, _counts(batch), times)]
     names = {*besides, *(name for part in parts for name in watched_columns(part.table))}
     watched = [name for name in table.arrow.names if name in names]
-    few = few_keys(batch) if owner is None and not wider else None
+    few = few_keys(batch) if member is None and not wider else None
     if few is not None and not watched:
         return [_of_few(batch, few, expecting=expecting, inserting=inserting)]
     change, kept = _keyed(
-        batch, few, owner, watched, ahead=ahead, wider=wider, expecting=expecting, inserting=inserting
+        batch, few, member, watched, ahead=ahead, wider=wider, expecting=expecting, inserting=inserting
     )
-    if owner is None or not own:
+    if member is None or not own:
         return [change]
-    return by_width(change, owner.take(kept), [own.get(origin) for origin in origins])
+    return by_width(change, member.take(kept), [own.get(origin) for origin in origins])
 
 
 def _check(part: ChangeBatch, table: Table) -> None:
@@ -169,7 +169,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
 def _keyed(
     batch: ChangeBatch,
     few: FewKeys | None,
-    owner: pa.Int32Array | None,
+    member: pa.Int32Array | None,
     watched: Sequence[str],
     *,
     ahead: bool,
@@ -184,13 +184,13 @@ def _keyed(
     """
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
-    nets = _nets(batch, owner, by, wider=wider) if few is None else _as_columns(few, _few(few), by)
+    nets = _nets(batch, member, by, wider=wider) if few is None else _as_columns(few, _few(few), by)
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
     # If a key was inserted and deleted in the batch, the target has no row with this key, or the row of another table
     # or program, which must stay.
-    if owner is not None or inserting:
+    if member is not None or inserting:
         removed = pc.and_(removed, nets.column("start").is_valid())
     if watched and ahead:
         removed = pc.or_(removed, pc.and_(written, nets.column("logged")))
@@ -209,7 +209,7 @@ def _keyed(
         counts=_counts(batch),
         expected=_expected(batch, nets, by, written, removed) if expecting else None,
         is_new=nets.column("start").is_null().filter(written) if inserting else None,
-        likely_new=None if owner is not None else pc.or_(nets.column("start").is_null(), removed).filter(written),
+        likely_new=None if member is not None else pc.or_(nets.column("start").is_null(), removed).filter(written),
     )
     return change, kept
 
@@ -238,13 +238,13 @@ def _expected(
     )
 
 
-def _nets(batch: ChangeBatch, owner: pa.Int32Array | None, by: list[str], *, wider: bool) -> pa.RecordBatch:
+def _nets(batch: ChangeBatch, member: pa.Int32Array | None, by: list[str], *, wider: bool) -> pa.RecordBatch:
     """Returns the result of each row's changes, see `_per_row`, in the order of the keys."""
     keys = identities(batch)
-    events = _events(batch, keys, owner, by, wider=wider)
-    if owner is None:
+    events = _events(batch, keys, member, by, wider=wider)
+    if member is None:
         return _in_key_order(_per_row(events, by, keys, batch), by)
-    return _in_key_order(_merged(_per_row(events, [*by, "owner"], keys, batch), by), by)
+    return _in_key_order(_merged(_per_row(events, [*by, "member"], keys, batch), by), by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,20 +344,20 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 
 
 def _events(
-    batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str], *, wider: bool
+    batch: ChangeBatch, keys: Identities, member: pa.Int32Array | None, by: Sequence[str], *, wider: bool
 ) -> pa.Table:
     """Returns the changes of each key, called events, with the numbers that `_order` gives them.
 
     An update that gives a row another key is an event of both keys.
     """
-    order, logged = _order(batch, merged=owner is not None)
-    columns = [*keys.current] if owner is None else [*keys.current, owner]
+    order, logged = _order(batch, merged=member is not None)
+    columns = [*keys.current] if member is None else [*keys.current, member]
     if pc.any(keys.moved).as_py():
         left = pc.indices_nonzero(keys.moved)
-        leaving = keys.before if owner is None else [*keys.before, owner]
+        leaving = keys.before if member is None else [*keys.before, member]
         columns = [pa.concat_arrays([now, old.take(left)]) for now, old in zip(columns, leaving, strict=True)]
         order, logged = (pa.concat_arrays([way, pc.subtract(way.take(left), 1)]) for way in (order, logged))
-    names = [*by, *(["owner"] if owner is not None else []), "order", "logged"]
+    names = [*by, *(["member"] if member is not None else []), "order", "logged"]
     if not wider:
         return pa.Table.from_arrays([*columns, order, logged], names=names)
     came = pc.and_(_arrives(order), brought(batch, keys).take(_row(order, len(batch))))

@@ -84,7 +84,7 @@ _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StatementPart:
     """A part of a statement that is filtered by itself: the names of its kind, and the tables whose filters decide."""
 
     statement: ddl.Statement
@@ -104,49 +104,53 @@ def kept_parts(
 
     `takes` is called for each part and each of its tables, until it returns False.
     """
-    whole = parts(statement, text, before, dialect)
+    whole = statement_parts(statement, text, before, dialect)
     left = [part.statement for part in whole if all(takes(table, part.events) for table in part.tables)]
     if len(left) == len(whole):
         return statement
     return _together(statement, left) if left else None
 
 
-def parts(statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
+def statement_parts(
+    statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect
+) -> tuple[StatementPart, ...]:
     """Returns the parts of a statement. Each part has a statement of its own, and one kind.
 
     If the statements of the parts are run in their order, they do the same as the whole statement.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():
-            return (Part(statement, frozenset({"create table"}), statement.tables),)
+            return (StatementPart(statement, frozenset({"create table"}), statement.tables),)
         case ddl.DropTable(tables=tables):
             kind = frozenset({"drop table"})
-            return tuple(Part(replace(statement, tables=(name,)), kind, (name,)) for name in tables)
+            return tuple(StatementPart(replace(statement, tables=(name,)), kind, (name,)) for name in tables)
         case ddl.TruncateTable():
-            return (Part(statement, frozenset({"truncate table"}), statement.tables),)
+            return (StatementPart(statement, frozenset({"truncate table"}), statement.tables),)
         case ddl.RenameTable(pairs=pairs):
             kind = frozenset({"rename table"})
-            return tuple(Part(replace(statement, pairs=(pair,)), kind, pair) for pair in pairs)
+            return tuple(StatementPart(replace(statement, pairs=(pair,)), kind, pair) for pair in pairs)
         case ddl.CreateDatabase(name=name):
-            return (Part(statement, frozenset({"create database"}), (TableName(name, ""),)),)
+            return (StatementPart(statement, frozenset({"create database"}), (TableName(name, ""),)),)
         case ddl.AlterDatabase(name=name):
             kind = frozenset({"alter database", "modify schema charset and collate"})
-            return (Part(statement, kind, (TableName(name, ""),)),)
+            return (StatementPart(statement, kind, (TableName(name, ""),)),)
         case ddl.DropDatabase(name=name):
-            return (Part(statement, frozenset({"drop database"}), (TableName(name, ""),)),)
+            return (StatementPart(statement, frozenset({"drop database"}), (TableName(name, ""),)),)
         case ddl.AlterTable():
             return _of_alter(statement, text, before.get(statement.table), dialect)
         case ddl.StatementDml() | ddl.Unknown():
-            return (Part(statement, frozenset(), (NOBODY,)),)
+            return (StatementPart(statement, frozenset(), (NOBODY,)),)
         case ddl.Ignored():
-            return (Part(statement, frozenset(), ()),)
+            return (StatementPart(statement, frozenset(), ()),)
 
 
-def _of_alter(statement: ddl.AlterTable, text: str, before: Table | None, dialect: Dialect) -> tuple[Part, ...]:
+def _of_alter(
+    statement: ddl.AlterTable, text: str, before: Table | None, dialect: Dialect
+) -> tuple[StatementPart, ...]:
     verb = _first_word(text, dialect)
     if verb in ("CREATE", "DROP"):
-        return (Part(statement, frozenset({f"{verb.lower()} index"}), statement.tables),)
-    found: list[Part] = []
+        return (StatementPart(statement, frozenset({f"{verb.lower()} index"}), statement.tables),)
+    found: list[StatementPart] = []
     name = statement.table
     for place, action in enumerate(statement.actions):
         if _is_manner(action):
@@ -154,10 +158,10 @@ def _of_alter(statement: ddl.AlterTable, text: str, before: Table | None, dialec
         behind = statement.actions[place + 1 :]
         events = _of_action(action, partial(_column_event, before, behind=behind, dialect=dialect))
         part = replace(statement, table=name, actions=(action,))
-        found.append(Part(part, frozenset(events), part.tables))
+        found.append(StatementPart(part, frozenset(events), part.tables))
         if isinstance(action, alter.RenameTo):
             name = action.name
-    return tuple(found) or (Part(statement, frozenset({ALTER}), statement.tables),)
+    return tuple(found) or (StatementPart(statement, frozenset({ALTER}), statement.tables),)
 
 
 def _first_word(text: str, dialect: Dialect) -> str:

@@ -2,7 +2,7 @@
 
 A process id in a file is not enough: after a crash the number may belong to another program. A record lock of the
 kernel belongs to one process and always ends with this process, and no child inherits it. The kernel also returns the
-process id of the lock's owner.
+process id of the lock's holder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def take_lock(path: Path) -> bool:
     return True
 
 
-def owner_of(path: Path) -> int | None:
+def holder_of(path: Path) -> int | None:
     """Returns the id of the process that has the lock; None if no process has it.
 
     The process that has the lock must not call this function: it would find the lock free, and the call would release
@@ -43,27 +43,27 @@ def owner_of(path: Path) -> int | None:
     try:
         with open(path, "r+b", opener=private_opener) as file:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, *_, owner = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            kind, *_, holder = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
     except FileNotFoundError:
         return None
-    return owner if kind != fcntl.F_UNLCK else None
+    return holder if kind != fcntl.F_UNLCK else None
 
 
-def signal_owner(path: Path, number: signal.Signals) -> bool:
+def signal_holder(path: Path, number: signal.Signals) -> bool:
     """Sends a signal to the process that has the lock; returns False if no process has it.
 
-    The function opens a descriptor of the process and then reads the lock's owner again. So the signal cannot reach
+    The function opens a descriptor of the process and then reads the lock's holder again. So the signal cannot reach
     another program that has got the same process id.
     """
-    owner = owner_of(path)
-    if not owner:
+    holder = holder_of(path)
+    if not holder:
         return False
     try:
-        process = os.pidfd_open(owner)
+        process = os.pidfd_open(holder)
     except ProcessLookupError:
         return False
     try:
-        if owner_of(path) != owner:
+        if holder_of(path) != holder:
             return False
         signal.pidfd_send_signal(process, number)
     except ProcessLookupError:

@@ -13,7 +13,7 @@ import structlog
 from pidts.model import PidtsError
 from pidts.service.lag_curve import LagCurve
 from pidts.service.next_action import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
-from pidts.service.process_lock import owner_of, signal_owner
+from pidts.service.process_lock import holder_of, signal_holder
 from pidts.service.starter import Started, Starter
 from pidts.service.state_folder import TaskFolder, WantedState, Wish
 
@@ -129,8 +129,8 @@ class WatchedTask:
 
     def _look(self, now: float) -> None:
         child_lives = self._child is not None and self._child.poll() is None
-        owner = owner_of(self.folder.lock)
-        self.process = owner or (self._child.pid if child_lives and self._child is not None else None)
+        holder = holder_of(self.folder.lock)
+        self.process = holder or (self._child.pid if child_lives and self._child is not None else None)
         is_alive = self.process is not None
         if is_alive and not self._was_alive:
             self._alive_since = now
@@ -183,7 +183,7 @@ class WatchedTask:
         if self.process is None or (self._asked[0] == self.process and now - self._asked[1] < _TOO_LONG):
             return
         # If the process does not have its lock yet, no signal is sent, and a later step asks it to stop.
-        if signal_owner(self.folder.lock, signal.SIGTERM):
+        if signal_holder(self.folder.lock, signal.SIGTERM):
             self._asked = (self.process, now)
 
     def _take_report(self) -> None:

@@ -42,7 +42,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     `login` says that the error came at the login: servers use the same numbers for a refused password and for a refused
     command.
     """
-    number, text = _parts(error)
+    number, text = _number_and_text(error)
     if login and (refusal := refused(error, "the source", where)) is not None:
         return refusal
     if number == NO_TLS:
@@ -94,7 +94,7 @@ def explained(where: Where, *, login: bool = False) -> Iterator[None]:
         raise explain(error, where, login=login) from error
 
 
-def _parts(error: Exception) -> tuple[int, str]:
+def _number_and_text(error: Exception) -> tuple[int, str]:
     if isinstance(error, pymysql.err.Error) and len(error.args) >= 2 and isinstance(error.args[0], int):
         return error.args[0], str(error.args[1])
     return 0, str(error) or type(error).__name__

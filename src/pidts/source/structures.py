@@ -189,7 +189,7 @@ def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str
         "SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({}) "
         "ORDER BY table_name, ordinal_position"
     )
-    found = _by_table(connection, sql, schema, _parts(names))
+    found = _by_table(connection, sql, schema, _portions(names))
     return found | _by_table(connection, sql, schema, ([name] for name in names if name not in found))
 
 
@@ -210,7 +210,7 @@ def _keys_of_many(
         "sub_part, index_type, index_comment FROM information_schema.statistics "
         "WHERE table_schema = %s AND table_name IN ({})"
     )
-    found = _by_table(connection, sql, schema, _parts(names))
+    found = _by_table(connection, sql, schema, _portions(names))
     if server.is_mariadb or server.number < _FIRST_WITHOUT_ORDER:
         return found
     return {name: rows for name, rows in found.items() if len({row["key_name"] for row in rows}) == 1}
@@ -240,7 +240,7 @@ def _is_there(connection: Session, name: TableName) -> bool:
     ]
 
 
-def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+def _portions(names: Sequence[str]) -> Iterator[Sequence[str]]:
     for begin in range(0, len(names), _NAMES_A_QUERY):
         yield names[begin : begin + _NAMES_A_QUERY]
 

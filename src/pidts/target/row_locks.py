@@ -81,7 +81,7 @@ class RowLockRecord:
         if 1 not in there:
             return found, 2 in there
         one = f"SELECT table_schema, table_name FROM pidts_meta.row_lock WHERE {_OF_TABLE} LIMIT 1"
-        for part in _parts(sorted(tables)):
+        for part in _portions(sorted(tables)):
             each = (f"SELECT * FROM ({one}) AS t{place}" for place in range(len(part)))
             values = [value for table in part for value in (task, source, *_pair(table))]
             found.update(TableName(*names) for names in self._run(" UNION ALL ".join(each), values)[0])
@@ -124,7 +124,7 @@ class RowLockRecord:
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
         """Returns which of these ids are ids of locks."""
         found: set[str] = set()
-        for part in _parts(sorted(ids), _FORMS_AT_ONCE):
+        for part in _portions(sorted(ids), _FORMS_AT_ONCE):
             sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
             found.update(id_ for (id_,) in self._run(sql, (task, source, *_pair(table), *part))[0])
         return found
@@ -136,7 +136,7 @@ class RowLockRecord:
         (`pidts.apply.locks.known_locks`).
         """
         ids: set[str] = set()
-        for part in _parts(sorted(forms), _FORMS_AT_ONCE):
+        for part in _portions(sorted(forms), _FORMS_AT_ONCE):
             sql = f"SELECT row_key FROM pidts_meta.locked_form WHERE {_OF_TABLE} AND form IN ({_places(part)})"
             ids.update(id_ for (id_,) in self._run(sql, (task, source, *_pair(table), *part))[0])
         return self._some(task, source, table, ids)
@@ -183,7 +183,7 @@ class RowLockRecord:
     def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrites locks that this transaction has locked, all of one table."""
         self._keep_structures(task, source, locks)
-        for part in _parts(sorted(locks, key=attrgetter("id"))):
+        for part in _portions(sorted(locks, key=attrgetter("id"))):
             ids = [one.id for one in part]
             cases = " ".join(["WHEN row_key = %s THEN %s"] * len(part))
             sql = (
@@ -206,7 +206,7 @@ class RowLockRecord:
     def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
         """Returns the held changes of these locks. The changes of a lock are in the order of the log."""
         found = []
-        for part in _parts(sorted(ids)):
+        for part in _portions(sorted(ids)):
             sql = (
                 f"SELECT row_key, lsn, changes FROM pidts_meta.held_change WHERE {_OF_TABLE} "
                 f"AND row_key IN ({_places(part)}) ORDER BY row_key, lsn"
@@ -217,7 +217,7 @@ class RowLockRecord:
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
         """Removes locks with their held changes."""
         self._remove_forms(task, source, self._some(task, source, table, ids))
-        for part in _parts(sorted(ids)):
+        for part in _portions(sorted(ids)):
             for record in ("held_change", "row_lock"):
                 sql = f"DELETE FROM pidts_meta.{record} WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
                 self._run(sql, (task, source, table.schema, table.name, *part))
@@ -264,19 +264,19 @@ class RowLockRecord:
             "made_at": [one.time for one in by_key.values()],
         }
         self._put("left_out", task, source, [table] * len(by_key), values)
-        for part in _parts(sorted({key for key, _ in by_key}), _FORMS_AT_ONCE):
+        for part in _portions(sorted({key for key, _ in by_key}), _FORMS_AT_ONCE):
             sql = f"DELETE FROM pidts_meta.left_out WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
             self._run(sql, (task, source, *_pair(table), *part))
 
     def _remove_noted(self, task: str, source: str, table: TableName, keys: Collection[str]) -> None:
-        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+        for part in _portions(sorted(keys), _FORMS_AT_ONCE):
             sql = f"DELETE FROM pidts_meta.early_removal WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
             self._run(sql, (task, source, *_pair(table), *part))
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the early removals that other tasks have recorded in `pidts_meta` for these keys."""
         found = []
-        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+        for part in _portions(sorted(keys), _FORMS_AT_ONCE):
             sql = (
                 "SELECT row_key, task, removed_at FROM pidts_meta.early_removal WHERE table_schema = %s "
                 f"AND table_name = %s AND row_key IN ({_places(part)}) AND NOT (task = %s AND source = %s)"
@@ -287,7 +287,7 @@ class RowLockRecord:
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the early removals that any task has recorded in `pidts_meta` for these keys."""
         found = []
-        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+        for part in _portions(sorted(keys), _FORMS_AT_ONCE):
             sql = (
                 "SELECT row_key, task, removed_at FROM pidts_meta.early_removal WHERE table_schema = %s "
                 f"AND table_name = %s AND row_key IN ({_places(part)})"
@@ -314,7 +314,7 @@ class RowLockRecord:
         """Deletes the records of early removals that any task has made for these keys."""
         if not self._has_notes():
             return
-        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+        for part in _portions(sorted(keys), _FORMS_AT_ONCE):
             sql = (
                 "DELETE FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
                 f"AND row_key IN ({_places(part)})"
@@ -329,7 +329,7 @@ class RowLockRecord:
 
     def _some(self, task: str, source: str, table: TableName, ids: Collection[str], tail: str = "") -> list[RowLock]:
         found = []
-        for part in _parts(sorted(ids)):
+        for part in _portions(sorted(ids)):
             sql = (
                 f"SELECT row_key, about FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND row_key IN ({_places(part)}) "
                 f"ORDER BY row_key{tail}"
@@ -380,7 +380,7 @@ class RowLockRecord:
         self._put("locked_form", task, source, [one.table.name for one in ordered], values)
 
     def _remove_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        for part in _parts(sorted((one for one in locks if one.form), key=attrgetter("form", "id"))):
+        for part in _portions(sorted((one for one in locks if one.form), key=attrgetter("form", "id"))):
             pairs = " OR ".join(["form = %s AND row_key = %s"] * len(part))
             sql = f"DELETE FROM pidts_meta.locked_form WHERE {_OF_TABLE} AND ({pairs})"
             values = [value for one in part for value in (one.form, one.id)]
@@ -414,5 +414,5 @@ def _places(part: Sequence[object]) -> str:
     return ", ".join(["%s"] * len(part))
 
 
-def _parts(values: Sequence[Any], most: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
+def _portions(values: Sequence[Any], most: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
     return (values[first : first + most] for first in range(0, len(values), most))

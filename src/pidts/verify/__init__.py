@@ -6,8 +6,8 @@ from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
 from pidts.verify.normal_forms import EXACT, ICEBERG, POSTGRES, Normals
-from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
+from pidts.verify.row_members import ANYBODY, NOBODY, RowMembers
 from pidts.verify.settle import Settled
 from pidts.verify.spans import CompareSpans, SpanComparison, SpanResult, joined
 
@@ -38,7 +38,7 @@ __all__ = [
     "Order",
     "Report",
     "RowDifference",
-    "RowOwners",
+    "RowMembers",
     "Settled",
     "SpanComparison",
     "SpanResult",

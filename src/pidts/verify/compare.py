@@ -22,8 +22,8 @@ from pidts.verify.keyless import compare_multisets
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonPlace, ComparisonState
 from pidts.verify.normal_forms import EXACT, Normals
-from pidts.verify.owners import NOBODY
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
+from pidts.verify.row_members import NOBODY
 from pidts.verify.settle import Settled, settle
 from pidts.verify.spans import CompareSpans, SpanComparison
 
@@ -209,7 +209,7 @@ class _Comparison:
         for place, (kind, columns) in enumerate(settled.found[: max(self.most - len(self._examples), 0)]):
             key = matcher.readable(settled.keys, place)
             members = tuple(labels[member] for member in settled.members[place]) if len(labels) > 1 else ()
-            shard = _shard(settled.owners[place], labels) if kind is DifferenceKind.EXTRA else ""
+            shard = _shard(settled.belongs_to[place], labels) if kind is DifferenceKind.EXTRA else ""
             self._examples.append(RowDifference(matcher.table.name, kind, key, columns, members, shard))
         return TableReport(
             matcher.table.name,
@@ -237,8 +237,8 @@ class _Comparison:
         return False
 
 
-def _shard(owner: int, labels: Sequence[str]) -> str | None:
+def _shard(member: int, labels: Sequence[str]) -> str | None:
     """Returns a shard's label by its number; None if there is no such shard, empty if it is unknown or the only one."""
-    if owner == NOBODY:
+    if member == NOBODY:
         return None
-    return labels[owner] if owner >= 0 and len(labels) > 1 else ""
+    return labels[member] if member >= 0 and len(labels) > 1 else ""

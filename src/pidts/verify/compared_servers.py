@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
-from pidts.verify.owners import RowOwners
+from pidts.verify.row_members import RowMembers
 
 Key = Sequence[Any]
 LogPlaces: TypeAlias = tuple[Lsn, ...]
@@ -131,7 +131,7 @@ class KeyedSource(Protocol):
     def members(self, table: Table) -> Sequence[str]:
         """Returns the names that messages give the members."""
 
-    def owners(self, table: Table) -> RowOwners:
+    def row_members(self, table: Table) -> RowMembers:
         """Returns the rule that says to which member a row of the target belongs."""
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:

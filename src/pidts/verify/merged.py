@@ -30,7 +30,7 @@ from pidts.verify.compared_servers import (
     Sum,
 )
 from pidts.verify.keys import is_ordered, rank
-from pidts.verify.owners import RowOwners
+from pidts.verify.row_members import RowMembers
 
 _FEWEST = 10
 """The smallest number of rows of a member that are read at a time, even if there are many members."""
@@ -96,9 +96,9 @@ class MergedSource:
         """Returns the members' labels."""
         return [member.label for member in self._members(table)]
 
-    def owners(self, table: Table) -> RowOwners:
+    def row_members(self, table: Table) -> RowMembers:
         """Returns the rule that finds a row's member by the values of its extracted columns."""
-        return RowOwners.of([member.extracted for member in self._members(table)])
+        return RowMembers.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:
         """Raises if a member has joined the table; it reads only the names of the sources' tables."""

@@ -34,8 +34,8 @@ import pyarrow as pa
 
 from pidts.verify.compared_servers import CatchUp, KeyedSource, KeyedTarget, NotCaughtUp
 from pidts.verify.match import Matcher
-from pidts.verify.owners import ANYBODY
 from pidts.verify.report import DifferenceKind
+from pidts.verify.row_members import ANYBODY
 
 _ROUNDS = 12
 _SAME_ROUNDS = 4
@@ -53,15 +53,20 @@ class Settled:
     found: tuple[Found, ...]
     members: tuple[tuple[int, ...], ...]
     """For each key, the numbers of the members that have it."""
-    owners: tuple[int, ...]
-    """For each key that no member has, the number of the member to which it belongs (`RowOwners`); otherwise `ANYBODY`.
+    belongs_to: tuple[int, ...]
+    """For each key that no member has, the number of the member to which it belongs (`RowMembers`); otherwise
+    `ANYBODY`.
     """
     waits: tuple[str, ...] = ()
     """The causes for which rows wait."""
 
     def extras(self) -> list[int]:
-        """Returns the entry of `owners` for each extra row."""
-        return [owner for owner, (kind, _) in zip(self.owners, self.found, strict=True) if kind is DifferenceKind.EXTRA]
+        """Returns the entry of `belongs_to` for each extra row."""
+        return [
+            member
+            for member, (kind, _) in zip(self.belongs_to, self.found, strict=True)
+            if kind is DifferenceKind.EXTRA
+        ]
 
     def only(self, places: Sequence[int]) -> Settled:
         """Returns the result for some of the keys."""
@@ -69,7 +74,7 @@ class Settled:
             self.keys.take(pa.array(places, pa.int64())),
             tuple(self.found[place] for place in places),
             tuple(self.members[place] for place in places),
-            tuple(self.owners[place] for place in places),
+            tuple(self.belongs_to[place] for place in places),
             self.waits,
         )
 
@@ -105,8 +110,8 @@ def settle(
     final: dict[int, Found] = {}
     last: dict[int, Found] = {}
     having: dict[int, tuple[int, ...]] = {}
-    owners: dict[int, int] = {}
-    whose = source.owners(table)
+    belongs_to: dict[int, int] = {}
+    whose = source.row_members(table)
     waits: dict[str, None] = {}
     open_keys = list(range(len(keys)))
     aside: set[int] = set()
@@ -126,12 +131,12 @@ def settle(
             aside |= {numbers[place] for place in target.locked(table, part)}
             here = matcher.conform(target.find(table, part))
             there = _read(source, matcher, part)
-            stamps, owner_of = matcher.stamps(here), whose.find(here)
+            stamps, member_of = matcher.stamps(here), whose.find(here)
             for place, (kind, columns, row) in matcher.verdicts(part, there.rows, here).items():
                 number = numbers[place]
                 having[number] = there.members[place]
-                owners[number] = owner_of[row] if row >= 0 and not there.members[place] else ANYBODY
-                sure = owners[number] if whose.decides_by_key(table) else ANYBODY
+                belongs_to[number] = member_of[row] if row >= 0 and not there.members[place] else ANYBODY
+                sure = belongs_to[number] if whose.decides_by_key(table) else ANYBODY
                 if (held := _held(there, place, behind, sure)) is not None:
                     final[number] = held, columns
                     continue
@@ -160,17 +165,17 @@ def settle(
         keys.take(pa.array(wrong, pa.int64())),
         tuple(final[number] for number in wrong),
         tuple(having[number] for number in wrong),
-        tuple(owners[number] for number in wrong),
+        tuple(belongs_to[number] for number in wrong),
         said,
     )
 
 
-def _held(there: _SourceRows, place: int, behind: Mapping[int, NotCaughtUp], owner: int) -> DifferenceKind | None:
+def _held(there: _SourceRows, place: int, behind: Mapping[int, NotCaughtUp], member: int) -> DifferenceKind | None:
     """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if all arrived.
 
     A row that no member has may belong to any member, unless its key shows to which member it belongs.
     """
-    concerned = there.members[place] or ([owner] if owner >= 0 else range(there.count))
+    concerned = there.members[place] or ([member] if member >= 0 else range(there.count))
     held = [behind[member] for member in concerned if member in behind]
     if not held:
         return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import ApplyRules, prepared
-from pidts.apply.merge.table_owners import RULES
+from pidts.apply.merge.recorded_tables import RULES
 from pidts.apply.uncopied_keys import packed
 from pidts.batch.context import JobContext
 from pidts.batch.copy import load_task

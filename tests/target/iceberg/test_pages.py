@@ -93,7 +93,7 @@ def test_parts_of_a_table_are_its_rows(target: IcebergTarget, monkeypatch: pytes
     with closing(target.connect()) as session:
         session.begin()
         session.write(change(KEYED, deletes=[(1,), (MANY - 1,)], upserts=[(2, 7), (MANY, 9)]))
-        parts = list(session.read_parts(KEYED))
+        parts = list(session.read_portions(KEYED))
         whole = session.read_rows(KEYED)
         session.rollback()
     assert max(map(len, parts)) == 1000

@@ -31,7 +31,7 @@ from pidts.apply.locks.partial_changes import partial_events, with_partial
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.locks.unique_conflicts import rival_events
-from pidts.apply.merge.table_owners import has_others
+from pidts.apply.merge.recorded_tables import has_others
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.rows.target_rows import has_text

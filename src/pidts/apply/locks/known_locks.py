@@ -91,7 +91,7 @@ class KnownLocks:
         locks.sort(key=lambda one: one.id, reverse=True)
         return [self._class[one] for one in ids], {self._class[one.id]: one for one in locks}
 
-    def owners(self, keys: pa.Table) -> list[str]:
+    def locks_of(self, keys: pa.Table) -> list[str]:
         """Returns the id of each key's lock, whatever the key's spelling; empty if it has none."""
         if not keys.num_rows or not self.any:
             return [""] * keys.num_rows

@@ -171,7 +171,7 @@ class SetAside:
             return {}
         if self._holders is None or self._holders[0] is not batch:
             found = holders(self._session, batch, unique_keys(self._session, batch.table))
-            self._holders = batch, found, self._locks(batch.table).owners(found.keys)
+            self._holders = batch, found, self._locks(batch.table).locks_of(found.keys)
         return waiting_keys(met, locked, names, *self._holders[1:])
 
     def _made(

@@ -83,12 +83,12 @@ def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns])
 
 
 def waiting_keys(
-    met: KeyRows, locked: Mask, ids: Sequence[str], found: Holders, owners: Sequence[str]
+    met: KeyRows, locked: Mask, ids: Sequence[str], found: Holders, other_locks: Sequence[str]
 ) -> dict[int, str]:
     """Returns the free keys that need a value of a locked or waiting row, each with that row's lock.
 
-    `ids` has the id that each key's lock has or would have, `owners` the locks of rows in `found` that the batch does
-    not change.
+    `ids` has the id that each key's lock has or would have, `other_locks` the locks of rows in `found` that the batch
+    does not change.
     """
     if not len(found.change):
         return {}
@@ -98,14 +98,14 @@ def waiting_keys(
     key_of = np.full(len(events.batch), -1)
     key_of[events.change[arriving]] = events.key[arriving]
     needing, holder = key_of[found.change], keys_of(met, found.keys)[found.row]
-    owner = np.array([bool(one) for one in owners], np.bool_)[found.row]
+    has_other = np.array([bool(one) for one in other_locks], np.bool_)[found.row]
     order = np.argsort(found.change, kind="stable")
     waiting: dict[int, str] = {}
     while True:
-        is_held = np.where(holder >= 0, locked[np.minimum(holder, size - 1)], owner)
+        is_held = np.where(holder >= 0, locked[np.minimum(holder, size - 1)], has_other)
         new: dict[int, str] = {}
         for place in order[((needing >= 0) & (needing != holder) & ~locked[needing] & is_held)[order]].tolist():
-            name = ids[holder[place]] if holder[place] >= 0 else owners[found.row[place]]
+            name = ids[holder[place]] if holder[place] >= 0 else other_locks[found.row[place]]
             new.setdefault(int(needing[place]), name)
         if not new:
             return waiting

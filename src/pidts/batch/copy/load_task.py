@@ -40,7 +40,7 @@ import structlog
 
 from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
-from pidts.apply.merge.table_owners import identifies_own_rows, removes_extra_rows
+from pidts.apply.merge.recorded_tables import identifies_own_rows, removes_extra_rows
 from pidts.batch.context import JobContext
 from pidts.batch.copy.extra_rows import read_extra_rows
 from pidts.batch.copy.rereads import recorded_keys

@@ -46,7 +46,7 @@ Pairs = tuple[tuple[TableName, TableName], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SplitStatement:
     """The parts of one statement that are handled differently."""
 
     rest: ddl.Statement | None
@@ -92,10 +92,10 @@ class OnlineDdl:
         spellings = dict.fromkeys(name[at:] for at in range(len(name) - len(bare) + 1) if name[at:])
         return tuple(TableName(shadow.schema, spelling) for spelling in spellings)
 
-    def parted(self, statement: ddl.Statement) -> Parts:
+    def split(self, statement: ddl.Statement) -> SplitStatement:
         """Splits a statement by its tables' names: the part on real tables, and the shadow tables that it names."""
         if not self.is_on:
-            return Parts(statement)
+            return SplitStatement(statement)
         match statement:
             case ddl.RenameTable(pairs=pairs):
                 return self._renamed(statement, net(pairs))
@@ -103,18 +103,18 @@ class OnlineDdl:
                 return self._renamed(statement, ((table, moved[-1].name),))
             case ddl.CreateTable(table=table) | ddl.CreateTableLike(table=table) | ddl.TruncateTable(table=table):
                 shadows = self._shadows(statement.tables)
-                return Parts(statement if self.role(table) is Role.REAL else None, shadows)
+                return SplitStatement(statement if self.role(table) is Role.REAL else None, shadows)
             case ddl.DropTable(tables=tables):
                 real = tuple(name for name in tables if self.role(name) is Role.REAL)
                 rest = statement if real == tables else replace(statement, tables=real) if real else None
-                return Parts(rest, self._shadows(tables))
+                return SplitStatement(rest, self._shadows(tables))
             case ddl.AlterTable() | ddl.Unknown() | ddl.StatementDml() if statement.tables:
                 is_real = any(self.role(name) is Role.REAL for name in statement.tables)
-                return Parts(statement if is_real else None, self._shadows(statement.tables))
+                return SplitStatement(statement if is_real else None, self._shadows(statement.tables))
             case _:
-                return Parts(statement)
+                return SplitStatement(statement)
 
-    def _renamed(self, statement: ddl.RenameTable | ddl.AlterTable, pairs: Pairs) -> Parts:
+    def _renamed(self, statement: ddl.RenameTable | ddl.AlterTable, pairs: Pairs) -> SplitStatement:
         named = [(old, new, self.role(old), self.role(new)) for old, new in pairs]
         real = tuple((old, new) for old, new, was, becomes in named if _is_known(was, becomes))
         swapped = tuple((old, new) for old, new, was, becomes in named if (was, becomes) == (Role.SHADOW, Role.REAL))
@@ -123,7 +123,7 @@ class OnlineDdl:
             rest = statement
             if isinstance(statement, ddl.RenameTable) and real != pairs:
                 rest = replace(statement, pairs=real)
-        return Parts(rest, self._shadows(name for pair in pairs for name in pair), swapped)
+        return SplitStatement(rest, self._shadows(name for pair in pairs for name in pair), swapped)
 
     def _shadows(self, names: Iterable[TableName]) -> tuple[TableName, ...]:
         return tuple(dict.fromkeys(name for name in names if self.role(name) is Role.SHADOW))

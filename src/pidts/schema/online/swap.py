@@ -38,7 +38,7 @@ from pidts.schema.compare import differences
 from pidts.schema.dialect import Dialect
 from pidts.schema.evolve.apply_statement import apply
 from pidts.schema.online.difference import actions_between
-from pidts.schema.online.names import OnlineDdl, Pairs, Parts, Role, net
+from pidts.schema.online.names import OnlineDdl, Pairs, Role, SplitStatement, net
 from pidts.schema.parse.classify import classify
 
 _AGAIN = f"Skip this statement: {SKIP}. Then copy the table once more: {RESYNC}"
@@ -85,7 +85,7 @@ def untranslated(
 
     The effects are the structures after the swap, and the shadows whose records are removed.
     """
-    swapped = online.parted(statement).swapped
+    swapped = online.split(statement).swapped
     found = {real: shadows[name].structure for name, real in swapped if name in shadows}
     structures = {real: structure.renamed(real) for real, structure in found.items() if structure is not None}
     return structures, dict.fromkeys(name for name, _ in swapped)
@@ -113,23 +113,23 @@ class _Step:
     def translated(self, statement: ddl.Statement, logged: LoggedStatement) -> Translation:
         if not self._online.is_on:
             return Translation(statement)
-        parts = self._online.parted(statement)
+        split = self._online.split(statement)
         match statement:
             case ddl.DropDatabase(name=schema) | ddl.CreateDatabase(name=schema, or_replace=True):
                 self._changed |= {name: None for name in self._shadows if name.schema == schema}
             case ddl.DropTable(tables=tables):
-                self._refuse_half_a_swap(parts, tables)
-                self._changed |= dict.fromkeys(parts.shadows)
+                self._refuse_half_a_swap(split, tables)
+                self._changed |= dict.fromkeys(split.shadows)
             case ddl.CreateTable() | ddl.CreateTableLike():
-                return self._created(statement, logged, parts)
-            case ddl.RenameTable() | ddl.AlterTable() if parts.swapped or self._renames(statement):
-                return self._renamed(statement, logged, parts)
+                return self._created(statement, logged, split)
+            case ddl.RenameTable() | ddl.AlterTable() if split.swapped or self._renames(statement):
+                return self._renamed(statement, logged, split)
             case ddl.TruncateTable() | ddl.StatementDml():
                 pass
             case _:
-                for name in parts.shadows:
+                for name in split.shadows:
                     self._alter(name, statement, logged)
-        return Translation(parts.rest, self._changed)
+        return Translation(split.rest, self._changed)
 
     def _shadow(self, name: TableName) -> Shadow | None:
         if name in self._changed:
@@ -152,23 +152,23 @@ class _Step:
             return None
 
     def _created(
-        self, statement: ddl.CreateTable | ddl.CreateTableLike, logged: LoggedStatement, parts: Parts
+        self, statement: ddl.CreateTable | ddl.CreateTableLike, logged: LoggedStatement, split: SplitStatement
     ) -> Translation:
         name = statement.table
-        if parts.rest is None and self._online.role(name) is Role.SHADOW:
+        if split.rest is None and self._online.role(name) is Role.SHADOW:
             known = self._shadow(name)
             if not statement.if_not_exists or statement.or_replace:
                 made = self._apply(replace(statement, or_replace=True), logged)
                 self._changed[name] = Shadow(made.get(name) if made is not None else None)
             elif known is None:
                 self._changed[name] = Shadow(None, complete=False)
-        elif parts.rest is not None and isinstance(statement, ddl.CreateTableLike):
-            pattern = self._shadow(statement.like) if statement.like in parts.shadows else None
+        elif split.rest is not None and isinstance(statement, ddl.CreateTableLike):
+            pattern = self._shadow(statement.like) if statement.like in split.shadows else None
             if pattern is not None and pattern.structure is not None:
                 made_like = pattern.structure.renamed(name)
                 rest = ddl.CreateTable(name, made_like, statement.if_not_exists, statement.or_replace)
                 return Translation(rest, self._changed)
-        return Translation(parts.rest, self._changed)
+        return Translation(split.rest, self._changed)
 
     def _alter(self, name: TableName, statement: ddl.Statement, logged: LoggedStatement) -> None:
         known = self._shadow(name) or Shadow(None, complete=False)
@@ -183,16 +183,16 @@ class _Step:
         return moves and any(self._online.role(name) is not Role.REAL for name in statement.tables)
 
     def _renamed(
-        self, statement: ddl.RenameTable | ddl.AlterTable, logged: LoggedStatement, parts: Parts
+        self, statement: ddl.RenameTable | ddl.AlterTable, logged: LoggedStatement, split: SplitStatement
     ) -> Translation:
-        self._refuse(statement, logged, parts)
+        self._refuse(statement, logged, split)
         if isinstance(statement, ddl.AlterTable):
             rest = tuple(action for action in statement.actions if not isinstance(action, alter.RenameTo))
-            if rest and statement.table in parts.shadows:
+            if rest and statement.table in split.shadows:
                 self._alter(statement.table, replace(statement, actions=rest), logged)
-        swapped = dict(parts.swapped)
-        found = {name: self._shadow(name) for name in parts.shadows}
-        self._changed |= dict.fromkeys(parts.shadows)
+        swapped = dict(split.swapped)
+        found = {name: self._shadow(name) for name in split.shadows}
+        self._changed |= dict.fromkeys(split.shadows)
         for old, new in _moves(statement):
             if old in found and new in found:
                 moved = found[old]
@@ -200,9 +200,11 @@ class _Step:
                 self._changed[new] = replace(moved, structure=structure) if moved is not None else None
         for shadow, real in swapped.items():
             return self._swapped(shadow, found[shadow], real)
-        return Translation(parts.rest, self._changed)
+        return Translation(split.rest, self._changed)
 
-    def _refuse(self, statement: ddl.RenameTable | ddl.AlterTable, logged: LoggedStatement, parts: Parts) -> None:
+    def _refuse(
+        self, statement: ddl.RenameTable | ddl.AlterTable, logged: LoggedStatement, split: SplitStatement
+    ) -> None:
         """Refuses a rename that cannot be the swap at the end of a tool's work."""
         pairs = net(_moves(statement))
         for old, new in pairs:
@@ -217,8 +219,8 @@ class _Step:
                 raise _rows(old, f"it is renamed to {new}, a name of tables that are not replicated")
         trashed = {old for old, new in pairs if self._online.role(old) is Role.REAL is not self._online.role(new)}
         taken = trashed.intersection(new for old, new in pairs if self._online.role(old) is Role.REAL)
-        if taken or len(parts.swapped) + (parts.rest is not None) > 1:
-            raise self._mixed(parts, logged)
+        if taken or len(split.swapped) + (split.rest is not None) > 1:
+            raise self._mixed(split, logged)
 
     def _swapped(self, name: TableName, shadow: Shadow | None, real: TableName) -> Translation:
         before = self._structures.get(real)
@@ -266,9 +268,9 @@ class _Step:
         found = made.get(before.name)
         return found is not None and not differences(after, found)
 
-    def _refuse_half_a_swap(self, parts: Parts, tables: Sequence[TableName]) -> None:
+    def _refuse_half_a_swap(self, split: SplitStatement, tables: Sequence[TableName]) -> None:
         """Refuses pt-online-schema-change's `drop_swap`, which drops the table and renames the shadow separately."""
-        gone = {name for name in tables if name not in parts.shadows}
+        gone = {name for name in tables if name not in split.shadows}
         for shadow, known in self._shadows.items():
             real = gone.intersection(self._online.reals(shadow) or ()) if shadow not in tables else None
             if real and known.statements:
@@ -292,8 +294,8 @@ class _Step:
             f"understood. Replace this statement by the ALTER TABLE that the tool was started for: {REPLACE}",
         )
 
-    def _mixed(self, parts: Parts, logged: LoggedStatement) -> Halted:
-        names = sorted({*(parts.rest.tables if parts.rest is not None else ()), *(real for _, real in parts.swapped)})
+    def _mixed(self, split: SplitStatement, logged: LoggedStatement) -> Halted:
+        names = sorted({*(split.rest.tables if split.rest is not None else ()), *(real for _, real in split.swapped)})
         return Halted(
             "online-ddl-mixed",
             f"a statement swaps tables as an online schema change does, and does more: {logged.sql[:200]}",

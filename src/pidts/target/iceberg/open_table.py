@@ -201,7 +201,7 @@ class OpenTable:
             rows = rows.slice(0, limit)
         return _decoded(table, rows)
 
-    def parts(self, table: Table) -> Iterator[pa.Table]:
+    def portions(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows in the source's types, some tens of thousands at a time, in any order."""
         names = [column.name for column in table.columns]
         for read, _, places in self._sides(names[:1], None):

@@ -133,9 +133,9 @@ class IcebergSession(CatalogConnection):
             self.own_database()
         return self._with_columns(table).read(table, keys=keys, after=after, limit=limit, only=only)
 
-    def read_parts(self, table: Table) -> Iterator[pa.Table]:
+    def read_portions(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows of the current snapshot in parts that fit into memory, in any order."""
-        yield from self._with_columns(table).parts(table)
+        yield from self._with_columns(table).portions(table)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - the interface has it
         """Returns the keys unchanged: in files, texts are equal only if their bytes are."""

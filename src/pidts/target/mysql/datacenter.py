@@ -143,7 +143,7 @@ class Datacenter:
             f"ORDER BY id {order} LIMIT {_PAGE_ROWS}"
         )
         while sizes := self._session.many(sql, (after, upto), _SIZES):
-            for part in _parts(sizes):
+            for part in _portions(sizes):
                 yield self._session.many(
                     f"SELECT id, tid, dbname, tablename, instance_name, optype, data FROM {self._data} "
                     f"WHERE id BETWEEN %s AND %s ORDER BY id {order}, tid {order}",
@@ -221,7 +221,7 @@ class Datacenter:
         )
 
 
-def _parts(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+def _portions(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     """Yields neighbouring ids in parts of limited size in bytes; a record above the limit is a part by itself."""
     part: list[int] = []
     total = 0

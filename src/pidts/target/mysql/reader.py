@@ -64,7 +64,7 @@ class Reader:
         if keys is not None:
             # The server finds neighbouring keys faster if they follow each other in the list.
             keys = keys.sort_by([(name, "ascending") for name in keys.column_names]) if keys.num_rows > FEW else keys
-            parts = self._parts(keys)
+            parts = self._portions(keys)
             tail = order + lockable
             where = (" FORCE INDEX (PRIMARY)" if by_key else "").encode() + b" WHERE "
             found = [self._fetch(where + self._any_of(part) + tail.encode(), part.num_rows) for part in parts]
@@ -76,7 +76,7 @@ class Reader:
     def near(self, keys: pa.Table, most: int) -> pa.Table:
         """Reads and locks the rows with these keys, in any order; the server ends after `most` rows."""
         found, left = [self._table.arrow.empty_table()], most
-        for part in self._parts(keys):
+        for part in self._portions(keys):
             if left <= 0:
                 break
             rest = b" WHERE " + self._any_of(part) + f" LIMIT {left} FOR UPDATE".encode()
@@ -136,7 +136,7 @@ class Reader:
             sql = f"{select} FROM (".encode() + asked + b") AS asked"
             yield from self._query(sql, str(self._table.name))
 
-    def _parts(self, keys: pa.Table) -> list[pa.Table]:
+    def _portions(self, keys: pa.Table) -> list[pa.Table]:
         """Returns lists of keys, each short enough for one statement."""
         most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(byte_size(keys), 1)))
         return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]

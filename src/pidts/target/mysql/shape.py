@@ -49,7 +49,7 @@ _LOOSE_BYTES = frozenset({Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMB
 
 
 @dataclass(frozen=True, slots=True)
-class UniqueParts:
+class UniqueKeyParts:
     """The parts of a unique key over columns.
 
     If a part covers only a prefix of its column, it has the prefix's length.
@@ -71,7 +71,7 @@ class MyTable:
     engine: str
     is_view: bool
     optional: frozenset[str]
-    unique: tuple[UniqueParts, ...]
+    unique: tuple[UniqueKeyParts, ...]
     """The unique keys, except those over expressions."""
 
     def column(self, name: str) -> Column | None:
@@ -156,7 +156,7 @@ def shape_of(name: TableName, found: SchemaRows | None, dialect: Dialect) -> MyT
         str(engine),
         kind not in ("BASE TABLE", "SYSTEM VERSIONED"),
         frozenset(column.name for column, row in zip(columns, found.columns, strict=True) if _is_optional(column, row)),
-        tuple(UniqueParts(pairs) for index, pairs in named.items() if unique[index]),
+        tuple(UniqueKeyParts(pairs) for index, pairs in named.items() if unique[index]),
     )
 
 

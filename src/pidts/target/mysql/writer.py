@@ -162,7 +162,7 @@ class Writer:
             self._read,
             self._crowded,
         )
-        for part in parts(rows):
+        for part in portions(rows):
             remover.remove(part, times.slice(first, part.num_rows))
             first += part.num_rows
 
@@ -282,7 +282,7 @@ def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
 
     If there are several parts, the next result is made while the caller uses the previous one.
     """
-    found = parts(rows)
+    found = portions(rows)
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)
 
 
@@ -331,7 +331,7 @@ def _collision(plan: Plan, error: StatementRefused, *, sure: bool) -> Halted:
     )
 
 
-def parts(rows: pa.Table) -> list[pa.Table]:
+def portions(rows: pa.Table) -> list[pa.Table]:
     """Cuts the rows into parts: text is larger than the data, so one part at a time limits the memory."""
     if rows.num_rows == 0:
         return []

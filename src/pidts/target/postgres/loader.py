@@ -19,7 +19,7 @@ from pidts.target.postgres.encode.columns import UnrealDates
 from pidts.target.postgres.errors import StatementRefused
 from pidts.target.postgres.statement_pipeline import StatementPipeline
 from pidts.target.postgres.statements import Statements
-from pidts.target.postgres.writer import Writer, explained, of_row, parts
+from pidts.target.postgres.writer import Writer, explained, of_row, portions
 
 _THERE = frozenset({"23505", "23P01"})
 """The SQLSTATEs of a row whose values another row already has in a unique key or an EXCLUDE constraint."""
@@ -59,7 +59,7 @@ class Loader:
 
     def _copy(self, plan: Statements, rows: pa.Table) -> None:
         chosen = rows.select(list(plan.written))
-        blocks = ahead(self._block(plan, part) for part in parts(chosen, _ROWS))
+        blocks = ahead(self._block(plan, part) for part in portions(chosen, _ROWS))
         self._pipeline.copy(
             plan.copy,
             chain((memoryview(HEADER),), blocks, (memoryview(TRAILER),)),

@@ -148,15 +148,15 @@ class Writer:
         self._pipeline.later(
             _DEMAND_PLAIN, (name,), table=str(plan.table.name), explain=partial(_unexpected, plan.table)
         )
-        for keys in parts(expected.absent):
+        for keys in portions(expected.absent):
             self._later(plan, plan.expecting_none(), self._arrays(plan, keys), 0, keys)
-        for rows in parts(expected.removed.select(list(plan.written))):
+        for rows in portions(expected.removed.select(list(plan.written))):
             self._later(plan, plan.remove(), self._before(plan, rows), rows.num_rows, rows)
         changed = change.upserts.filter(expected.is_changed)
         columns = self._set_columns(plan, expected.changed, changed)
         before = len(plan.written)
         sides = [*expected.changed.select(list(plan.written)).columns, *changed.select(columns).columns]
-        for rows in parts(pa.table(sides, names=[str(number) for number in range(len(sides))])):
+        for rows in portions(pa.table(sides, names=[str(number) for number in range(len(sides))])):
             was = rows.select(range(before)).rename_columns(plan.written)
             now = rows.select(range(before, len(sides))).rename_columns(columns)
             self._later(
@@ -204,7 +204,7 @@ class Writer:
         columns = [name for name in plan.settable if changes(name)]
         if 2 * len(columns) > len(plan.written) or not self._is_plain(plan.table):
             return rows
-        for part in parts(rows.select([key, *columns]).filter(known)) if columns else ():
+        for part in portions(rows.select([key, *columns]).filter(known)) if columns else ():
             explain = partial(explained, plan.table, part)
             values, table = self._arrays(plan, part), str(plan.table.name)
             count = self._pipeline.now(plan.update(columns), values, numbered=True, table=table, explain=explain).count
@@ -223,7 +223,7 @@ class Writer:
         return bool(is_plain)
 
     def _each(self, plan: Statements, sql: str, columns: Sequence[str], rows: pa.Table) -> None:
-        for part in parts(rows.select(list(columns))):
+        for part in portions(rows.select(list(columns))):
             self._pipeline.later(
                 sql,
                 self._arrays(plan, part),
@@ -240,7 +240,7 @@ class Writer:
         for way in _WAYS:
             self._pipeline.later(f"SET LOCAL {way} = on")
         at = 0
-        for part in parts(rows.select(list(plan.delete_columns))):
+        for part in portions(rows.select(list(plan.delete_columns))):
             values = [*self._arrays(plan, part), parameter(times.slice(at, part.num_rows), Element.INT8)]
             explain = partial(explained, plan.table, part)
             for number, wanted, found in self._pipeline.now(
@@ -301,7 +301,7 @@ def of_row(table: Table, rows: pa.Table) -> Iterator[None]:
         raise
 
 
-def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
+def portions(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
     """Yields parts of bounded size; a single row may be larger."""
     if not rows.num_rows:
         return

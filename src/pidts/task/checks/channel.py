@@ -10,7 +10,7 @@ from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
 from pidts.target.mysql.privileges import missing, own_account
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.channel import foreign_owner
+from pidts.task.tables.channel import other_task
 
 _OTHER = "Name another database: a datacenter has one channel"
 
@@ -32,8 +32,8 @@ def channel_findings(config: TaskConfig, target: TargetSession, *, resumed: bool
     if misfit := datacenter.misfit():
         fix = "Give the tables the columns that Inception Gate gives them, or name another database"
         return [Finding("target_tables", ok=False, message=misfit, fix=fix)]
-    if owner := foreign_owner(config, target):
-        return [Finding("target_tables", ok=False, message=f"{owner} already fills the datacenter {name}", fix=_OTHER)]
+    if other := other_task(config, target):
+        return [Finding("target_tables", ok=False, message=f"{other} already fills the datacenter {name}", fix=_OTHER)]
     if resumed:
         message = "the channel continues from its checkpoint"
     elif datacenter.exists():

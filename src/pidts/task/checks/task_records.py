@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.table_owners import RULES
+from pidts.apply.merge.recorded_tables import RULES
 from pidts.model import Cutover, CutoverStage, PidtsError, SourceTablesKey, TableName
 from pidts.model.zone import ZONE_NOTE
 from pidts.rules import Rules

@@ -21,7 +21,7 @@ from pidts.source.rows import find_rows
 from pidts.target.text import unreal
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.text_rows.values import to_arrow
-from pidts.verify import LogPlaces, NotCaughtUp, RowOwners
+from pidts.verify import LogPlaces, NotCaughtUp, RowMembers
 
 _TEXT = ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
 KeyText = tuple[str | None, ...]
@@ -64,9 +64,9 @@ class SourceTexts:
         """Returns only the table itself: a channel merges no tables."""
         return [str(self.table.name)]
 
-    def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - the protocol needs it
+    def row_members(self, table: Table) -> RowMembers:  # noqa: ARG002 - the protocol needs it
         """Returns a rule without extracted columns, which are not needed, since each record names its table."""
-        return RowOwners.of([{}])
+        return RowMembers.of([{}])
 
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - the protocol needs it
         """Returns the rows of these keys at the end of the log.

@@ -17,7 +17,7 @@ from functools import partial
 import pyarrow as pa
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.table_owners import has_others
+from pidts.apply.merge.recorded_tables import has_others
 from pidts.apply.repair import PendingChanges, RepairSource, as_changes, repair
 from pidts.copy import read_keys
 from pidts.model import Lsn, OnDivergence, StructureChanged, TableName, Where
@@ -48,10 +48,10 @@ class ExtraRows:
     """The number of rows whose shard is not known."""
 
     @classmethod
-    def of(cls, owners: Sequence[int]) -> ExtraRows:
-        """Counts rows; `owners` has for each row the number of its shard, `NOBODY` or `ANYBODY`."""
-        nobody, unattributed = owners.count(NOBODY), owners.count(ANYBODY)
-        return cls(len(owners) - nobody - unattributed, nobody, unattributed)
+    def of(cls, members: Sequence[int]) -> ExtraRows:
+        """Counts rows; `members` has for each row the number of its shard, `NOBODY` or `ANYBODY`."""
+        nobody, unattributed = members.count(NOBODY), members.count(ANYBODY)
+        return cls(len(members) - nobody - unattributed, nobody, unattributed)
 
     def __add__(self, other: ExtraRows) -> ExtraRows:
         return ExtraRows(
@@ -116,8 +116,8 @@ class Repairs:
         """Returns the differences without the extra rows of merged tables whose removal was not requested."""
         extra = [place for place, (kind, _) in enumerate(settled.found) if kind is DifferenceKind.EXTRA]
         if not self._is_merged(group, members):
-            extra = [place for place in extra if settled.owners[place] == NOBODY]
-        found = ExtraRows.of([settled.owners[place] for place in extra])
+            extra = [place for place in extra if settled.belongs_to[place] == NOBODY]
+        found = ExtraRows.of([settled.belongs_to[place] for place in extra])
         if self.removes:
             self.removing += found
             return settled

@@ -46,7 +46,7 @@ class TargetRows:
         *,
         is_postgres: bool,
         orders_text: bool,
-        read_parts: Callable[[Table], Iterator[pa.Table]] | None = None,
+        read_portions: Callable[[Table], Iterator[pa.Table]] | None = None,
     ) -> None:
         self._session, self._row_sum, self._merged_tables, self._is_postgres = (
             session,
@@ -56,7 +56,7 @@ class TargetRows:
         )
         self._orders_text = orders_text
         """Whether the target may order texts in the same way as the source."""
-        self._read_parts = read_parts
+        self._read_portions = read_portions
         """Reads a whole table part by part, if the target can."""
 
     def order(self, table: Table) -> Order:
@@ -163,10 +163,10 @@ class TargetRows:
 
     def all(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows, part by part if the target can do that."""
-        if self._read_parts is None:
+        if self._read_portions is None:
             yield self._session.read_rows(table)
         else:
-            yield from self._read_parts(table)
+            yield from self._read_portions(table)
 
     def _values(self, table: Table, key: Key | None) -> Sequence[object] | None:
         """Returns a key's values for a statement (None for no key); PostgreSQL takes bits as text."""
@@ -187,8 +187,8 @@ def target_rows(session: TargetSession, merged_tables: Callable[[], MergedTables
         return TargetRows(session, partial(mysql_sum, session), merged_tables, is_postgres=False, orders_text=True)
     if isinstance(session, CatalogConnection):
         # A warehouse cannot compute the source's sums, so rows are read and compared.
-        read = cast("IcebergSession", session).read_parts  # no other session has a catalog
-        return TargetRows(session, None, merged_tables, is_postgres=False, orders_text=False, read_parts=read)
+        read = cast("IcebergSession", session).read_portions  # no other session has a catalog
+        return TargetRows(session, None, merged_tables, is_postgres=False, orders_text=False, read_portions=read)
     raise TypeError(session)
 
 

@@ -49,7 +49,7 @@ def statements(texts: Iterable[str], *, postgres: bool) -> tuple[str, ...]:
     found = []
     for text in texts:
         begin, one = 0, _Statement()
-        for kind, start, end in _parts(text, postgres=postgres):
+        for kind, start, end in _tokens(text, postgres=postgres):
             if kind == "sign" and text[start] == ";" and not one.has_body(postgres=postgres):
                 if not one.is_empty:
                     found.append(text[begin:start].strip())
@@ -65,10 +65,10 @@ def statements(texts: Iterable[str], *, postgres: bool) -> tuple[str, ...]:
 
 def words(sql: str, *, postgres: bool) -> tuple[str, ...]:
     """Returns the words outside of quotes and comments, in upper case."""
-    return tuple(sql[start:end].upper() for kind, start, end in _parts(sql, postgres=postgres) if kind == "word")
+    return tuple(sql[start:end].upper() for kind, start, end in _tokens(sql, postgres=postgres) if kind == "word")
 
 
-def _parts(text: str, *, postgres: bool) -> Iterator[tuple[str, int, int]]:
+def _tokens(text: str, *, postgres: bool) -> Iterator[tuple[str, int, int]]:
     pattern, at = _POSTGRES if postgres else _MYSQL, 0
     while at < len(text):
         if postgres and text.startswith("/*", at):

@@ -84,7 +84,7 @@ class TaskLocks:
 
     def rows(self, chosen: ChosenRows, most: int | None = None) -> Iterator[LockedRow]:
         """Yields these locked rows, but no more than `most`; rows that are resolved meanwhile are left out."""
-        for part in _parts(chosen.ids[:most]):
+        for part in _portions(chosen.ids[:most]):
             found = self._target.meta.row_locks.some(self._task, chosen.source, chosen.table, part)
             by_id = {one.id: one for one in found}
             yield from (LockedRow(chosen.source, by_id[one]) for one in part if one in by_id)
@@ -140,7 +140,7 @@ class TaskLocks:
         if first is None or unique_keys(self._target, first.lock.structure):
             yield chosen, True
             return
-        for part in _parts(chosen.ids):
+        for part in _portions(chosen.ids):
             yield replace(chosen, ids=part), False
 
 
@@ -157,7 +157,7 @@ def _not_one(id_: str, found: Sequence[tuple[ChosenRows, str]]) -> ConfigError:
     return ConfigError("no-such-locked-row", f"{count} an id that begins with {id_!r}", todo=todo)
 
 
-def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+def _portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     return (ids[first : first + _AT_ONCE] for first in range(0, len(ids), _AT_ONCE))
 
 

@@ -40,7 +40,7 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            _refuse(config.name, path, _owner(path))
+            _refuse(config.name, path, _holder(path))
             with _lock_instead(path) or nullcontext():
                 yield
             return
@@ -80,19 +80,19 @@ def running_process(config: TaskConfig) -> int:
     This function takes no lock, since a run that begins at this moment would mistake the caller for another run.
     """
     path = config.relay / f"{config.name}.run"
-    owner = _owner(path)
+    holder = _holder(path)
     with suppress(OSError):
-        if owner and any(one.samefile(path) for one in Path(f"/proc/{owner}/fd").iterdir() if one.exists()):
-            return owner
+        if holder and any(one.samefile(path) for one in Path(f"/proc/{holder}/fd").iterdir() if one.exists()):
+            return holder
     return 0
 
 
-def _refuse(task: str, path: Path, owner: int) -> None:
-    if owner and _is_stopped(owner):
-        _log.warning("a suspended process runs this task, and this run replaces it", process=owner)
+def _refuse(task: str, path: Path, holder: int) -> None:
+    if holder and _is_stopped(holder):
+        _log.warning("a suspended process runs this task, and this run replaces it", process=holder)
         return
-    who = f"process {owner}" if owner else "another process"
-    end = f"kill {owner}" if owner else f"fuser {path}"
+    who = f"process {holder}" if holder else "another process"
+    end = f"kill {holder}" if holder else f"fuser {path}"
     raise PidtsError(
         "already-running",
         f"{who} on this machine runs the task {task} already",
@@ -101,7 +101,7 @@ def _refuse(task: str, path: Path, owner: int) -> None:
     )
 
 
-def _owner(path: Path) -> int:
+def _holder(path: Path) -> int:
     """Returns the id of the process that has the lock; 0 if the process has not written its id."""
     with suppress(OSError, ValueError):
         return int(path.read_text("ascii"))

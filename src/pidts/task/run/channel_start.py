@@ -1,10 +1,10 @@
 """Begins a channel: at its checkpoint in the datacenter, or for the first time.
 
-Crash points of the first start: each table is created separately. Then one transaction writes the owner, the structures
-and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. If the task's checkpoint is missing,
-a restart does all of this again. It finds that its own task is the owner, and removes from the record the tables that
-were dropped meanwhile. If the checkpoint exists, another first start gives up before it writes anything. So structures
-of one run are never combined with the checkpoint of another run.
+Crash points of the first start: each table is created separately. Then one transaction writes the task's name, the
+structures and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. If the task's checkpoint
+is missing, a restart does all of this again. It finds that its own task fills the datacenter, and removes from the
+record the tables that were dropped meanwhile. If the checkpoint exists, another first start gives up before it writes
+anything. So structures of one run are never combined with the checkpoint of another run.
 
 Later starts remove the structures of tables that the rules now leave out, in one transaction after the claim. A crash
 before this transaction does no harm: the checkpoint has not moved yet, so no schema change of these tables was skipped.
@@ -41,7 +41,7 @@ from pidts.task.run.read_structures import StructureReader, StructureReading
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, read_at_start, resumed_state, start_checkpoint, terms_of_relay
 from pidts.task.run.table_set import StartRequest
-from pidts.task.tables.channel import foreign_owner, note_first_id, own
+from pidts.task.tables.channel import note_first_id, other_task, own
 
 _LOCK = ("*", "datacenter")
 
@@ -164,8 +164,9 @@ def _first_start(
     on_claim: Callable[[int], None],
 ) -> Checkpoint:
     read = read_at_start(config, source, reader)
-    # If a second channel begins here at the same time, it waits for the lock, and then finds the owner. A second run of
-    # this channel finds the checkpoint. It also finds the structures, which are saved before the checkpoint.
+    # If a second channel begins here at the same time, it waits for the lock, and then finds the name of the task. A
+    # second run of this channel finds the checkpoint. It also finds the structures, which are saved before the
+    # checkpoint.
     with target.meta.ddl_lock(*_LOCK):
         target.begin()
         try:
@@ -189,8 +190,8 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
     source = config.source.source_id
     if target.meta.checkpoints.read(config.name, source):
         raise taken("another run of this channel has started it for the first time meanwhile")
-    if owner := foreign_owner(config, target):
-        raise _refused(config, f"{owner} fills it", "Name another database: a datacenter has one channel")
+    if other := other_task(config, target):
+        raise _refused(config, f"{other} fills it", "Name another database: a datacenter has one channel")
     datacenter.begin()
     numbers = datacenter.numbers()
     if datacenter.rows_beyond(numbers.id):

@@ -287,7 +287,7 @@ class TableSet:
                 for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
                     # If the shadow of a table takes the table's name, the table continues. By its name alone, the
                     # shadow would look like another table.
-                    if (rest := online.parted(statement).rest) is not None:
+                    if (rest := online.split(statement).rest) is not None:
                         yield transaction.lsn, rest
 
     def _refused(self) -> tuple[set[TableName], set[TableName]]:

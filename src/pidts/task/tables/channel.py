@@ -8,24 +8,24 @@ from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.datacenter import Datacenter
 from pidts.task.config.task_file import TaskConfig
 
-_OWNER = ("*", SourceTablesKey("datacenter"), TableName("", ""))
+_FILLED_BY = ("*", SourceTablesKey("datacenter"), TableName("", ""))
 """The key of the note that names the task that fills the datacenter."""
 _FIRST = ("*", SourceTablesKey("datacenter-first-id"), TableName("", ""))
 """The key of the note with the first id that the task has given; smaller numbers may have gaps."""
 
 
-def foreign_owner(config: TaskConfig, target: TargetSession) -> str:
+def other_task(config: TaskConfig, target: TargetSession) -> str:
     """Returns the name of another task that fills this task's datacenter; empty if there is none."""
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     if not Datacenter(target, config.target.database).has_notes():
         return ""
-    owner = target.meta.notes.read(*_OWNER)
-    return "" if owner == _own_name(config) else owner
+    other = target.meta.notes.read(*_FILLED_BY)
+    return "" if other == _own_name(config) else other
 
 
 def own(config: TaskConfig, target: TargetSession) -> None:
     """Records that this task fills the datacenter, in the open transaction."""
-    target.meta.notes.write(*_OWNER, _own_name(config))
+    target.meta.notes.write(*_FILLED_BY, _own_name(config))
 
 
 def first_id(config: TaskConfig, target: TargetSession) -> int | None:

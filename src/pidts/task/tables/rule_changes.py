@@ -13,7 +13,7 @@ from dataclasses import replace
 from pidts.apply import TargetSession
 from pidts.apply.apply_rules import is_guarded
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.apply.merge.table_owners import RULES, identifies_own_rows, tables_in_targets
+from pidts.apply.merge.recorded_tables import RULES, identifies_own_rows, tables_in_targets
 from pidts.model import ConfigError, SourceTablesKey, Table, TableName, Where
 from pidts.model.advice import START_ANEW
 from pidts.plan import CopyMode

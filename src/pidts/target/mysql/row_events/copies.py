@@ -31,7 +31,7 @@ from pidts.binlog.events import EventType
 from pidts.model import TableName
 from pidts.prefetch import ahead
 from pidts.reduce.key_numbers import Numbers, chunkless, key_numbers, merged
-from pidts.target.mysql.row_events.statements import RowLayout, encoded, parts
+from pidts.target.mysql.row_events.statements import RowLayout, encoded, portions
 from pidts.target.mysql.statement_pipeline import StatementPipeline
 from pidts.target.text import combined
 
@@ -144,7 +144,7 @@ class CopyEvents:
         kind, layout = EventType.WRITE_ROWS_V1, self._layout
         if not rows.num_rows:
             return True
-        images = (layout.rows(part, updates=False) for part in parts(rows))
+        images = (layout.rows(part, updates=False) for part in portions(rows))
         made = (sql for each in images for sql in encoded(layout, kind, each, self._size))
         return self._execute(layout.table, ahead(made))
 

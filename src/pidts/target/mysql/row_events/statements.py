@@ -161,7 +161,7 @@ def statement(events: Sequence[bytes]) -> bytes:
     return b"BINLOG '" + binascii.b2a_base64(b"".join(events), newline=False) + b"'"
 
 
-def parts(rows: pa.Table) -> list[pa.Table]:
+def portions(rows: pa.Table) -> list[pa.Table]:
     """Cuts rows into parts, each of which is encoded at once."""
     return [rows.slice(first, _PART_ROWS) for first in range(0, rows.num_rows, _PART_ROWS)]
 

@@ -59,7 +59,7 @@ from pidts.target.mysql.errors import StatementRefused
 from pidts.target.mysql.plan import Plan
 from pidts.target.mysql.row_events.cells import cell_type
 from pidts.target.mysql.row_events.copies import CopyEvents
-from pidts.target.mysql.row_events.statements import RowLayout, Unencoded, encoded, format_statement, parts
+from pidts.target.mysql.row_events.statements import RowLayout, Unencoded, encoded, format_statement, portions
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable
 from pidts.target.mysql.statement_pipeline import StatementPipeline
@@ -250,8 +250,8 @@ def _made(layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray, size: int)
     """Yields the statements that update the existing rows and insert the new ones."""
     there, new = rows.filter(pc.invert(is_new)), rows.filter(is_new)
     for kind, part in chain(
-        ((EventType.UPDATE_ROWS_V1, part) for part in parts(there)),
-        ((EventType.WRITE_ROWS_V1, part) for part in parts(new)),
+        ((EventType.UPDATE_ROWS_V1, part) for part in portions(there)),
+        ((EventType.WRITE_ROWS_V1, part) for part in portions(new)),
     ):
         yield from encoded(layout, kind, layout.rows(part, updates=kind is EventType.UPDATE_ROWS_V1), size)
 

@@ -23,7 +23,7 @@ NOBODY = -2
 
 
 @dataclass(frozen=True, slots=True)
-class RowOwners:
+class RowMembers:
     """The rule that says to which member each row of one target table belongs."""
 
     columns: tuple[str, ...]
@@ -31,7 +31,7 @@ class RowOwners:
     members: Mapping[tuple[str, ...], int]
 
     @classmethod
-    def of(cls, extracted: Sequence[Mapping[str, str]]) -> RowOwners:
+    def of(cls, extracted: Sequence[Mapping[str, str]]) -> RowMembers:
         """Returns the rule for the values that each member's route extracts."""
         columns = tuple(sorted(extracted[0])) if extracted else ()
         if any(tuple(sorted(one)) != columns for one in extracted):
