@@ -4,12 +4,15 @@ which ones it has to inform.
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.examples import seeds
 
 from pidts.apply import MemberChange, SchemaChange
 from pidts.binlog import Query
@@ -113,8 +116,8 @@ def test_the_leader_runs_the_change_whichever_member_arrives_last() -> None:
     assert isinstance(arrive(groups, came("a")), RunDecision)
 
 
-def test_shards_that_wait_alike_examine_their_group_once_after_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If each waiting shard examined its group, the time would grow with the third power of the number of shards."""
+def test_the_group_of_shards_that_wait_alike_is_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it were examined after each arrival, the time would grow with the square of the number of shards."""
     sources = [f"s{number:02}" for number in range(30)]
     groups, examined = begun(*sources, "other"), []
     monkeypatch.setattr(coordinator, "decide", lambda *found: examined.append(found) or decide(*found))
@@ -123,10 +126,71 @@ def test_shards_that_wait_alike_examine_their_group_once_after_each_event(monkey
         waits = [still(groups, came(one)) for one in sources[: place + 1]]
         awaited = (Member("other", NAME), *(Member(one, NAME) for one in sources[place + 1 :]))
         assert waits == [Wait(awaited)] * (place + 1)
-    assert len(examined) == len(sources)
+    assert len(examined) == 1
     arrive(groups, came("other", after=V2))
     assert still(groups, came("s00")) == Wait(disagree=(came("other", after=V2),))
     assert still(groups, came("other", after=V2)) == Wait(disagree=tuple(came(source) for source in sources))
+
+
+class Examining(ShardGroups):
+    """Shard groups that keep no result of an examination."""
+
+    def _note_common_wait(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", seeds(150))
+def test_what_is_kept_from_the_last_arrival_is_what_an_examination_would_find(seed: str) -> None:
+    """Members arrive at the same change and at others, in any order, and events happen in between."""
+    chosen = random.Random(seed)
+    sources = [f"s{number}" for number in range(chosen.randint(2, 6))]
+    both = ShardGroups("pessimistic", sources), Examining("pessimistic", sources)
+    apart = chosen.choice([(), sources[:1]])
+    for groups in both:
+        for source in sources:
+            groups.register(source, {NAME: V2 if source in apart else V0, OTHER: V0} if source != "s1" else {NAME: V0})
+    here: list[Arrival] = []
+
+    def same(question: Callable[[ShardGroups], object]) -> object:
+        found, examined = map(question, both)
+        assert found == examined
+        return found
+
+    for _ in range(chosen.randint(3, 25)):
+        source, name = chosen.choice(sources), chosen.choice([NAME, NAME, NAME, OTHER])
+        match chosen.choice(["arrive"] * 8 + ["dropped", "leaving", "forget", "changed"]):
+            case "arrive":
+                before, after = chosen.choice([(V0, V1)] * 6 + [(V0, V2), (V2, V1), (V1, V1)])
+                order = chosen.choice([None] * 12 + [OrderKind.SKIP, OrderKind.UNLOCK])
+                one = replace(came(source, before, after, order), member=Member(source, name), lsn=Lsn(0, 1, 9))
+                here = [other for other in here if other.member != one.member] + [one]
+                decision = same(lambda groups, one=one: arrive(groups, one))
+                if isinstance(decision, RunDecision) and chosen.random() < 0.8:
+                    for groups in both:
+                        groups.ran(decision, groups.missed_after(decision, one))
+            case "dropped":
+                for groups in both:
+                    groups.note_dropped({Member(source, name): {"c"}})
+            case "leaving":
+                for groups in both:
+                    groups.set_leaving(source, frozenset({name}))
+            case "forget":
+                here = [other for other in here if other.member.source != source]
+                for groups in both:
+                    groups.forget(source)
+            case "changed":
+                here = [other for other in here if other.member != Member(source, name)]
+                structure = chosen.choice([V0, V1, V2])
+                for groups in both:
+                    groups.changed(source, {name: structure})
+            case _:
+                pass
+        for one in here:
+            same(lambda groups, one=one: still(groups, one))
+            halt = waiting_halt(Wait(), source="a", lsn=Lsn(0, 1, 9), tables=(NAME,), position="", statement="")
+            same(lambda groups, one=one, halt=halt: groups.outlook(halt, one))
+        same(lambda groups: groups.locks())
+        same(lambda groups: groups.moves)
 
 
 def test_an_arrival_wakes_waiting_shards_only_if_it_may_let_one_of_them_continue() -> None:

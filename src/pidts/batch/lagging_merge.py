@@ -34,7 +34,7 @@ from pidts.apply import ApplyRules, Lagging, Retry
 from pidts.apply.checkpoint import fenced
 from pidts.batch.context import JobContext
 from pidts.batch.workers import Commit, KnownPlaces
-from pidts.model import Checkpoint, Lsn, Position, TableName, Transient
+from pidts.model import Checkpoint, Position, TableName, Transient
 from pidts.plan import Places
 from pidts.rules import Rules, merged
 
@@ -60,8 +60,8 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     before, after = (commit.places(one[worker]) for one in (commit.before, commit.after))
     # The members that move in this batch include those that are held from this batch on. The changes of all these
     # members are applied before the changes of the members that are not held.
-    moving = {name for name in {*before.exceptions, *after.exceptions} if _moves(before.at(name), after.at(name))}
-    return Lagging(rules.task, rules.source, noted, frozenset(map(filters.target_name, moving)) & noted | parted)
+    moving = map(filters.target_name, after.moved_since(before))
+    return Lagging(rules.task, rules.source, noted, frozenset(moving) & noted | parted)
 
 
 def lagging_targets(rules: Rules, places: PlacesOf, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:
@@ -69,8 +69,8 @@ def lagging_targets(rules: Rules, places: PlacesOf, checkpoints: Iterable[Checkp
     if not rules.routes.rules:
         return frozenset()
     texts = {(one.lsn, one.copy): one for one in checkpoints if one.copy}
-    behind = {name for one in texts.values() for name in places(one).exceptions}
-    return frozenset(map(rules.target_name, behind)) - rules.keyed
+    found = (places(one).targets(rules.routes, rules.target_name) for one in texts.values())
+    return frozenset[TableName]().union(*found) - rules.keyed
 
 
 class KeptMoves:
@@ -141,8 +141,3 @@ def _is_between_transactions(checkpoint: Checkpoint) -> bool:
         return True
     place, lsn = Position.parse(checkpoint.position), checkpoint.lsn
     return (lsn.log_index, lsn.offset, lsn.row) == (place.log_index, place.offset, 0)
-
-
-def _moves(before: Lsn, after: Lsn) -> bool:
-    # The places of most held tables are the same object before and after, which takes less time to find out.
-    return before is not after and before < after

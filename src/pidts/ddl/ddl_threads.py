@@ -187,14 +187,13 @@ class DdlThreads:
         """
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
-        for lsn in state.dues:
-            if lsn not in self._begun:
-                # A daemon thread: a statement that takes hours must not prevent the process from ending.
-                about = (context, lsn, partial(state.concerns, lsn=lsn), filling)
-                thread = threading.Thread(target=self._run, args=about, name=f"ddl {lsn}", daemon=True)
-                self._begun.add(lsn)
-                self._running.add(lsn)
-                thread.start()
+        for lsn in sorted(state.dues - self._begun):
+            # A daemon thread: a statement that takes hours must not prevent the process from ending.
+            about = (context, lsn, partial(state.concerns, lsn=lsn), filling)
+            thread = threading.Thread(target=self._run, args=about, name=f"ddl {lsn}", daemon=True)
+            self._begun.add(lsn)
+            self._running.add(lsn)
+            thread.start()
 
     def wait(self, due: Collection[Lsn], seconds: float, stop: Callable[[], bool]) -> None:
         """Waits until these changes end or halt, the time is over, or the caller stops; raises their errors."""

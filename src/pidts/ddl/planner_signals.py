@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +38,36 @@ def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
 def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
     """Returns the changes that are halted, according to this run's signals."""
     return _marked(staging, due, "halted") - done_of(staging, due)
+
+
+class Signals:
+    """Reads the signals of one run again and again, and parses each of them once.
+
+    No signal is removed while the run lasts.
+    """
+
+    def __init__(self, staging: Path, parse: Callable[[str], Lsn] = Lsn.parse) -> None:
+        self._staging, self._parse = staging, parse
+        self._read: set[str] = set()
+        self._found: dict[str, set[Lsn]] = {"done": set(), "halted": set()}
+
+    def done(self, due: Collection[Lsn]) -> frozenset[Lsn]:
+        """Returns the changes that are done."""
+        return self._marked(due, "done")
+
+    def halted(self, due: Collection[Lsn]) -> frozenset[Lsn]:
+        """Returns the changes that are halted."""
+        return self._marked(due, "halted") - self._marked(due, "done")
+
+    def _marked(self, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
+        if len(due) <= _FEW:
+            return _marked(self._staging, due, what)
+        for name in _names(self._staging) - self._read:
+            lsn, _, kind = name.rpartition(".")
+            if kind in self._found:
+                self._found[kind].add(self._parse(lsn))
+            self._read.add(name)
+        return frozenset(self._found[what].intersection(due))
 
 
 def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
@@ -74,12 +104,15 @@ def _signals(staging: Path) -> str:
 def _marked(staging: Path, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
     if len(due) <= _FEW:
         return frozenset(lsn for lsn in due if _mark(staging, lsn, what).exists())
-    try:
-        names = os.listdir(_signals(staging))  # noqa: PTH208 - a path for each name would take longer
-    except FileNotFoundError:
-        return frozenset()
-    found = frozenset(name for name in names if name.endswith(what))
+    found = frozenset(name for name in _names(staging) if name.endswith(what))
     return frozenset(lsn for lsn in due if f"{lsn}.{what}" in found) if found else frozenset()
+
+
+def _names(staging: Path) -> set[str]:
+    try:
+        return set(os.listdir(_signals(staging)))  # noqa: PTH208 - a path for each name would take longer
+    except FileNotFoundError:
+        return set()
 
 
 def _touch(path: Path) -> None:

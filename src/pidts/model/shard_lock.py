@@ -21,6 +21,11 @@ class Member:
         """Returns the hash of all names at once: decisions about a thousand shards look up members very often."""
         return hash((self.source, self.table.schema, self.table.name))
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Returns all names. They sort like members, and comparing members themselves takes ten times as long."""
+        return self.source, self.table.schema, self.table.name
+
     def __str__(self) -> str:
         return f"{self.source}: {self.table}"
 

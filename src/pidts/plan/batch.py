@@ -128,14 +128,15 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
     joined the task are left out. All changes of a table without a key that is not copied yet are left out, too.
     """
     uncarried, joined = end.uncarried, JoinedTables(end.copy)
-    apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried
-    without = apart | uncarried
+    apart = frozenset(start.exceptions).union(end.exceptions) - uncarried
+    without = apart | uncarried if uncarried else apart
+    moving = start.index.unlike(end.index) - uncarried
     slices = _Slices()
     cut = False  # whether rows after the last slice were left out, which an extended slice would contain
     carried: set[TableName] = set()
     origins: set[str] = set()
     row_events = 0
-    for begin, to, only in _parts_of_held_tables(apart, start, end, log):
+    for begin, to, only in _parts_of_held_tables(moving, start, end, log):
         cut = False
         for entry in _up_to(to, log(begin, to)):
             relevance = relevance_of(entry)
@@ -184,7 +185,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
                     entry.extent,
                     transaction.begin,
                     len(slices),
-                    without=without | early,
+                    without=without | early if early else without,
                     only=tables if relevance.origin == NOTES else None,
                     is_returned=relevance.is_returned,
                     has_notes=relevance.origin == NOTES,

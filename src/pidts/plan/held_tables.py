@@ -86,9 +86,9 @@ class HeldTablesOfBatch:
 
         The tables in `overtaken` wait, since a schema change in this batch stops them.
         """
-        stopped, moving = set(map(id, overtaken)), list[HeldTables]()
+        stopped, moving, done = set(map(id, overtaken)), list[HeldTables](), self._done
         for waiting in held_tables:
-            is_due = waiting.due is not None and waiting.due not in self._done
+            is_due = waiting.due is not None and not (done and waiting.due in done)
             if id(waiting) in stopped or waiting.halted or is_due:
                 self.held.append(waiting)
                 continue

@@ -88,14 +88,14 @@ def next_state(
     held_tables.advance(main.held, main.overtaken, log, main.lsn)
     has_work |= held_tables.has_moved
     copy, held, size = held_tables.copy, held_tables.held, main.size.bytes + held_tables.bytes
-    names = {name for waiting in held for name in waiting.tables}
+    index = state.index.moved_to(tuple(held))
     keeps = limits.one_origin and main.due is None
-    settlement = Settlement(copy, state.lsn, main.lsn, size, names, limits, keeps)
+    settlement = Settlement(copy, state.lsn, main.lsn, size, index.places, limits, keeps)
     settlement.settle(staged, partial(_touched, log))
     copy, held = settlement.copy, [*held, *settlement.behind]
-    names = {name for waiting in held for name in waiting.tables}
+    index = index.moved_to(tuple(held)) if settlement.behind else index
     if main.due is None and (main.at_end or (main.is_full and _is_near_end(log, main.lsn, limits))):
-        waits = names.union(name for name, one in copy.items() if one.kept is not None)
+        waits = frozenset(index.places).union(name for name, one in copy.items() if one.kept is not None)
         copy = ask(copy, limits, waits, main.lsn)
     is_same = not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}
     if is_same and not main.moves_without_work(state.lsn, limits, goal):
@@ -103,7 +103,7 @@ def next_state(
     written, settled = tuple(settlement.written), tuple(settlement.settled)
     # A table that was just settled at an earlier place has to reach the schema change first.
     due = None if settlement.behind else main.due
-    return PlanState(main.lsn, copy, tuple(held), due, written, settled)
+    return PlanState(main.lsn, copy, tuple(held), due, written, settled).with_index(index)
 
 
 def _windows(staged: Mapping[TableName, StagedChunk]) -> tuple[Lsn | None, Lsn | None]:
@@ -157,7 +157,7 @@ class _UnheldTables:
         self._window, self._waiting_window = windows
         self._copy_bytes = limits.copy_bytes
         self.lsn, self.held = state.lsn, list(state.held)
-        self._held_names, self._named = set[TableName](), 0
+        self._held_names, self._named = set(state.exceptions), len(state.held)
         self.due: Lsn | None = None
         self.origin = origin
         """The zone from which the batch's changes come; None: it has no changes yet."""

@@ -10,15 +10,18 @@ ahead of others when the task was interrupted leaves out the log before its own 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest, CopyState
 
 _NO_COPIES = '{"copy": [], '
 """The beginning of the text of a checkpoint without a copy that is under way."""
+
+_Text: TypeAlias = tuple[str, str, str, str]
+"""A held table's schema, name and place, and all three as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +39,106 @@ class HeldTables:
     """
     takes_along: bool = False
     """Whether later tables whose schema change is done wait until these tables reach them, to continue with them."""
-    _texts: list[list[str]] | None = field(default=None, init=False, compare=False, repr=False)
+    _texts: list[_Text] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
-    def texts(self) -> list[list[str]]:
+    def texts(self) -> list[_Text]:
         """Returns each table's schema, name and place, as a checkpoint has them.
 
         They are kept, since each batch of a task writes those of all its held tables, most of which have not moved.
         """
         if self._texts is None:
-            lsn = str(self.lsn)
-            object.__setattr__(self, "_texts", [[name.schema, name.name, lsn] for name in self.tables])
+            texts = [(name.schema, name.name, str(self.lsn)) for name in self.tables]
+            object.__setattr__(self, "_texts", [(*text, json.dumps(text)) for text in texts])
         return self._texts or []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldIndex:
+    """The held tables of a state, by name.
+
+    A thousand shards may wait for days, while each batch makes another state. Neighbouring states have the same
+    `HeldTables` objects for all tables that have not moved. So the index of a state is made from the index of the state
+    before it, and looks only at the tables that have moved.
+    """
+
+    held: tuple[HeldTables, ...] = ()
+    places: Mapping[TableName, Lsn] = field(default_factory=dict)
+    dues: frozenset[Lsn] = frozenset()
+    """The schema changes for which the tables wait."""
+    first: Lsn | None = None
+    last: Lsn | None = None
+    """The first and the last place of a held table; None if no table is held."""
+    texts: list[_Text] = field(default_factory=list)
+    """The texts of all tables, sorted."""
+    _ids: frozenset[int] = frozenset()
+    """The identities of the `HeldTables`, which exist as long as this index."""
+    _former: frozenset[int] | None = None
+    """The identities in the index from which this one was made."""
+    _added: tuple[HeldTables, ...] = ()
+    """The `HeldTables` that the former index lacks."""
+    _json: str | None = field(default=None, init=False)
+    _targets: tuple[object, Callable[[TableName], TableName], frozenset[TableName]] | None = None
+
+    @classmethod
+    def of(cls, held: tuple[HeldTables, ...]) -> HeldIndex:
+        """Returns the index of these held tables."""
+        return cls().moved_to(held)
+
+    def __reduce__(self) -> tuple[Callable[[tuple[HeldTables, ...]], HeldIndex], tuple[tuple[HeldTables, ...]]]:
+        """Makes a copy in another process find the identities of its own objects."""
+        return HeldIndex.of, (self.held,)
+
+    def moved_to(self, held: tuple[HeldTables, ...]) -> HeldIndex:
+        """Returns the index of a following state with these held tables."""
+        ids = frozenset(map(id, held))
+        if ids == self._ids:
+            return self
+        added = tuple(one for one in held if id(one) not in self._ids)
+        if not ids >= self._ids:  # Tables have moved or are no longer held, which happens less often.
+            places = {name: one.lsn for one in held for name in one.tables}
+            dues = frozenset(one.due for one in held if one.due is not None)
+            texts = sorted(text for one in held for text in one.texts)
+            lsns = [one.lsn for one in held]
+            first, last = min(lsns, default=None), max(lsns, default=None)
+            return HeldIndex(held, places, dues, first, last, texts, ids, self._ids, added)
+        places, targets = dict(self.places), self._targets
+        for one in added:
+            places.update(dict.fromkeys(one.tables, one.lsn))
+        dues = self.dues.union(one.due for one in added if one.due is not None)
+        texts = sorted([*self.texts, *(text for one in added for text in one.texts)])
+        lsns = [*(one.lsn for one in added), *(lsn for lsn in (self.first, self.last) if lsn is not None)]
+        if targets is not None:
+            key, target_name, names = targets
+            targets = key, target_name, names.union(target_name(name) for one in added for name in one.tables)
+        return HeldIndex(held, places, dues, min(lsns), max(lsns), texts, ids, self._ids, added, targets)
+
+    def json(self) -> str:
+        """Returns the tables with their places as JSON."""
+        if self._json is None:
+            object.__setattr__(self, "_json", _joined_json(self.texts))
+        return self._json or ""
+
+    def besides(self, other: HeldIndex) -> tuple[HeldTables, ...]:
+        """Returns the `HeldTables` that `other` does not have."""
+        if other._ids is self._ids:
+            return ()
+        if other._ids is self._former:
+            return self._added
+        return tuple(one for one in self.held if id(one) not in other._ids)
+
+    def unlike(self, other: HeldIndex) -> frozenset[TableName]:
+        """Returns the tables that may be at different places in the two indexes."""
+        found = (*self.besides(other), *other.besides(self))
+        return frozenset[TableName]().union(*(one.tables for one in found))
+
+    def targets(self, key: object, target_name: Callable[[TableName], TableName]) -> frozenset[TableName]:
+        """Returns the target tables of the held tables; they are kept for as long as `key` is the same object."""
+        if self._targets is None or self._targets[0] is not key:
+            found = frozenset(map(target_name, self.places))
+            object.__setattr__(self, "_targets", (key, target_name, found))
+            return found
+        return self._targets[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +150,8 @@ class Places:
 
     lsn: Lsn
     exceptions: Mapping[TableName, Lsn] = field(default_factory=dict)
+    index: HeldIndex | None = field(default=None, compare=False, repr=False)
+    """The index with these exceptions; None if the places were read from a text."""
 
     @classmethod
     def of_text(cls, lsn: Lsn, copy_json: str) -> Places:
@@ -76,13 +169,31 @@ class Places:
         """Whether no table is further in `other` than here."""
         if other.lsn > self.lsn:
             return False
-        theirs = other.exceptions
-        for name, lsn in self.exceptions.items():
-            at = theirs.get(name, other.lsn)
+        theirs, names = other.exceptions, self.exceptions.keys() & self._unlike(other)
+        for name in names:
+            lsn, at = self.exceptions[name], theirs.get(name, other.lsn)
             # Most held tables have not moved: then both places are the same object, which takes less time to find out.
             if at is not lsn and at > lsn:
                 return False
         return True
+
+    def moved_since(self, before: Places) -> frozenset[TableName]:
+        """Returns the tables that are held here or were held before, and whose place is later here than before."""
+        places = ((name, before.at(name), self.at(name)) for name in self._unlike(before))
+        # The places of most held tables are the same object before and after, which takes less time to find out.
+        return frozenset(name for name, was, now in places if was is not now and was < now)
+
+    def targets(self, key: object, target_name: Callable[[TableName], TableName]) -> frozenset[TableName]:
+        """Returns the target tables of the tables with an exception; they are kept for as long as `key` is the same."""
+        if self.index is None:
+            return frozenset(map(target_name, self.exceptions))
+        return self.index.targets(key, target_name)
+
+    def _unlike(self, other: Places) -> Collection[TableName]:
+        """Returns all tables with an exception here or in `other`, except those that certainly have equal places."""
+        if self.index is not None and other.index is not None:
+            return self.index.unlike(other.index)
+        return {*self.exceptions, *other.exceptions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +209,7 @@ class PlanState:
     """The settled requests whose rows the batch wrote."""
     settled: tuple[ChunkRequest, ...] = ()
     """The requests that the batch settled."""
-    _exceptions: Mapping[TableName, Lsn] | None = field(default=None, init=False, compare=False, repr=False)
+    _index: HeldIndex | None = field(default=None, init=False, compare=False, repr=False)
     _places: Places | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -125,21 +236,31 @@ class PlanState:
     @property
     def needs(self) -> Lsn:
         """Returns the place up to which the target has the changes of all tables; the later log is still needed."""
-        return min([self.lsn, *(waiting.lsn for waiting in self.held)])
+        return self.lsn if self.index.first is None else min(self.lsn, self.index.first)
 
     @property
-    def dues(self) -> tuple[Lsn, ...]:
+    def dues(self) -> frozenset[Lsn]:
         """Returns all schema changes that have to be run."""
-        return tuple(due for due in (self.due, *(waiting.due for waiting in self.held)) if due is not None)
+        return self.index.dues if self.due is None else self.index.dues | {self.due}
+
+    @property
+    def index(self) -> HeldIndex:
+        """Returns the held tables by name. They are found once, since each batch needs them several times."""
+        if self._index is None:
+            found = HeldIndex.of(self.held)
+            object.__setattr__(self, "_index", found)
+            return found
+        return self._index
 
     @property
     def exceptions(self) -> Mapping[TableName, Lsn]:
-        """Returns the places of held tables. They are found once, since each batch needs them several times."""
-        if self._exceptions is None:
-            found = {name: waiting.lsn for waiting in self.held for name in waiting.tables}
-            object.__setattr__(self, "_exceptions", found)
-            return found
-        return self._exceptions
+        """Returns the places of held tables."""
+        return self.index.places
+
+    def with_index(self, index: HeldIndex) -> PlanState:
+        """Returns this state, which keeps the index of its held tables."""
+        object.__setattr__(self, "_index", index)
+        return self
 
     @property
     def uncarried(self) -> frozenset[TableName]:
@@ -154,8 +275,7 @@ class PlanState:
     def places(self) -> Places:
         """Returns the places of all tables; they are found once, since each batch needs them several times."""
         if self._places is None:
-            behind = (waiting for waiting in self.held if waiting.lsn != self.lsn)
-            places = Places(self.lsn, {name: waiting.lsn for waiting in behind for name in waiting.tables})
+            places = Places(self.lsn, self.held_earlier.places, self.held_earlier)
             object.__setattr__(self, "_places", places)
             return places
         return self._places
@@ -163,6 +283,13 @@ class PlanState:
     def at(self, table: TableName) -> Lsn:
         """Returns the place that this table has reached."""
         return self.places.at(table)
+
+    @property
+    def held_earlier(self) -> HeldIndex:
+        """Returns the held tables that are not at the place of all other tables."""
+        if self.index.last is None or self.index.last < self.lsn:
+            return self.index
+        return HeldIndex.of(tuple(waiting for waiting in self.held if waiting.lsn != self.lsn))
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
         """Whether a change or statement at this place belongs to the table, because the table joined before it."""
@@ -205,13 +332,14 @@ class PlanState:
         state to which the copy progress belongs, if that state is at an earlier place. Equal states of one run have
         equal texts, whichever of their tables are held together.
         """
-        copy, held = _unread(self.copy), _places_to_json(self)
-        if not copy and not held and not dealing and copied_at is None:
+        copy, behind = _unread(self.copy), self.held_earlier
+        if not copy and not behind.held and not dealing and copied_at is None:
             return ""
-        data = {"copy": _copy_to_json(copy), "held": held, "run": run, "dealing": dealing}
+        text = f'"copy": {json.dumps(_copy_to_json(copy))}, "held": {behind.json()}, "run": {run}, '
+        text += f'"dealing": {json.dumps(dealing)}'
         if copied_at is not None:
-            data |= {"copied_at": {"lsn": str(copied_at.lsn), "held": _places_to_json(copied_at)}}
-        return json.dumps(data)
+            text += f', "copied_at": {{"lsn": "{copied_at.lsn}", "held": {copied_at.held_earlier.json()}}}'
+        return f"{{{text}}}"
 
     @classmethod
     def from_checkpoint(cls, lsn: Lsn, copy_json: str) -> PlanState:
@@ -306,9 +434,8 @@ def _unread(copy: Mapping[TableName, CopyState]) -> dict[TableName, CopyState]:
     return {name: state.unread for name, state in copy.items() if not state.done}
 
 
-def _places_to_json(state: PlanState) -> list[list[str]]:
-    behind = (waiting for waiting in state.held if waiting.lsn != state.lsn)
-    return sorted(text for waiting in behind for text in waiting.texts)
+def _joined_json(texts: Iterable[_Text]) -> str:
+    return f"[{', '.join(text for _, _, _, text in texts)}]"
 
 
 def _places_from_json(data: list[Any]) -> dict[TableName, Lsn]:

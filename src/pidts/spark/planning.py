@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pidts.batch.copy.staging import staged_chunk
 from pidts.batch.transaction_classifier import TransactionClassifier
-from pidts.ddl.planner_signals import done_of, halted_of, kept_of, stamp_of
+from pidts.ddl.planner_signals import Signals, kept_of, stamp_of
 from pidts.model import LogEntry, Lsn, TableName
 from pidts.plan import Limits, PlanState, RelevanceKind, next_state
 from pidts.plan.continuity import UpToBreak
@@ -43,7 +43,7 @@ class Planner:
     def __init__(
         self, relay: RelayReader, staging: Path, limits: Limits, classifier: TransactionClassifier, goal: Lsn | None
     ) -> None:
-        self._relay, self._staging = relay, staging
+        self._relay, self._staging, self._signals = relay, staging, Signals(staging)
         self._limits, self._classifier, self._goal = limits, classifier, goal
         self._seen: tuple[PlanState, frozenset[Lsn], frozenset[TableName]] | None = None
         self._received: Lsn | None = None
@@ -70,7 +70,7 @@ class Planner:
         before, stamp = self._stamp, (self._relay.stamp, stamp_of(self._staging))
         if is_early and stamp == before and (state is self._whole or (self._seen and self._seen[0] is state)):
             return None
-        done = done_of(self._staging, state.dues)
+        done = self._signals.done(state.dues)
         # The staging folder does not exist before a file is put into it. An attempt to open a missing file would cost
         # more than all the rest of this method.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
@@ -137,7 +137,7 @@ class Planner:
             self._read = at, walked.first, walked.cut
             return walked.over(read[-1])
 
-        halted = halted_of(self._staging, state.dues)
+        halted = self._signals.halted(state.dues)
         after = next_state(state, log, staged, self._limits, self._classifier, self._goal, done, halted, kept)
         broken = next((entries.broken for entries in read if entries.broken is not None), None)
         if after is None:

@@ -201,7 +201,7 @@ class TaskStream:
     def only_halts_left(self, relay: RelayReader) -> bool:
         """Whether the target has all changes in the relay, except those that wait for an operator or other shards."""
         state, halted = self._state, self._ddl.waiting_for_others
-        if state.open_requests or not halted >= set(state.dues):
+        if state.open_requests or not halted >= state.dues:
             return False
         log, kept = partial(relay.entries, joined=True), kept_of(self._context.staging)
         return next_state(state, log, {}, self._limits, self._classifier, self._goal, (), halted, kept) is None

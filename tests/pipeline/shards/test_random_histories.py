@@ -7,8 +7,10 @@ import random
 import pytest
 from tests.examples import examples
 
+from pidts.ddl.shards.arrivals import Examined
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.plan import Limits
+from pidts.shards.decide import Wait
 
 from .free_changes import check_rows, check_waits_are_recorded, happens_to_one
 from .shard_servers import Shards
@@ -37,24 +39,38 @@ def _driven():
 @pytest.fixture(autouse=True)
 def _checked(monkeypatch):
     """Checks that an answer for several shards of a group is the answer that each of them would get alone."""
-    decision, outlook = ShardGroups._decision, ShardGroups.outlook
+    decision, outlook, arrive = ShardGroups._decision, ShardGroups.outlook, ShardGroups.arrive
+
+    def check(self, question, found):
+        kept, self._examined = self._examined, {}
+        assert question() == found
+        self._examined = kept
 
     def checked(self, state, arrival):
-        known, found = self._waits.get(self._kind(arrival)), decision(self, state, arrival)
-        if found is known:
-            self._waits = {}
-            assert decision(self, state, arrival) == found
+        kept = self._examined.get(arrival.after.name, Examined()).waits.get(self._kind(arrival))
+        found = decision(self, state, arrival)
+        if found is kept:
+            check(self, lambda: decision(self, state, arrival), found)
         return found
 
     def checked_outlook(self, halt, arrival):
         found = outlook(self, halt, arrival)
         if arrival.member in self._state(arrival.after.name).arrivals:
-            self._outlooks = {}
-            assert outlook(self, halt, arrival) == found
+            check(self, lambda: outlook(self, halt, arrival), found)
         return found
 
-    monkeypatch.setattr(ShardGroups, "_decision", checked)
-    monkeypatch.setattr(ShardGroups, "outlook", checked_outlook)
+    def checked_arrive(self, arrival, change, effect):
+        moves, found = self.moves, arrive(self, arrival, change, effect)
+        if isinstance(found, Wait):
+            state = self._state(arrival.after.name)
+            check(self, lambda: decision(self, state, arrival), found)
+            if self.moves == moves:
+                for one in state.arrivals.values():
+                    assert isinstance(decision(self, state, one), Wait)
+        return found
+
+    for name, method in {"_decision": checked, "outlook": checked_outlook, "arrive": checked_arrive}.items():
+        monkeypatch.setattr(ShardGroups, name, method)
 
 
 def played(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> TaskInMemory:

@@ -2,11 +2,92 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import TypeAlias
 
 from pidts.apply import MemberChange
 from pidts.model import Arrival, Member, ShardLock, Table, TableName
 from pidts.shards.decide import Decision, Effect, RunDecision, Wait
+
+ArrivalKind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
+"""A key that is equal for all arrivals that wait for the same reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The effects that ddl commands for a waiting change would have, in three fields of `Halt`."""
+
+    unfit: tuple[str, ...]
+    lacks: tuple[str, ...]
+    stays: tuple[str, ...]
+
+    def after(self, member: Member, wait: Wait, members: Mapping[Member, Table]) -> Outlook | None:
+        """Returns the effects after this member has arrived, too; None if they have to be examined again.
+
+        `wait` is the common wait after the arrival. The columns that an unlock would keep depend on the structures of
+        the members that have not arrived, but not on the number of these members.
+        """
+        structure = members.get(member)
+        if structure is not None and not any(members.get(one) is structure for one in wait.awaited):
+            return None
+        return replace(self, unfit=tuple(one for one in self.unfit if one != str(member))) if self.unfit else self
+
+
+@dataclass(frozen=True, slots=True)
+class CommonWait:
+    """The wait of a group in which all arrived members are of one kind, and wait only for members on their way.
+
+    If another member of this kind arrives, the others stop waiting for it, and nothing else changes. To examine the
+    group again would take time for each member, and with a thousand shards this happens a thousand times.
+    """
+
+    kind: ArrivalKind
+    first: Arrival
+    """One of the arrivals."""
+    wait: Wait
+
+    @classmethod
+    def of(cls, kind: ArrivalKind, wait: Wait, arrivals: Mapping[Member, Arrival]) -> CommonWait | None:
+        """Returns the common wait of these arrivals, which are of one kind; None if they wait for further reasons."""
+        if wait != Wait(wait.awaited) or not arrivals:
+            return None
+        first = next(iter(arrivals.values()))
+        is_alike = all(one.before is first.before and one.after is first.after for one in arrivals.values())
+        return cls(kind, first, wait) if is_alike and arrivals.keys().isdisjoint(wait.awaited) else None
+
+    def after(self, kind: ArrivalKind, arrival: Arrival) -> CommonWait | None:
+        """Returns the common wait after another arrival; None if the group has to be examined."""
+        if kind != self.kind or arrival.before is not self.first.before or arrival.after is not self.first.after:
+            return None
+        awaited, name = self.wait.awaited, attrgetter("names")
+        place = bisect_left(awaited, arrival.member.names, key=name)
+        if place < len(awaited) and awaited[place] == arrival.member:
+            awaited = (*awaited[:place], *awaited[place + 1 :])
+        return replace(self, wait=Wait(awaited)) if awaited else None
+
+
+@dataclass(slots=True)
+class Examined:
+    """The results of the last examination of a group. They are valid until the next event that may change them."""
+
+    waits: dict[ArrivalKind, Wait] = field(default_factory=dict)
+    """What arrivals of each kind wait for."""
+    outlooks: dict[ArrivalKind, Outlook] = field(default_factory=dict)
+    """The effects of ddl commands for arrivals of each kind."""
+    common: CommonWait | None = None
+    """The wait of all arrived members; None if they do not wait for the same reasons, or if this is not known."""
+
+    def after(self, kind: ArrivalKind, arrival: Arrival, members: Mapping[Member, Table]) -> Examined | None:
+        """Returns the results after another arrival; None if the group has to be examined."""
+        common = self.common.after(kind, arrival) if self.common is not None else None
+        if common is None:
+            return None
+        found = self.outlooks.get(kind)
+        outlook = found.after(arrival.member, common.wait, members) if found is not None else None
+        return Examined({kind: common.wait}, {} if outlook is None else {kind: outlook}, common)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from pidts.apply import MemberChange
 from pidts.ddl.outcome import Waits
-from pidts.ddl.shards.arrivals import ArrivedMember, GroupState, RunByLeader
+from pidts.ddl.shards.arrivals import (
+    ArrivalKind,
+    ArrivedMember,
+    CommonWait,
+    Examined,
+    GroupState,
+    Outlook,
+    RunByLeader,
+)
 from pidts.ddl.shards.members import Members
 from pidts.ddl.shards.write_barrier import WriteBarrier
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
@@ -36,17 +43,6 @@ from pidts.shards.decide import (
 )
 from pidts.shards.preview import effect_of_unlock, lacking_if_skipped
 from pidts.shards.structures import same_version
-
-_Kind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Outlook:
-    """The effects that ddl commands for a waiting change would have, in three fields of `Halt`."""
-
-    unfit: tuple[str, ...]
-    lacks: tuple[str, ...]
-    stays: tuple[str, ...]
 
 
 class ShardGroups:
@@ -78,10 +74,8 @@ class ShardGroups:
         """Whether a part's source is a MariaDB."""
         self._moved = threading.Condition()
         self._moves = 0
-        self._waits: dict[_Kind, Wait] = {}
-        """What arrivals of each kind wait for, as decided since the last event."""
-        self._outlooks: dict[_Kind, _Outlook] = {}
-        """The effects of ddl commands for arrivals of each kind, as found since the last event."""
+        self._examined: dict[TableName, Examined] = {}
+        """The results of the examinations of groups since the last event."""
 
     @property
     def moves(self) -> int:
@@ -182,21 +176,30 @@ class ShardGroups:
         each event. An arrival from a closed attempt does not count. If it did, the next attempt, which also arrives,
         would not be informed that the change is done.
         """
-        with self._changing():
+        with self._moved:
             if change.epoch < self._epochs.get(change.source, change.epoch):
                 what = f"another attempt of {change.source} has begun since"
                 raise Fenced("fenced", what, where=Where(source=change.source), todo="Nothing to do here")
-            state = self._state(arrival.after.name)
+            target = arrival.after.name
+            state = self._state(target)
             entry = state.entries.get(arrival.member)
             if entry is not None and entry.arrival.lsn == arrival.lsn and entry.ran:
                 return RunByLeader(entry.change)
             known = entry.arrival if entry is not None else None
             state.entries[arrival.member] = entry = ArrivedMember(arrival, change, effect)
+            # An arrival changes no decision about other groups.
+            examined, kind = self._examined.pop(target, Examined()), self._kind(arrival)
+            after = examined.after(kind, arrival, self.known.members) if kind is not None else None
+            if kind is not None and after is not None:
+                self._examined[target], entry.waits = after, True
+                return after.waits[kind]
             decision = self._decision(state, arrival)
             entry.waits = isinstance(decision, Wait)
             if isinstance(decision, RunDecision):
                 state.begin(decision)
-            if known != arrival and not self._changes_no_decision(state, arrival, decision):
+            if self._all_wait_alike(state, arrival, decision):
+                self._note_common_wait(state, kind, decision)
+            elif known != arrival:
                 self._notify()
             return decision
 
@@ -221,14 +224,14 @@ class ShardGroups:
         """Returns the halt, with the effects that each ddl command for the change would have on rows."""
         with self._moved:
             target, state = arrival.after.name, self._state(arrival.after.name)
-            kind = self._kind(arrival)
-            found = self._outlooks.get(kind) if kind is not None else None
+            kind, outlooks = self._kind(arrival), self._examination(target).outlooks
+            found = outlooks.get(kind) if kind is not None else None
             if found is None:
                 group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
                 unlock, lacks = effect_of_unlock(group, arrival), lacking_if_skipped(group, arrival)
-                found = _Outlook(unfit=tuple(map(str, unlock.unfit)), lacks=lacks, stays=unlock.stays)
+                found = Outlook(unfit=tuple(map(str, unlock.unfit)), lacks=lacks, stays=unlock.stays)
                 if kind is not None:
-                    self._outlooks[kind] = found
+                    outlooks[kind] = found
             return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
@@ -431,8 +434,8 @@ class ShardGroups:
         agreed = self._agreed(target, state)
         if agreed is None:  # no member has the table yet: this one creates it
             return RunDecision(arrival, (arrival,), arrival.after)
-        kind = self._kind(arrival)
-        known = self._waits.get(kind) if kind is not None else None
+        kind, waits = self._kind(arrival), self._examination(target).waits
+        known = waits.get(kind) if kind is not None else None
         if known is not None and known.leader != arrival.member:
             return known
         group = self.known.group(target, agreed, state.arrivals)
@@ -440,10 +443,15 @@ class ShardGroups:
         if isinstance(decision, RunDecision) and decision.leader.member != arrival.member:
             decision = Wait(leader=decision.leader.member)
         if kind is not None and isinstance(decision, Wait):
-            self._waits[kind] = decision
+            waits[kind] = decision
         return decision
 
-    def _changes_no_decision(self, state: GroupState, arrival: Arrival, decision: Decision | RunByLeader) -> bool:
+    def _examination(self, target: TableName) -> Examined:
+        if (found := self._examined.get(target)) is None:
+            found = self._examined[target] = Examined()
+        return found
+
+    def _all_wait_alike(self, state: GroupState, arrival: Arrival, decision: Decision) -> bool:
         """Whether all members that have arrived still wait after this arrival, as `still` would say to each of them.
 
         This is so if the arrived member waits, and all others are of its kind. Without this method, each of a thousand
@@ -454,7 +462,12 @@ class ShardGroups:
             return False
         return all(self._kind(one) == kind for one in state.arrivals.values())
 
-    def _kind(self, arrival: Arrival) -> _Kind | None:
+    def _note_common_wait(self, state: GroupState, kind: ArrivalKind | None, decision: Decision) -> None:
+        """Notes the wait of members that wait alike, so that the next arrival of their kind is compared with none."""
+        if kind is not None and isinstance(decision, Wait) and not self.known.missed:
+            self._examination(kind[0]).common = CommonWait.of(kind, decision, state.arrivals)
+
+    def _kind(self, arrival: Arrival) -> ArrivalKind | None:
         """Returns a key that is equal for all arrivals that wait for the same reasons.
 
         The result is None if the arrival's member may wait for a reason that concerns no other member.
@@ -474,7 +487,7 @@ class ShardGroups:
     def _changing(self) -> Iterator[None]:
         """Holds the lock during an event, and forgets the decisions that were made before the event."""
         with self._moved:
-            self._waits, self._outlooks = {}, {}
+            self._examined = {}
             yield
 
     def _agreed(self, target: TableName, state: GroupState) -> Table | None:
