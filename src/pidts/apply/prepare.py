@@ -64,7 +64,7 @@ from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import FEW, identities
-from pidts.reduce.key_numbers import Mask, chunkless, key_numbers, merged, to_mask
+from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 """The operations that the log has; all others are those of a copy or a repair."""
@@ -560,15 +560,13 @@ def _guarded(
 ) -> GuardedBatch:
     """Returns the changes that are applied according to the version guard.
 
-    Reads keys and versions of all rows, and whole rows only where versions are equal.
-
     `read` has the keys that a repair has read from the source: the target's rows and tombstones of these keys are
     ignored.
     """
     table, name = batch.table, batch.table.name
     made = Convergence if rules.converges else VersionGuard
     guard = made(batch, rules.version_column, rules.source, known_before)
-    rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
+    versions, at, whole, places = _versions(session, table, rules.version_column, guard)
     known = np.zeros(len(at), np.bool_) if read is None else _are_among(guard.keys, read)
     at = np.where(known, -1, at)
     absent = np.nonzero((at < 0) & ~known)[0]
@@ -576,18 +574,45 @@ def _guarded(
     if len(absent):
         by_text = dict(zip(texts := guard.texts(absent), absent.tolist(), strict=True))
         tombstones = [(by_text[tombstone.key], tombstone) for tombstone in session.meta.tombstones.read(name, texts)]
-    guard.look(rows[rules.version_column].combine_chunks(), at, tombstones)
+    guard.look(versions, at, tombstones)
     tied = guard.tied
-    whole, places = table.arrow.empty_table(), np.full(guard.keys.num_rows, -1)
+    tied = tied[places[tied] < 0]
     if len(tied):
-        whole, found = target_rows(session, table, guard.keys.take(pa.array(tied)))
-        places[tied] = found
+        more, found = target_rows(session, table, guard.keys.take(pa.array(tied)))
+        places[tied] = np.where(found < 0, -1, found + whole.num_rows)
+        whole = pa.concat_tables([whole, more])
     verdict = guard.decide(whole, places)
     if verdict.tombstones:
         session.meta.tombstones.write(name, verdict.tombstones)
     if verdict.stale:
         _log.info("changes with older versions are left out", table=str(name), changes=verdict.stale)
     return replace(verdict, present=guard.keys.filter(pa.array(at >= 0)))
+
+
+def _versions(
+    session: TargetSession, table: Table, version_column: str, guard: VersionGuard
+) -> tuple[pa.Array, Numbers, pa.Table, Numbers]:
+    """Reads and locks the target's rows with the guard's keys: whole rows of keys that are likely to need them.
+
+    Of all other rows, only keys and versions are read.
+
+    Returns the versions, and for each key the index of its version, or -1; then the whole rows, and for each key the
+    index of its row, or -1.
+    """
+    at, places = np.full(guard.keys.num_rows, -1), np.full(guard.keys.num_rows, -1)
+    is_whole = np.zeros(guard.keys.num_rows, np.bool_)
+    is_whole[guard.likely_tied] = True
+    whole, versions = table.arrow.empty_table(), []
+    for one, mine in ((table, is_whole), (narrowed(table, (version_column,)), ~is_whole)):
+        if not mine.any():
+            continue
+        rows, found = target_rows(session, one, guard.keys.filter(pa.array(mine)))
+        at[mine] = np.where(found < 0, -1, found + sum(map(len, versions)))
+        versions += chunkless(rows, [version_column])
+        if one is table:
+            whole, places[mine] = rows, found
+    none = pa.array([], table.column(version_column).type.arrow)
+    return pa.concat_arrays([none, *versions]), at, whole, places
 
 
 def _with_deletes_of_other_versions(

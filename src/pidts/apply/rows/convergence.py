@@ -115,6 +115,11 @@ def converges(table: Table, version_column: str) -> bool:
 class Convergence(VersionGuard):
     """Decides which changes of one table are later than the zone's state."""
 
+    @property
+    def likely_tied(self) -> Numbers:
+        """Returns no key: a change of the source has a later version than the row that it changes."""
+        return np.zeros(0, np.int64)
+
     def _looks_at_ties(self) -> Mask:
         return ~self._deletes
 

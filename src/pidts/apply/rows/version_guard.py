@@ -85,8 +85,9 @@ class VersionGuard:
 
     The changes are in log order and have full row images.
 
-    The caller reads the versions of the target's rows with `keys` and passes them to `look`. Then it reads the whole
-    rows of `tied`, and passes these to `decide`.
+    The caller reads the versions of the target's rows with `keys` and passes them to `look`. It also reads the whole
+    rows of `tied`, and passes these to `decide`. Most of these are `likely_tied`: one query can read their versions and
+    whole rows.
     """
 
     def __init__(self, batch: ChangeBatch, version: str, source: str, known: Mask | None = None) -> None:
@@ -118,6 +119,18 @@ class VersionGuard:
         schema = pa.schema([self._table.arrow.field(name) for name in names])
         self.keys = pa.Table.from_arrays(_taken(columns, order[self._first]), schema=schema)
         """Each key that the changes concern, once."""
+
+    @property
+    def likely_tied(self) -> Numbers:
+        """Returns the keys that are in `tied` if the target has the row that the source had before the batch.
+
+        The first change of such a key is a DELETE, or an UPDATE that leaves the version as it is.
+        """
+        old, new = (image_columns(self._batch, side, [self._version.name])[0] for side in ("before", "after"))
+        both_null = pc.and_(old.is_null(), new.is_null())
+        stays = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(old, new), fill_value=False)))
+        is_tied = self._deletes | ((self._op == Op.UPDATE) & (stays & ~self._moved)[self._change])
+        return self._key[self._first & is_tied]
 
     def texts(self, keys: Numbers) -> list[str]:
         """Returns the texts by which tombstones name these keys, given as indexes of `self.keys`."""

@@ -182,14 +182,19 @@ class MySqlConnection:
         """
         return self.pipeline.behind(self.pipeline.text(self.named(sql), values))
 
-    def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Inserts rows of texts and integers into a meta table. The values become SQL text column by column."""
+    def insert(self, table: str, columns: Mapping[str, Sequence[Any]], *, updates: Sequence[str] = ()) -> None:
+        """Inserts rows of texts and integers into a meta table. The values become SQL text column by column.
+
+        If a row with the same key exists, the columns `updates` are overwritten; if there are none, it is an error.
+        """
         head = self.named(f"INSERT INTO pidts_meta.{table} ({', '.join(columns)}) VALUES ").encode()
         packet = self.server.max_packet
         limits = StatementLimits(_INSERTED, min(_INSERTED_BYTES, packet - 1024), packet - 16)
         kinds = [_NUMBER_COLUMN if isinstance(each[0], int) else _TEXT_COLUMN for each in columns.values()]
         texts = [literals(kind, pa.array(each)) for kind, each in zip(kinds, columns.values(), strict=True)]
-        for sql, _, _ in statements(head, tuples(texts), b"", limits, cut=1):
+        sets = ", ".join(f"{name} = VALUES({name})" for name in updates)
+        tail = f" ON DUPLICATE KEY UPDATE {sets}".encode() if updates else b""
+        for sql, _, _ in statements(head, tuples(texts), tail, limits, cut=1):
             self.pipeline.later(sql)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha1
 
-from pidts.model import Checkpoint, Halted, TableName, Transient
+from pidts.model import Checkpoint, Halted, TableName, Tombstone, Transient
 from pidts.model.zone import mark_table
 from pidts.target.checkpoints import CheckpointRecord, other_checkpoint
 from pidts.target.meta import SharedRecords
@@ -52,7 +52,7 @@ class MySqlMeta(SharedRecords):
         super().__init__(connection.run, connection.insert, connection.behind)
         self._connection = connection
         self.checkpoints = MySqlCheckpoints(connection, self.ddl_lock)
-        self.tombstones = TombstoneRecord(connection.run, locks_gaps=connection.locks_gaps)
+        self.tombstones = MySqlTombstones(connection)
         self.moves = MoveRecord(connection.run)
 
     def prepare(self) -> None:
@@ -91,6 +91,29 @@ class MySqlMeta(SharedRecords):
             self._connection.run("DO RELEASE_LOCK(%s)", (name,))
         except (Transient, Halted):
             self._connection.close()  # the lock ends with the connection
+
+
+class MySqlTombstones(TombstoneRecord):
+    """The tombstones of one session on MySQL, MariaDB or TiDB."""
+
+    def __init__(self, connection: MySqlConnection) -> None:
+        super().__init__(connection.run, locks_gaps=connection.locks_gaps)
+        self._connection = connection
+
+    def _put(self, place: tuple[str, str], tombstones: Sequence[Tombstone], now: int) -> None:
+        count = len(tombstones)
+        updated = {
+            "version_value": [tombstone.version for tombstone in tombstones],
+            "source": [tombstone.source for tombstone in tombstones],
+            "lsn": [str(tombstone.lsn) for tombstone in tombstones],
+            "buried_at": [now] * count,
+        }
+        key = {
+            "table_schema": [place[0]] * count,
+            "table_name": [place[1]] * count,
+            "row_key": [tombstone.key for tombstone in tombstones],
+        }
+        self._connection.insert("tombstone", {**key, **updated}, updates=tuple(updated))
 
 
 class MySqlCheckpoints(CheckpointRecord):
