@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,55 @@ def test_rows_that_are_read_for_the_guard_are_locked(session, table, request):
     assert not isinstance(caught.value, StatementRefused)
     other.close()
     session.rollback()
+
+
+def test_every_row_that_decides_is_locked_until_the_transaction_ends(session, table, request):
+    """A DELETE needs the whole row of the target, an UPDATE only its version; the two are read by different queries."""
+    apply(session, [batch_of(table, [at(insert(row(5, key=key))) for key in (1, 2, 3)])], RULES)
+    other = target_on(request.getfixturevalue(request.node.callspec.params["session"])).connect()
+    wait = "SET innodb_lock_wait_timeout = 1" if not session.schema.transactional_ddl else "SET lock_timeout = '300ms'"
+    other.run(wait, ())
+    session.begin()
+    changes = [at(delete(row(5, key=1))), at(update(row(5, key=2), row(6, key=2)))]
+    prepared(session, [batch_of(table, changes, 20)], RULES)
+    for key, is_locked in ((1, True), (2, True), (3, False)):
+        other.begin()
+        keys = pa.table({"id": pa.array([key], pa.int32())})
+        if is_locked:
+            with pytest.raises(Exception, match=r"(?i)lock"):
+                other.read_rows(table, keys=keys, lock=True)
+        else:
+            assert other.read_rows(table, keys=keys, lock=True).num_rows == 1
+        other.rollback()
+    other.close()
+    session.rollback()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_large_batches_leave_what_small_ones_leave(session, table, request, seed):
+    """Compiled code reads the rows of large batches, and MariaDB gets row events. Small batches have neither."""
+    chance = random.Random(seed)
+    changes = list(map(at, history(chance, 2400, 900, steady=False)))
+    twin = replace(table, name=TableName("guarded", f"t{next(_numbers)}"))
+    create(session, twin)
+    for made, size in ((table, 800), (twin, 40)):
+        for begin in (0, 700):  # the log is read again from its middle
+            for first in range(begin, len(changes), size):
+                part = changes[first : min(first + size, len(changes))]
+                apply(session, [batch_of(made, part, first)], RULES)
+    assert rows_of(session, table) == rows_of(session, twin)
+    there = {f"{found['id']}|" for found in rows_of(session, table)}
+    buried = [{key: rest for key, *rest in tombstones(session, made) if key not in there} for made in (table, twin)]
+    assert buried[0] == buried[1]
+    assert len(buried[0]) > 50
+    if request.node.callspec.params["session"] == "mariadb":
+        assert int(session.run("SHOW SESSION STATUS LIKE 'Com_binlog'", ())[0][0][1]) > 0
+
+
+def tombstones(session: Any, table: Table) -> list[Any]:
+    sql = "SELECT row_key, version_value, source, lsn FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s"
+    found: list[Any] = session.run(sql, (table.name.schema, table.name.name))[0]
+    return found
 
 
 def test_keys_of_every_kind_find_their_tombstone(session):

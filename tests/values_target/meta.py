@@ -30,6 +30,7 @@ from pidts.model import (
     Table,
     TableName,
     Tombstone,
+    Tombstones,
     record_text,
 )
 from pidts.target.checkpoints import claimed_rows, no_checkpoint, other_checkpoint
@@ -228,10 +229,10 @@ class ValuesTombstones:
         there = {**self._connection.store.tombstones, **self._connection.buried}
         return [there[name, key] for key in keys if (name, key) in there]
 
-    def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+    def write(self, name: TableName, tombstones: Tombstones) -> None:
         """Saves the tombstones at COMMIT."""
         self._connection.demand_open()
-        self._connection.buried.update({(name, tomb.key): tomb for tomb in tombstones})
+        self._connection.buried.update({(name, tomb.key): tomb for tomb in tombstones.each()})
 
 
 class ValuesSafeRange:

@@ -28,6 +28,7 @@ from pidts.model import (
     Table,
     TableName,
     Tombstone,
+    Tombstones,
 )
 
 
@@ -130,7 +131,7 @@ class TombstoneRecord(Protocol):
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
         """Returns those tombstones of a table that have these keys."""
 
-    def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+    def write(self, name: TableName, tombstones: Tombstones) -> None:
         """Inserts or overwrites these tombstones.
 
         Tombstones that are older than the target's limit may be removed after COMMIT.

@@ -572,7 +572,7 @@ def _guarded(
     absent = np.nonzero((at < 0) & ~known)[0]
     tombstones = []
     if len(absent):
-        by_text = dict(zip(texts := guard.texts(absent), absent.tolist(), strict=True))
+        by_text = dict(zip(texts := guard.texts(absent).to_pylist(), absent.tolist(), strict=True))
         tombstones = [(by_text[tombstone.key], tombstone) for tombstone in session.meta.tombstones.read(name, texts)]
     guard.look(versions, at, tombstones)
     tied = guard.tied
@@ -602,12 +602,13 @@ def _versions(
     at, places = np.full(guard.keys.num_rows, -1), np.full(guard.keys.num_rows, -1)
     is_whole = np.zeros(guard.keys.num_rows, np.bool_)
     is_whole[guard.likely_tied] = True
-    whole, versions = table.arrow.empty_table(), []
+    whole = table.arrow.empty_table()
+    versions: list[pa.Array] = []
     for one, mine in ((table, is_whole), (narrowed(table, (version_column,)), ~is_whole)):
         if not mine.any():
             continue
         rows, found = target_rows(session, one, guard.keys.filter(pa.array(mine)))
-        at[mine] = np.where(found < 0, -1, found + sum(map(len, versions)))
+        at[mine] = np.where(found < 0, -1, found + sum(len(part) for part in versions))
         versions += chunkless(rows, [version_column])
         if one is table:
             whole, places[mine] = rows, found

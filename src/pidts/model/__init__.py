@@ -59,7 +59,7 @@ from pidts.model.record_key import (
 from pidts.model.row_lock import HeldChanges, RowLock, SourceTransaction
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, Moved, Shadow, Tombstone
+from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, Moved, Shadow, Tombstone, Tombstones
 from pidts.model.transaction import (
     CommittedEventGroups,
     Extent,
@@ -148,6 +148,7 @@ __all__ = [
     "Table",
     "TableName",
     "Tombstone",
+    "Tombstones",
     "Transaction",
     "Transient",
     "Where",

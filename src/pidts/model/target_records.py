@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table, TableName
 
@@ -20,6 +23,41 @@ class Tombstone:
     source: str
     lsn: Lsn
     """The place where `source` logged the deletion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """The tombstones of rows whose deletion one source has logged, as columns: a batch may have many."""
+
+    keys: pa.StringArray
+    versions: pa.StringArray
+    source: str
+    lsns: pa.StringArray
+    """The texts of the places where `source` logged the deletions."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def in_key_order(self) -> Tombstones:
+        """Returns the tombstones sorted by their keys."""
+        order = pc.sort_indices(self.keys)
+        return replace(self, keys=self.keys.take(order), versions=self.versions.take(order), lsns=self.lsns.take(order))
+
+    def slice(self, first: int, count: int) -> Tombstones:
+        """Returns at most `count` tombstones from a place on."""
+        return replace(
+            self,
+            keys=self.keys.slice(first, count),
+            versions=self.versions.slice(first, count),
+            lsns=self.lsns.slice(first, count),
+        )
+
+    def each(self) -> list[Tombstone]:
+        """Returns the tombstones one by one."""
+        columns = (self.keys.to_pylist(), self.versions.to_pylist(), self.lsns.to_pylist())
+        return [
+            Tombstone(key, version, self.source, Lsn.parse(lsn)) for key, version, lsn in zip(*columns, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
-from pidts.model import Lsn, TableName, Tombstone
+from pidts.model import Lsn, TableName, Tombstone, Tombstones
 from pidts.target.meta_schema import Run
 
 KEPT_SECONDS = 7 * 86_400
@@ -51,12 +50,12 @@ class TombstoneRecord:
         rows = (row for part in parts for row in self._find(place, part))
         return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
 
-    def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
+    def write(self, name: TableName, tombstones: Tombstones) -> None:
         """Inserts or overwrites tombstones, in the order of the meta table's own key."""
         now = int(time.time())
-        ordered = sorted(tombstones, key=attrgetter("key"))
+        ordered = tombstones.in_key_order()
         for first in range(0, len(ordered), _AT_ONCE):
-            self._put((name.schema, name.name), ordered[first : first + _AT_ONCE], now)
+            self._put((name.schema, name.name), ordered.slice(first, _AT_ONCE), now)
         self._written[name] += len(ordered)
 
     def prune(self) -> None:
@@ -98,12 +97,12 @@ class TombstoneRecord:
         )
         return rows
 
-    def _put(self, place: tuple[str, str], tombstones: Sequence[Tombstone], now: int) -> None:
+    def _put(self, place: tuple[str, str], tombstones: Tombstones, now: int) -> None:
         self._run(
             "INSERT INTO pidts_meta.tombstone "
             "(table_schema, table_name, row_key, version_value, source, lsn, buried_at) VALUES "
             + ", ".join(["(%s, %s, %s, %s, %s, %s, %s)"] * len(tombstones))
             + " ON DUPLICATE KEY UPDATE version_value = VALUES(version_value), source = VALUES(source), "
             "lsn = VALUES(lsn), buried_at = VALUES(buried_at)",
-            [value for t in tombstones for value in (*place, t.key, t.version, t.source, str(t.lsn), now)],
+            [value for t in tombstones.each() for value in (*place, t.key, t.version, t.source, str(t.lsn), now)],
         )

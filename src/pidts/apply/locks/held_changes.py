@@ -51,7 +51,7 @@ def unknown_transactions(lsns: Sequence[Lsn]) -> Sequence[SourceTransaction]:
 
 def lock_ids(keys: pa.Table) -> list[str]:
     """Returns the lock's id for each key; every process computes the same id."""
-    return [sha256(text.encode()).hexdigest() for text in key_texts(keys)]
+    return [sha256(text.encode()).hexdigest() for text in key_texts(keys).to_pylist()]
 
 
 def split(events: KeyEvents, held: Mask) -> ChangeBatch:

@@ -113,7 +113,7 @@ def without_moved(
 def key_names(keys: pa.Table) -> list[str]:
     """Returns one text per key; a number has the same text whatever the width of its type."""
     columns = [_plain(values) for values in chunkless(keys, keys.column_names)]
-    texts = key_texts(pa.Table.from_arrays(columns, names=keys.column_names))
+    texts = key_texts(pa.Table.from_arrays(columns, names=keys.column_names)).to_pylist()
     return [
         text if text.isascii() and len(text) <= _LONGEST else f"sha256:{sha256(text.encode()).hexdigest()}"
         for text in texts

@@ -162,7 +162,7 @@ class Convergence(VersionGuard):
                 "the log has only a part of a row, and the rest of it may differ in this zone",
                 where=Where(
                     table=str(self._table.name),
-                    key=self.texts(self._key[found[:1]])[0],
+                    key=self.texts(self._key[found[:1]])[0].as_py(),
                     position=str(Lsn.from_bytes(self._lsn(int(self._change[found[0]])))),
                 ),
                 todo="SET GLOBAL binlog_row_image=FULL in the zone that has made the change, and let its sessions "
@@ -203,7 +203,7 @@ class Convergence(VersionGuard):
         """Logs a warning about updates that do not raise the version. Only the zone that made them keeps these rows."""
         low = ~applied & (self._op == Op.UPDATE) & ~self._deletes & (self._rank <= self._made_from)
         if low.any():
-            keys = self.texts(np.unique(self._key[low])[:3])
+            keys = self.texts(np.unique(self._key[low])[:3]).to_pylist()
             _log.warning(
                 "updates that do not raise the version are left out",
                 table=str(self._table.name),

@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Column, Tombstone
+from pidts.model import Column, Lsn, Tombstone
 from pidts.reduce.key_numbers import chunkless
 
 _NULL = "\\N"
 """The text for NULL. No value has this text, since a backslash in a value is doubled."""
+_LSN = np.dtype([("change", ">u4"), ("log", ">u4"), ("offset", ">u8"), ("row", ">u4")])
+_WIDTHS = {"change": 4, "log": 10, "offset": 12, "row": 10}
+"""The parts of an Lsn's bytes, and the number of digits that each part has in the text."""
 _LONGEST = 180
 """The most characters of a text, since a key of old servers has at most 191."""
 
 
-def key_texts(keys: pa.Table) -> list[str]:
+def key_texts(keys: pa.Table) -> pa.StringArray:
     """Returns one text per key: its values one after the other, or their digest if they are long or cannot be printed.
 
-    A bar after the last value keeps the value's trailing spaces, which collations would ignore.
+    A bar after the last value keeps the value's trailing spaces, which collations would ignore. If there are several
+    values, two more bars follow: tombstones on targets have such keys.
     """
     if not keys.num_rows:
-        return []
+        return pa.array([], pa.string())
     columns = [value_texts(values) for values in chunkless(keys, keys.column_names)]
-    joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
-    return [_short(text + "|") for text in joined.to_pylist()]
+    texts = pc.binary_join_element_wise(*columns, "||" if len(columns) > 1 else "", "|")
+    is_usual = pc.and_(pc.ascii_is_printable(texts), pc.less_equal(pc.binary_length(texts), _LONGEST))
+    if pc.all(is_usual).as_py():
+        return texts
+    return pa.array(map(_short, texts.to_pylist()), pa.string())
 
 
 def row_texts(rows: pa.Table) -> list[str]:
@@ -37,10 +45,19 @@ def row_texts(rows: pa.Table) -> list[str]:
     return texts
 
 
-def version_texts(versions: pa.Array) -> list[str | None]:
+def version_texts(versions: pa.Array) -> pa.StringArray:
     """Returns the versions as exact texts. They do not depend on settings of a session."""
-    texts: list[str | None] = _number(versions).cast(pa.string()).to_pylist()
-    return texts
+    return _number(versions).cast(pa.string())
+
+
+def lsn_texts(lsns: pa.FixedSizeBinaryArray) -> pa.StringArray:
+    """Returns the text of each Lsn, as `str` returns it."""
+    _, data = lsns.buffers()
+    numbers = np.frombuffer(data, np.uint8)[lsns.offset * Lsn.SIZE : (lsns.offset + len(lsns)) * Lsn.SIZE].view(_LSN)
+    parts = [
+        pc.utf8_lpad(pa.array(numbers[name].astype("u8")).cast(pa.string()), _WIDTHS[name], "0") for name in _WIDTHS
+    ]
+    return pc.binary_join_element_wise(*parts, ".")
 
 
 def versions_of(column: Column, tombstones: Sequence[Tombstone]) -> pa.Array:

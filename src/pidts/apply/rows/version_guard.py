@@ -43,9 +43,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply.rows.same_row import same_rows
-from pidts.apply.rows.tombstone_keys import key_texts, version_texts, versions_of
+from pidts.apply.rows.tombstone_keys import key_texts, lsn_texts, version_texts, versions_of
 from pidts.apply.rows.version_column import ranks
-from pidts.model import ChangeBatch, Lsn, Op, Tombstone
+from pidts.model import ChangeBatch, Op, Tombstone, Tombstones
 from pidts.reduce.identity import image_columns
 from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.reduce.split_update import halves
@@ -61,7 +61,7 @@ class GuardedBatch:
     batch: ChangeBatch
     stale: int
     """The number of changes that were set aside, as a whole or in part (the DELETE or the INSERT of an UPDATE)."""
-    tombstones: list[Tombstone]
+    tombstones: Tombstones
     irregular: bool
     """Whether some row of the target differs from the before image of the first applied change of its key."""
     shown: pa.Table | None = None
@@ -130,9 +130,10 @@ class VersionGuard:
         both_null = pc.and_(old.is_null(), new.is_null())
         stays = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(old, new), fill_value=False)))
         is_tied = self._deletes | ((self._op == Op.UPDATE) & (stays & ~self._moved)[self._change])
-        return self._key[self._first & is_tied]
+        found: Numbers = self._key[self._first & is_tied]
+        return found
 
-    def texts(self, keys: Numbers) -> list[str]:
+    def texts(self, keys: Numbers) -> pa.StringArray:
         """Returns the texts by which tombstones name these keys, given as indexes of `self.keys`."""
         return key_texts(self.keys.take(pa.array(keys)))
 
@@ -266,17 +267,13 @@ class VersionGuard:
         events = events[last]
         return events[self._deletes[events]]
 
-    def _tombstones(self, applied: Mask) -> list[Tombstone]:
+    def _tombstones(self, applied: Mask) -> Tombstones:
         """Returns tombstones for keys whose last applied change is a DELETE."""
         events = self._last_deletes(applied)
         changes = self._change[events]
         versions = image_columns(self._batch, "before", [self._version.name])[0].take(pa.array(changes))
-        texts = version_texts(versions)
-        lsns = self._batch.rows.column("lsn").take(pa.array(changes)).to_pylist()
-        return [
-            Tombstone(key, version, self._source, Lsn.from_bytes(lsn))
-            for key, version, lsn in zip(self.texts(self._key[events]), texts, lsns, strict=True)
-        ]
+        lsns = self._batch.rows.column("lsn").take(pa.array(changes))
+        return Tombstones(self.texts(self._key[events]), version_texts(versions), self._source, lsn_texts(lsns))
 
 
 def _taken(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:

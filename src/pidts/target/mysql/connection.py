@@ -182,7 +182,9 @@ class MySqlConnection:
         """
         return self.pipeline.behind(self.pipeline.text(self.named(sql), values))
 
-    def insert(self, table: str, columns: Mapping[str, Sequence[Any]], *, updates: Sequence[str] = ()) -> None:
+    def insert(
+        self, table: str, columns: Mapping[str, Sequence[Any] | pa.Array], *, updates: Sequence[str] = ()
+    ) -> None:
         """Inserts rows of texts and integers into a meta table. The values become SQL text column by column.
 
         If a row with the same key exists, the columns `updates` are overwritten; if there are none, it is an error.
@@ -190,8 +192,9 @@ class MySqlConnection:
         head = self.named(f"INSERT INTO pidts_meta.{table} ({', '.join(columns)}) VALUES ").encode()
         packet = self.server.max_packet
         limits = StatementLimits(_INSERTED, min(_INSERTED_BYTES, packet - 1024), packet - 16)
-        kinds = [_NUMBER_COLUMN if isinstance(each[0], int) else _TEXT_COLUMN for each in columns.values()]
-        texts = [literals(kind, pa.array(each)) for kind, each in zip(kinds, columns.values(), strict=True)]
+        arrays = [each if isinstance(each, pa.Array) else pa.array(each) for each in columns.values()]
+        kinds = [_NUMBER_COLUMN if pa.types.is_integer(each.type) else _TEXT_COLUMN for each in arrays]
+        texts = [literals(kind, each) for kind, each in zip(kinds, arrays, strict=True)]
         sets = ", ".join(f"{name} = VALUES({name})" for name in updates)
         tail = f" ON DUPLICATE KEY UPDATE {sets}".encode() if updates else b""
         for sql, _, _ in statements(head, tuples(texts), tail, limits, cut=1):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha1
 
-from pidts.model import Checkpoint, Halted, TableName, Tombstone, Transient
+import pyarrow as pa
+
+from pidts.model import Checkpoint, Halted, TableName, Tombstones, Transient
 from pidts.model.zone import mark_table
 from pidts.target.checkpoints import CheckpointRecord, other_checkpoint
 from pidts.target.meta import SharedRecords
@@ -100,20 +102,11 @@ class MySqlTombstones(TombstoneRecord):
         super().__init__(connection.run, locks_gaps=connection.locks_gaps)
         self._connection = connection
 
-    def _put(self, place: tuple[str, str], tombstones: Sequence[Tombstone], now: int) -> None:
-        count = len(tombstones)
-        updated = {
-            "version_value": [tombstone.version for tombstone in tombstones],
-            "source": [tombstone.source for tombstone in tombstones],
-            "lsn": [str(tombstone.lsn) for tombstone in tombstones],
-            "buried_at": [now] * count,
-        }
-        key = {
-            "table_schema": [place[0]] * count,
-            "table_name": [place[1]] * count,
-            "row_key": [tombstone.key for tombstone in tombstones],
-        }
-        self._connection.insert("tombstone", {**key, **updated}, updates=tuple(updated))
+    def _put(self, place: tuple[str, str], tombstones: Tombstones, now: int) -> None:
+        schema, table, source, time = (pa.repeat(one, len(tombstones)) for one in (*place, tombstones.source, now))
+        key = {"table_schema": schema, "table_name": table, "row_key": tombstones.keys}
+        rest = {"version_value": tombstones.versions, "source": source, "lsn": tombstones.lsns, "buried_at": time}
+        self._connection.insert("tombstone", key | rest, updates=tuple(rest))
 
 
 class MySqlCheckpoints(CheckpointRecord):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pidts.model import Checkpoint, Fenced, TableName, Tombstone, Where
+from pidts.model import Checkpoint, Fenced, TableName, Tombstones, Where
 from pidts.target.checkpoints import CheckpointRecord, other_checkpoint, saved_values
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
@@ -219,16 +219,14 @@ class PostgresTombstones(TombstoneRecord):
         )
         return rows
 
-    def _put(self, place: tuple[str, str], tombstones: Sequence[Tombstone], now: int) -> None:
-        keys, versions, sources, lsns = zip(
-            *((t.key, t.version, t.source, str(t.lsn)) for t in tombstones), strict=True
-        )
+    def _put(self, place: tuple[str, str], tombstones: Tombstones, now: int) -> None:
+        columns = (tombstones.keys, tombstones.versions, tombstones.lsns)
         self._run(
             "INSERT INTO pidts_meta.tombstone "
             "(table_schema, table_name, row_key, version_value, source, lsn, buried_at) "
-            "SELECT %s, %s, k.row_key, k.version, k.source, k.lsn, %s "
-            "FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) AS k(row_key, version, source, lsn) "
+            "SELECT %s, %s, k.row_key, k.version, %s, k.lsn, %s "
+            "FROM unnest(%s::text[], %s::text[], %s::text[]) AS k(row_key, version, lsn) "
             "ON CONFLICT (table_schema, table_name, row_key) DO UPDATE SET version_value = EXCLUDED.version_value, "
             "source = EXCLUDED.source, lsn = EXCLUDED.lsn, buried_at = EXCLUDED.buried_at",
-            (*place, now, list(keys), list(versions), list(sources), list(lsns)),
+            (*place, tombstones.source, now, *(column.to_pylist() for column in columns)),
         )

@@ -12,7 +12,7 @@ import pytest
 from tests.target.conformance.samples import INT, create, table
 
 from pidts.login import Mode, Tls
-from pidts.model import ConfigError, Lsn, TableName, Tombstone, Transient
+from pidts.model import ConfigError, Lsn, TableName, Tombstones, Transient
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget
 from pidts.target.mysql.connection import MySqlConnection
@@ -63,7 +63,9 @@ def test_sessions_do_not_wait_for_each_others_tombstones(
     one, two = sessions
 
     def bury(session: MySqlSession, key: str) -> None:
-        session.meta.tombstones.write(name, [Tombstone(key, "1", "s", Lsn(0, 1, 1))])
+        lsn = str(Lsn(0, 1, 1))
+        tombstones = Tombstones(pa.array([key]), pa.array(["1"]), "s", pa.array([lsn]))
+        session.meta.tombstones.write(name, tombstones)
 
     one.begin()
     for key in "aceg":
