@@ -10,45 +10,108 @@ treats them as equal, so both would find the same rows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch
 from pidts.reduce.identity import image_columns, plain_zero
+from pidts.reduce.key_numbers import Numbers, key_numbers, to_mask
+
+_FEW = 64
+"""Up to this number of images, all rows are compared as a whole."""
 
 
 def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Table]:
     """Returns the distinct removed rows, the number of copies of each, and the added rows, one row per copy."""
     schema = batch.table.arrow
-    gone, new = (pc.indices_nonzero(batch.rows.column(side).is_valid()) for side in ("before", "after"))
-    images = [
-        pa.concat_arrays([before.take(gone), after.take(new)])
-        for before, after in zip(
-            *(image_columns(batch, side, schema.names) for side in ("before", "after")), strict=True
-        )
-    ]
-    copies = pa.concat_arrays(
-        [pa.repeat(pa.scalar(-1, pa.int64()), len(gone)), pa.repeat(pa.scalar(1, pa.int64()), len(new))]
-    )
-    sums = summed(images, copies)
-    row, total = sums.column("place").combine_chunks(), sums.column("copies").combine_chunks()
+    images = _Images.of(batch)
+    place, total = _sums(images)
 
-    less = pc.less(total, 0)
-    lost = [values.take(row.filter(less)) for values in images]
-    times = pc.negate(total.filter(less))
+    lost = images.take(place[total < 0])
+    times = pa.array(-total[total < 0])
     if any(pa.types.is_floating(kind) for kind in schema.types):
         joined = summed([plain_zero(values) for values in lost], times)
         first = joined.column("place").combine_chunks()
         lost, times = [values.take(first) for values in lost], joined.column("copies").combine_chunks()
 
-    more = pc.greater(total, 0)
-    added = pa.array(np.repeat(row.filter(more).to_numpy(), total.filter(more).to_numpy()), pa.int64())
-    return (
-        pa.Table.from_arrays(lost, schema=schema),
-        times,
-        pa.Table.from_arrays([values.take(added) for values in images], schema=schema),
-    )
+    added = images.take(np.repeat(place, np.maximum(total, 0)))
+    return pa.Table.from_arrays(lost, schema=schema), times, pa.Table.from_arrays(added, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """The images of a batch's changes: first the removed rows, then the new ones. A place is an index among both."""
+
+    before: list[pa.Array]
+    after: list[pa.Array]
+    """The columns of all changes, also of changes that have no such image."""
+    gone: Numbers
+    new: Numbers
+    """The changes that remove a row, and those that add one."""
+
+    @classmethod
+    def of(cls, batch: ChangeBatch) -> _Images:
+        """Returns the images of a batch."""
+        before, after = (image_columns(batch, side, batch.table.arrow.names) for side in ("before", "after"))
+        gone, new = (np.flatnonzero(to_mask(batch.rows.column(side).is_valid())) for side in ("before", "after"))
+        return cls(before, after, gone, new)
+
+    @property
+    def copies(self) -> Numbers:
+        """Returns -1 for each removed row, and then 1 for each new one."""
+        return np.repeat(np.array([-1, 1]), [len(self.gone), len(self.new)])
+
+    def take(self, places: Numbers) -> list[pa.Array]:
+        """Returns the columns of the images at these places, which are in ascending order."""
+        edge = int(np.searchsorted(places, len(self.gone)))
+        old, new = self.gone[places[:edge]], self.new[places[edge:] - len(self.gone)]
+        return [
+            _joined(before.take(pa.array(old)), after.take(pa.array(new)))
+            for before, after in zip(self.before, self.after, strict=True)
+        ]
+
+    def narrow(self) -> list[pa.Array]:
+        """Returns numbers of each image that are quickly compared: equal rows have equal numbers."""
+        found = []
+        for before, after in zip(self.before, self.after, strict=True):
+            if not pa.types.is_floating(before.type):
+                old, new = _narrow(before), _narrow(after)
+                found.append(_joined(old.take(pa.array(self.gone)), new.take(pa.array(self.new))))
+        return found
+
+
+def _narrow(values: pa.Array) -> pa.Array:
+    is_long = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+    return pc.binary_length(values) if is_long else values
+
+
+def _joined(first: pa.Array, second: pa.Array) -> pa.Array:
+    if not len(first) or not len(second):
+        return first if len(first) else second
+    return pa.concat_arrays([first, second])
+
+
+def _sums(images: _Images) -> tuple[Numbers, Numbers]:
+    """Returns, for each distinct row, the place of its last image and the sum of its copies, in ascending order.
+
+    Most rows differ from all others in a number, or in the length of a text. Only the other rows are compared as a
+    whole, since this takes longer than all other steps together.
+    """
+    copies = images.copies
+    alike = np.ones(len(copies), np.bool_)
+    narrow = images.narrow() if len(copies) > _FEW else []
+    if narrow:
+        number = key_numbers(narrow)
+        alike = np.bincount(number, minlength=1)[number] > 1
+    alone, rest = np.flatnonzero(~alike), np.flatnonzero(alike)
+    sums = summed(images.take(rest), pa.array(copies[rest]))
+    place = np.concatenate([alone, rest[sums["place"].to_numpy()]])
+    total = np.concatenate([copies[alone], sums["copies"].to_numpy()])
+    order = np.argsort(place, kind="stable")
+    return place[order], total[order]
 
 
 def summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
