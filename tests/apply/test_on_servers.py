@@ -22,7 +22,7 @@ from tests.apply.rows.test_version_guard import delete, history, insert, row, up
 from pidts.apply import ApplyRules, Target, TargetSession, prepared
 from pidts.binlog import LogWalker, decode_slice, iter_raw
 from pidts.login import Mode, Tls
-from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Table, TableName
+from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Table, TableName, Tombstones, Transient
 from pidts.reduce import with_whole_keys
 from pidts.rules import AllowList
 from pidts.sandbox import Server
@@ -320,6 +320,30 @@ def test_every_row_that_decides_is_locked_until_the_transaction_ends(session, ta
         other.rollback()
     other.close()
     session.rollback()
+
+
+@pytest.mark.parametrize("count", [1, 300], ids=["as SQL", "as row events"])
+def test_no_row_is_written_if_its_tombstone_is_refused(session, table, request, count):
+    """The statement for the tombstones may wait in the pipeline: its error has to end the attempt before the COMMIT."""
+    apply(session, [batch_of(table, [at(insert(row(5)))])], RULES)
+    other = target_on(request.getfixturevalue(request.node.callspec.params["session"])).connect()
+    other.begin()
+    before = tombstones(other, table)
+    other.meta.tombstones.write(table.name, Tombstones(pa.array(["1|"]), pa.array(["1"]), "s", pa.array(["y"])))
+    other.run("SELECT 1", ())  # sends the statements, so that the row is locked
+    wait = "SET innodb_lock_wait_timeout = 1" if not session.schema.transactional_ddl else "SET lock_timeout = '300ms'"
+    session.run(wait, ())
+    changes = [at(delete(row(5))), *(at(insert(row(1, key=key))) for key in range(2, 2 + count))]
+    with pytest.raises(Transient):
+        apply(session, [batch_of(table, changes, 20)], RULES)
+    session.rollback()
+    other.rollback()
+    assert [found["id"] for found in rows_of(session, table)] == [1]
+    assert tombstones(session, table) == before
+    apply(session, [batch_of(table, changes, 20)], RULES)
+    assert [found["id"] for found in rows_of(session, table)] == list(range(2, 2 + count))
+    assert [key for key, *_ in tombstones(session, table)] == ["1|"]
+    other.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

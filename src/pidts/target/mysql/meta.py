@@ -96,7 +96,11 @@ class MySqlMeta(SharedRecords):
 
 
 class MySqlTombstones(TombstoneRecord):
-    """The tombstones of one session on MySQL, MariaDB or TiDB."""
+    """The tombstones of one session on MySQL, MariaDB or TiDB.
+
+    They are queued, so that the server writes them in the round trip of the next statement. They precede the rows and
+    COMMIT, and after an error the server executes nothing.
+    """
 
     def __init__(self, connection: MySqlConnection) -> None:
         super().__init__(connection.run, locks_gaps=connection.locks_gaps)
