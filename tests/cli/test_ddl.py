@@ -18,7 +18,7 @@ from pidts.cli.ddl.view import advice, show_ddl_list, show_halt, show_halts, sho
 from pidts.cli.errors import remember_task
 from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
 from pidts.model.advice import COMPARE_TODO
-from pidts.target.refusals import constraint_todo
+from pidts.target.refusals import constraint_todo, trigger_todo
 from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
 from pidts.task.operate.orders import BlockedChange
 from pidts.task.operate.shard_locks import OpenLock
@@ -384,6 +384,23 @@ def test_the_advice_after_a_refused_row_has_each_command_at_most_once_and_only_i
     assert (said.count("pidts ddl retry"), said.count("--resync")) == (retries, copies)
     assert said.count("If the row is ") == (2 if retries == copies else 0), "two commands are for two cases"
     assert ("Stop the task before" in said) == (not retries)
+
+
+def test_after_a_trigger_has_refused_a_row_the_advice_ends_with_the_command() -> None:
+    """The advice about the missing grant mentions `--resync`, which is no command."""
+    for grant in ("", 'GRANT SET ON PARAMETER session_replication_role TO "u"'):
+        halt = replace(ROWS, code="target-refused", todo=trigger_todo("PL/pgSQL function f() line 3", grant))
+        assert advice(halt, str(TASK)).endswith(f". Then: pidts ddl retry {TASK} --table shop.b --yes")
+
+
+def test_if_a_copy_is_only_the_second_choice_the_table_can_be_tried_again() -> None:
+    todo = (
+        "Give the keys the source's columns. If others have written there, copy it again: pidts run TASK --resync s:b"
+    )
+    said = advice(replace(ROWS, code="target-refused", todo=todo), str(TASK))
+    assert (
+        f"If you have corrected the target: pidts ddl retry {TASK} --table shop.b --yes. Stop the task before" in said
+    )
 
 
 def test_where_there_are_several_sources_a_table_is_called_with_its_own() -> None:

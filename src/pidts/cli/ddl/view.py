@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
@@ -45,8 +46,8 @@ _TARGET_REFUSES = frozenset({"target-refused", "target-shape"})
 """Codes of halts at rows that the target refuses. Their advice says what to correct on the target, unless it is
 `COMPARE_TODO`: then the target has not named the cause.
 """
-_RETRIES, _COPIES_AGAIN = "pidts ddl retry ", "--resync"
-"""Parts of a halt's own advice that show which command it names."""
+_RETRIES, _COPIES_AGAIN = re.compile("pidts ddl retry "), re.compile(r"pidts run \S+ --resync")
+"""Commands that a halt's own advice may name. A sentence that only mentions `--resync` names no command."""
 _DEPENDED_ON = frozenset({"objects-depend"})
 """Codes of halts at statements that the target refuses until an operator has dropped other objects."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
@@ -104,12 +105,13 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
 
     The halt shows whether the target, or the row, has to be corrected. If it does not show this, the operator chooses.
     """
-    if _RETRIES in halt.todo:
+    if _RETRIES.search(halt.todo):
         return []
-    if _COPIES_AGAIN in halt.todo:
-        service = "(with a service: `pidts stop`, and then `pidts start` instead of `pidts run`)"
-        return [f"Stop the task before you copy the table again {service}"]
     names_cause = halt.code in _TARGET_REFUSES and halt.todo != COMPARE_TODO
+    if _COPIES_AGAIN.search(halt.todo):
+        service = "(with a service: `pidts stop`, and then `pidts start` instead of `pidts run`)"
+        copies = f"Stop the task before you copy the table again {service}"
+        return [f"If you have corrected the target: {again}", copies] if names_cause else [copies]
     if names_cause or halt.code in _TARGET_DIFFERS:
         return [f"Then: {again}"]
     return [

@@ -232,7 +232,7 @@ class Writer:
     def _upsert_later(self, plan: Plan, sql: bytes, update: bytes, check: ResultCheck | None = None) -> None:
         def explain(error: StatementRefused) -> Halted | None:
             if error.number in DUPLICATE and (own := _named_key(plan, error.what)) is not None:
-                error.todo = _own_index_todo(plan, [own])
+                error.todo = _index_todo(plan, [own], sure=True)
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not update or error.number not in signs:
                 return None
@@ -308,26 +308,36 @@ def _named_key(plan: Plan, said: str) -> Key | None:
     )
 
 
-def _own_index_todo(plan: Plan, keys: Sequence[Key]) -> str:
-    """Returns the advice after one of the target's own unique keys has refused a row."""
-    table = qualified(plan.table.name)
-    names = " or ".join(identifier(key.name) for key in keys)
-    return index_todo(
-        f"{names} of {table}", "; ".join(f"ALTER TABLE {table} DROP INDEX {identifier(key.name)}" for key in keys)
+def _index_todo(plan: Plan, own: Sequence[Key], *, sure: bool) -> str:
+    """Returns the advice after a unique key of the target has refused a row.
+
+    `own` are the unique keys that only the target has, and `sure` says that one of them has refused the row. The advice
+    does not tell to remove a primary key, since some servers cannot do that.
+    """
+    table, removable = qualified(plan.table.name), [key for key in own if not key.primary]
+    remedies = [f"ALTER TABLE {table} DROP INDEX {identifier(key.name)}" for key in removable]
+    if sure and len(own) == len(removable) == 1:
+        return index_todo(f"{identifier(own[0].name)} of {table}", remedies[0])
+    todo = (
+        "Give the target's unique keys the source's columns and collations. If other programs have written to the "
+        f"target, copy the table again: {RESYNC}"
+    )
+    if not removable:
+        return todo
+    names = " or ".join(identifier(key.name) for key in removable)
+    return (
+        f"If the unique index {names} of {table} has refused the row, remove it, since the rows of the source need not "
+        f"differ in its columns: {' or '.join(remedies)}. Otherwise: {todo[0].lower()}{todo[1:]}"
     )
 
 
 def _collision(plan: Plan, error: StatementRefused, *, sure: bool) -> Halted:
-    own = _own_unique_keys(plan)
     what = "a row would overwrite another row, since the target treats both as equal in a unique key"
     return _Collision(
         "target-refused",
         what if sure else f"{what}, or the target's column does not hold its value: {error.what}",
         where=Where(table=str(plan.table.name)),
-        todo=_own_index_todo(plan, own)
-        if own
-        else "Give the target's unique keys the source's columns and collations. If other programs have written to the "
-        f"target, copy the table again: {RESYNC}",
+        todo=_index_todo(plan, _own_unique_keys(plan), sure=sure),
     )
 
 

@@ -136,6 +136,20 @@ def test_the_advice_has_the_statement_that_removes_the_targets_own_unique_key(
 
 
 @ALL
+def test_the_advice_names_each_own_unique_key_that_may_have_refused_and_no_primary_key(
+    session: TargetSession, name: TableName
+) -> None:
+    made(session, name, "id int NOT NULL, u int, v int, w int PRIMARY KEY, UNIQUE (id), UNIQUE a (u), UNIQUE b (v)")
+    structure = table(name, {"id": INT, "u": INT, "v": INT, "w": INT})
+    write(session, change(structure, upserts=[(1, 7, 1, 1)]))
+    with pytest.raises(Halted, match="overwrite another") as refused:
+        write(session, change(structure, upserts=[(2, 7, 2, 2)]))
+    place = f"ALTER TABLE `{name.schema}`.`{name.name}` DROP"
+    assert f"{place} INDEX `a` or {place} INDEX `b`. Otherwise: give the target's unique keys" in refused.value.todo
+    assert "PRIMARY" not in refused.value.todo
+
+
+@ALL
 def test_a_key_that_the_source_has_is_compared(session: TargetSession, name: TableName) -> None:
     made(session, name, "id int PRIMARY KEY, u int, UNIQUE own (u)")
     structure = table(name, {"id": INT, "u": INT}, unique=["u"])
