@@ -267,6 +267,37 @@ def test_the_command_that_is_advised_after_a_refused_login_works_beside_the_task
     assert "Without a password in the URL, MYSQL_PWD" in " ".join(capsys.readouterr().err.split())
 
 
+def test_of_several_accounts_the_grants_are_for_the_one_that_the_server_uses(
+    tmp_path: Path, mariadb: Server, database: str, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    assert mariadb.host == "127.0.0.1"
+    monkeypatch.setenv("THE_PASSWORD", PASSWORD)
+    task, name = tmp_path / "task.yaml", f"u_{database[-8:]}"
+    write_task(task, mariadb, mariadb, database, (name, name))
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+
+    def accounts_in_grants() -> set[str]:
+        capsys.readouterr()
+        options = ["--source", url(mariadb, ""), "--target", url(mariadb, ""), "--json"]
+        assert run_command(["grants", str(task), *options]) == 0, capsys.readouterr().err
+        servers = json.loads(capsys.readouterr().out)["servers"]
+        assert len(servers) == 2
+        assert all(f" TO {one['account']};" in sql for one in servers for sql in one["statements"])
+        return {one["account"] for one in servers}
+
+    hosts = ("%", "127.%", "10.%")
+    try:
+        for host in hosts:
+            run_sql(mariadb, f"CREATE USER '{name}'@'{host}' IDENTIFIED BY 'another'")
+        assert accounts_in_grants() == {f"'{name}'@'%'"}, "the login is refused, so the account is not known"
+        password = PASSWORD.replace("\\", "\\\\").replace("'", "''")
+        run_sql(mariadb, f"ALTER USER '{name}'@'127.%' IDENTIFIED BY '{password}'")
+        assert accounts_in_grants() == {f"'{name}'@'127.%'"}
+    finally:
+        for host in hosts:
+            run_sql(mariadb, f"DROP USER IF EXISTS '{name}'@'{host}'")
+
+
 def test_the_role_of_a_superuser_is_never_granted(
     tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql, monkeypatch, capsys
 ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
-from pidts.login.privileges import Privilege, Privileges, account_name, account_of, current_grants, held
+from pidts.login.privileges import Privilege, Privileges, account_name, account_of, current_grants, held, hosts_of
 from pidts.model import TableName
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.session import MySqlSession
@@ -56,9 +57,14 @@ def own_account(session: MySqlSession) -> str:
     return account_name(user, host)
 
 
-def account_there(session: MySqlSession, user: str) -> str:
-    """Returns the account for a GRANT to another user; see `account_of`."""
-    return account_of(lambda sql: _rows(session, sql), user)
+def account_there(session: MySqlSession, user: str, host: str) -> str:
+    """Returns the account for a GRANT to another user of the server on `host`; see `account_of`."""
+    return account_of(partial(_rows, session), user, host)
+
+
+def hosts_there(session: MySqlSession, user: str) -> list[str]:
+    """Returns the hosts of another user's accounts; none if this session may not read them."""
+    return hosts_of(partial(_rows, session), user)
 
 
 def version_of(session: MySqlSession) -> str:

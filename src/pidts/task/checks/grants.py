@@ -14,7 +14,7 @@ from typing import Literal
 
 from pidts.apply import Target
 from pidts.login.privileges import Privilege, account_name, account_of, grant_statements, hosts_of
-from pidts.model import DatabaseMissing, PrecheckFailed, Table, TableName
+from pidts.model import DatabaseMissing, PidtsError, PrecheckFailed, Table, TableName
 from pidts.source import Session, SourceConfig, connect, query, server_info
 from pidts.source.grants import account
 from pidts.source.read_only import read_only_privileges
@@ -147,13 +147,14 @@ def _source(
     server = server_info(session)
     user = config.source.server.user
     is_own = config.source.source_id not in looks.sources
-    hosts = [] if is_own or looks.host else hosts_of(lambda sql: query(session, sql), user)
+    hosts = [] if is_own or looks.host else hosts_of(partial(query, session), user)
     if looks.host:
         to = account_name(user, looks.host)
+    elif is_own:
+        to = account(session)
     else:
-        to = (
-            account(session) if is_own else account_of(lambda sql: query(session, sql), user, config.source.server.host)
-        )
+        in_use = _source_account_in_use(config.source.server, hosts)
+        to = in_use or account_of(partial(query, session), user, config.source.server.host)
     reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key at one moment"}
     beats = list(heartbeat_privileges(config))
     privileges = [one for one in source_privileges(config, server, tables.values()) if one not in beats]
@@ -209,6 +210,32 @@ def _source(
     )
 
 
+def _source_account_in_use(server: SourceConfig, hosts: Sequence[str]) -> str:
+    """Returns the account that the source chooses at the task's own login; empty if there is none to ask for.
+
+    Only the server knows which of a user's accounts a login gets: it compares their hosts with the address that it sees
+    of this machine. If there is only one account, no login is needed.
+    """
+    if len(hosts) == 1:
+        return ""
+    try:
+        with closing(connect(server)) as session:
+            return account(session)
+    except PidtsError:
+        return ""
+
+
+def _target_account_in_use(target: Target, session: MySqlSession, user: str) -> str:
+    """Returns the same for the target; `session` may read the accounts of the user."""
+    if len(mysql.hosts_there(session, user)) == 1:
+        return ""
+    try:
+        with closing(target.connect()) as own:
+            return mysql.own_account(own) if isinstance(own, MySqlSession) else ""
+    except PidtsError:
+        return ""
+
+
 def _target(
     config: TaskConfig, looks: OtherAccounts, tables: list[TableName], schemas: set[str], *, cutover: bool
 ) -> Grants:
@@ -255,8 +282,11 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
         server = session.server
         if host:
             to = account_name(spec.user, host)
+        elif own:
+            to = mysql.own_account(session)
         else:
-            to = mysql.own_account(session) if own else mysql.account_there(session, spec.user)
+            in_use = _target_account_in_use(spec.server, session, spec.user)
+            to = in_use or mysql.account_there(session, spec.user, spec.host)
     owned = () if spec.is_datacenter else schemas
     privileges = list(mysql.needed(owned, spec.meta_schema, is_zone=bool(config.zone)))
     why = {
