@@ -1,4 +1,4 @@
-"""The summary of `pidts repair --apply` names rows that wait: they are not repaired."""
+"""The summary of `pidts repair --apply` names what was not repaired: rows that wait, and tables without comparison."""
 
 from __future__ import annotations
 
@@ -44,3 +44,57 @@ def test_the_summary(
     work.report = Report((table,), ())
     assert show_repairs(load_task(path), work, as_json=False) == code
     assert capsys.readouterr().out == f"shop: 0 rows written, 0 extra rows deleted, {says.format(path)}\n"
+
+
+T, U = TableName("shop", "t"), TableName("shop", "u")
+EQUAL = TableReport(T, rows=9)
+
+
+@pytest.mark.parametrize(
+    ("tables", "filtered", "code", "says"),
+    [
+        ((EQUAL,), {U}, 0, "all rows that were compared are equal now, 1 table was not compared"),
+        ((), {T, U}, 4, "2 tables were not compared"),
+        ((), set(), 4, "no table was compared"),
+        (
+            (EQUAL, TableReport(U, problem="it lacks column c")),
+            set(),
+            4,
+            "all rows that were compared are equal now, 1 table was not compared",
+        ),
+        ((TableReport(U, waits=("shop.u waits",)),), set(), 5, "1 table was not compared"),
+        (
+            (EQUAL, TableReport(U, missing=3, problem="there is no such table on the target")),
+            set(),
+            4,
+            "3 rows are still not equal",
+        ),
+        (
+            (TableReport(T, rows=9, locked=2),),
+            set(),
+            5,
+            "2 rows are locked and were not repaired; see: pidts locks list",
+        ),
+    ],
+)
+@pytest.mark.parametrize("apply", [True, False])
+def test_a_table_that_was_not_compared_does_not_count_as_equal(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    tables: tuple[TableReport, ...],
+    filtered: set[TableName],
+    code: int,
+    says: str,
+    *,
+    apply: bool,
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(TASK)
+    work = Repairs("shop", Mock(spec=TargetSession), threading.Event(), print, apply=apply)
+    work.report, work.filtered = Report(tables, ()), filtered
+    assert show_repairs(load_task(path), work, as_json=False) == code
+    shown = capsys.readouterr()
+    if apply:
+        assert f"0 extra rows deleted, {says}" in shown.out
+    else:
+        assert (" was compared" in says or " not compared" in says) == ("compared" in shown.err)

@@ -5,6 +5,7 @@ type, without a key.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,8 @@ from dataclasses import replace
 import pytest
 
 from pidts.cli.repair import repaired
-from pidts.cli.verify import verified
-from pidts.model import Checkpoint, Halt, Lsn, Position, TableName
+from pidts.cli.verify import grants_in_advice, verified
+from pidts.model import Checkpoint, Halt, Lsn, PidtsError, Position, SourceTablesKey, TableName
 from pidts.plan import CopyState, PlanState
 from pidts.plan.state import held_at
 from pidts.relay import Origin, RelayWriter
@@ -287,6 +288,43 @@ def test_a_table_that_is_not_there_or_does_not_fit_is_not_equal(
         "gone": (2, True),
         "odd": (0, True),
     }
+
+
+def test_what_the_account_may_not_do_is_named_with_its_grant(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    pair.on_source("CREATE TABLE seen (id INT PRIMARY KEY)", "CREATE TABLE unseen (id INT PRIMARY KEY)")
+    pair.copy()
+    schema, user = pair.config.name, f"u_{pair.config.name[-8:]}"
+    server = replace(pair.config.source.server, user=user, password="s3cret")
+    config = replace(pair.config, source=replace(pair.config.source, server=server))
+    with closing(config.target.server.connect()) as target:
+        target.begin()
+        target.meta.structures.save(
+            config.name, SourceTablesKey(config.source.source_id), Lsn(0, 1, 4), dict(pair.tables())
+        )
+        target.commit()
+    pair.on_source(
+        f"CREATE USER '{user}'@'%' IDENTIFIED BY 's3cret'",
+        f"GRANT SELECT ON {schema}.seen TO '{user}'@'%'",
+    )
+    try:
+        with pytest.raises(PidtsError) as refused, grants_in_advice([config]):
+            compare_task(config)
+        assert refused.value.code == "missing-privilege"
+        pair.on_source(f"GRANT BINLOG MONITOR ON *.* TO '{user}'@'%'")
+        (client,) = re.findall(r"GRANT [^;]*REPLICATION CLIENT ON \*\.\* TO [^;]*;", refused.value.todo)
+        assert client.endswith(f" TO '{user}'@'%';")
+        found = {one.table.name: one.problem for one in compare_task(config).tables}
+        assert found["seen"] == ""
+        (grant,) = re.findall("GRANT SELECT ON .* TO .*;", found["unseen"])
+        pair.on_source(f"DROP TABLE {schema}.seen")
+        assert {one.table.name for one in compare_task(config).tables} == {"unseen"}, "a dropped table is left out"
+        pair.on_source(grant.rstrip(";"))
+        assert [one.equal for one in compare_task(config).tables] == [True]
+    finally:
+        pair.on_source(f"DROP USER '{user}'@'%'")
 
 
 @pytest.mark.timeout(120)

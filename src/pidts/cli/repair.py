@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
-from pidts.cli.verify import Tables, demand_tables, progress_line, with_retries
-from pidts.model import PidtsError, TableName
+from pidts.cli.verify import Tables, demand_tables, grants_in_advice, progress_line, with_retries
+from pidts.model import PidtsError
 from pidts.model.errors import plural
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ def repair(
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Compare, then print or write the SQL that makes the target equal to the source."""
+    """Compare, then print SQL that makes the target equal to the source; with --apply, write the rows.
+
+    Exit code 4: rows differ. Exit code 5: only rows of waiting tables and locked rows differ, which stay as they are.
+    """
     parts = opened(task, debug=debug, quiet=True)
     from pidts.task.checks.channel import demand_tables
     from pidts.task.config.zone import demand_one_writer
@@ -65,7 +68,8 @@ def repair(
         except ComparisonInterrupted:
             return None
 
-    done = run_until_stopped(work)
+    with grants_in_advice(parts):
+        done = run_until_stopped(work)
     if done is None:
         print("stopped", file=sys.stderr)
         return PidtsError.exit_code
@@ -86,7 +90,7 @@ def repaired(
     from pidts.task.compare.wiring import chosen, opened_comparison
     from pidts.verify import Callbacks, ComparisonState
 
-    memory, filtered = [ComparisonState()], set[TableName]()
+    memory = [ComparisonState()]
 
     def save(reached: ComparisonState) -> None:
         memory[:] = [reached]
@@ -97,7 +101,7 @@ def repaired(
         callbacks = Callbacks(show=line.show_progress, save=save, stop=stop)
 
         def attempt() -> Report:
-            with opened_comparison(parts, chosen(tables), filtered, stop=stop, say=line.show_wait) as comparison:
+            with opened_comparison(parts, chosen(tables), work.filtered, stop=stop, say=line.show_wait) as comparison:
 
                 def differ(table: Table, settled: Settled) -> bool:
                     return work.differ(comparison.known[table.name], settled)
@@ -106,9 +110,9 @@ def repaired(
 
         report = with_retries(attempt, callbacks)
         work.report = report
-    if not filtered:
+    if not work.filtered:
         demand_tables(report, tables)
-    for one in sorted(filtered):
+    for one in sorted(work.filtered):
         print(
             f"-- {one} is not repaired: its filters leave out some of its changes, so rows may differ on purpose",
             file=sys.stderr,
@@ -130,9 +134,10 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             "left_of_no_shard": work.left.of_no_shard,
             "removing_of_no_shard": work.removing.of_no_shard,
             "shared": work.shared,
+            "filtered": sorted(map(str, work.filtered)),
         }
-        nonzero = {key: count for key, count in more.items() if count}
-        print(json.dumps({**report.to_json(name), **numbers, **nonzero}, ensure_ascii=False), flush=True)
+        found = {key: value for key, value in more.items() if value}
+        print(json.dumps({**report.to_json(name), **numbers, **found}, ensure_ascii=False), flush=True)
         return exit_code(report)
     for one in report.tables:
         for wait in one.waits:
@@ -156,28 +161,41 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
     if work.apply:
         print(
             f"{name}: {plural('row', work.written)} written, {plural('extra row', work.removed)} deleted, "
-            f"{_still_not_equal(config, report)}"
+            f"{_still_not_equal(config, work, report)}"
         )
     else:
-        print(
-            f"{name}: {plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}",
-            file=sys.stderr,
-        )
+        unequal = f"{plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}"
+        print(f"{name}: {'; '.join(filter(None, (unequal, _not_compared(work, report))))}", file=sys.stderr)
     return exit_code(report)
 
 
-def _still_not_equal(config: TaskConfig, report: Report) -> str:
-    """Returns the end of the summary after `--apply`: the rows that are still not equal, and the rows that wait."""
-    if report.equal:
-        return "all rows are equal now"
-    waiting = sum(one.waiting for one in report.tables)
-    found = []
-    if report.differences or not waiting:
+def _still_not_equal(config: TaskConfig, work: Repairs, report: Report) -> str:
+    """Returns the end of the summary after `--apply`: the rows that are not equal, and the tables that nobody compared.
+
+    Nothing is said about the rows of a table that was not compared: they may be equal or not.
+    """
+    waiting, locked = (sum(getattr(one, kind) for one in report.tables) for kind in ("waiting", "locked"))
+    left, found = _not_compared(work, report), []
+    if report.differences:
         found.append(plural("row", report.differences, "is still not equal", "are still not equal"))
     if waiting:
         said = plural("row", waiting, "waits and was not repaired", "wait and were not repaired")
         found.append(f"{said}; see: pidts ddl list {config.path}")
-    return ", ".join(found)
+    if locked:
+        said = plural("row", locked, "is locked and was not repaired", "are locked and were not repaired")
+        found.append(f"{said}; see: pidts locks list {config.path}")
+    if not found and any(one.equal for one in report.tables):
+        found.append("all rows that were compared are equal now" if left else "all rows are equal now")
+    return ", ".join(filter(None, (*found, left)))
+
+
+def _not_compared(work: Repairs, report: Report) -> str:
+    """Returns how many tables were not compared; empty if all were. The lines before the summary name the reasons."""
+    unseen = sum(not (one.differences or one.waiting) and bool(one.problem or one.waits) for one in report.tables)
+    count = unseen + len(work.filtered)
+    if not count:
+        return "" if report.tables else "no table was compared"
+    return plural("table", count, "was not compared", "were not compared")
 
 
 def _left(left: ExtraRows) -> Iterator[str]:

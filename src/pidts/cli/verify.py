@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
 
 _LINE_SECONDS = 5.0
+_NOT_GRANTED = frozenset({"missing-privilege", "target-refused"})
+"""Codes of errors that a missing privilege may have caused."""
 _TRIES = 6
 _FIRST_PAUSE = 0.5
 _ALERT_SECONDS = 30.0
@@ -31,14 +33,17 @@ _ALERT_SECONDS = 30.0
 def verify(
     task: TaskFile,
     tables: Tables = "",
-    examples: Annotated[int, typer.Option(min=0, help="Show this many differences; all are counted.")] = 20,
+    examples: Annotated[int, typer.Option(min=0, help="Show at most this many differences; all are counted.")] = 20,
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin a new comparison instead of continuing an interrupted one.")
     ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Compare source and target while programs write to both; change nothing."""
+    """Compare source and target while programs write to both; change nothing.
+
+    Exit code 4: rows differ. Exit code 5: rows of waiting tables and locked rows are not equal.
+    """
     parts = opened(task, debug=debug, quiet=True)
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
@@ -50,7 +55,8 @@ def verify(
         except ComparisonInterrupted:
             return None
 
-    report = run_until_stopped(work)
+    with grants_in_advice(parts):
+        report = run_until_stopped(work)
     if report is None:
         print(
             "stopped; the same command continues from here, and with --restart it compares from the beginning",
@@ -59,6 +65,20 @@ def verify(
         return PidtsError.exit_code
     alert_differences(parts[0], report, tables)
     return show_report(parts[0].name, report, as_json=as_json)
+
+
+@contextmanager
+def grants_in_advice(parts: Sequence[TaskConfig]) -> Iterator[None]:
+    """If a server refuses what a comparison needs, adds the GRANT statements that the task's accounts lack."""
+    try:
+        yield
+    except PidtsError as error:
+        if error.code in _NOT_GRANTED:
+            from pidts.task.checks.privileges import lacking_grants
+
+            if statements := lacking_grants(parts):
+                error.todo = f"With an account that may grant, run: {' '.join(statements)}"
+        raise
 
 
 def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:

@@ -7,17 +7,19 @@ check cannot know that the table exists.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 
 from pidts.apply import TargetSession
 from pidts.login.privileges import Privilege, grant_statements, held
-from pidts.model import ConfigError, Table, TableName
+from pidts.model import ConfigError, PidtsError, Table, TableName
 from pidts.rules import AllowList
-from pidts.source import Session
+from pidts.source import Session, connect
 from pidts.source.connection import ServerInfo, server_info
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants
 from pidts.source.position import needs_row_locks
+from pidts.source.structures import read_structures
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.privileges import missing, own_account
@@ -130,6 +132,25 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
         ]
     fine = Finding("target_privilege", ok=True, message="the account may write the tables and change their structure")
     return found or [fine]
+
+
+def lacking_grants(parts: Sequence[TaskConfig]) -> list[str]:
+    """Returns the GRANT statements for what the task's accounts lack. A server that refuses to answer is left out."""
+    found: list[str] = []
+    upstream: list[TableName] = []
+    for config in parts:
+        with suppress(PidtsError), closing(connect(config.source.server)) as session:
+            hidden: dict[TableName, str] = {}
+            server, tables = server_info(session), read_structures(session, config.allow, hidden)
+            upstream += tables
+            wanted = [*source_privileges(config, server, tables.values())]
+            wanted += [Privilege("SELECT", name.schema, name.name) for name in hidden]
+            has = held(current_grants(session, server))
+            found += grant_statements([one for one in wanted if not has.has(one)], account(session))
+    with suppress(PidtsError), closing(parts[0].target.server.connect()) as target:
+        findings = target_findings(parts[0], target, upstream)
+        found += [one.fix for one in findings if not one.ok and one.fix]
+    return list(dict.fromkeys(found))
 
 
 def named_in(allow: AllowList) -> Iterator[Privilege]:

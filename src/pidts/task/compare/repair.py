@@ -89,6 +89,8 @@ class Repairs:
     """The number of repaired rows; without `apply`, the number of rows that a repair would change."""
     shared: int = 0
     """The number of keys that several shards of one merged table have."""
+    filtered: set[TableName] = field(default_factory=set)
+    """Tables that were not compared, because their filters leave out some of their changes."""
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)

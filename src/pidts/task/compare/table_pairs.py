@@ -6,14 +6,17 @@ them differ (`shard-mode: optimistic`). Then only the columns that all shards ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
+from pidts.login.privileges import Privilege, grant_statements, held
 from pidts.model import Column, ColumnType, ConfigError, Halted, Key, SourceTablesKey, Table, TableName
 from pidts.model.errors import listed
 from pidts.rules import Rules, mapping_of
+from pidts.source.connection import server_info
+from pidts.source.grants import account, current_grants
 from pidts.source.structures import read_structures
 from pidts.task.compare.source import OpenPart, SourceTable
 from pidts.verify import MergedTable
@@ -68,7 +71,11 @@ def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
 def read_merged_tables(
     parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable
 ) -> dict[TableName, MergedTable]:
-    """Returns the merged tables whose target table, or one of whose source tables, `takes` selects."""
+    """Returns the merged tables whose target table, or one of whose source tables, `takes` selects.
+
+    A table that the account may not read is invisible on the source. If the task follows it, its merged table has a
+    problem.
+    """
     wanted = {
         target_table: members
         for target_table, members in target_names(parts).items()
@@ -87,7 +94,42 @@ def read_merged_tables(
         for name in _followed(part, target):
             if name not in own and rules.target_name(name) in wanted:
                 hidden.setdefault(rules.target_name(name), []).append(label(parts, part, name))
-    return {name: _merged(name, members, hidden.get(name, ())) for name, members in found.items()}
+    merged = {name: _merged(name, members, hidden.get(name, ())) for name, members in found.items()}
+    return {**merged, **_unreadable_tables(parts, target, takes, merged)}
+
+
+def _unreadable_tables(
+    parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable, known: Collection[TableName]
+) -> dict[TableName, MergedTable]:
+    """Returns the merged tables whose followed tables no account may read, with the GRANT statements that they need.
+
+    An invisible table that the account may read was dropped: the log has the DROP.
+    """
+    found: dict[TableName, list[_Member]] = {}
+    grants: dict[TableName, list[str]] = {}
+    for part in parts:
+        rules = part.config.rules
+        unseen = [name for name in _followed(part, target) if rules.target_name(name) not in known]
+        unseen = [name for name in unseen if takes(name) or takes(rules.target_name(name))]
+        if not unseen:
+            continue
+        has = held(current_grants(part.session, server_info(part.session)))
+        key = SourceTablesKey(part.config.source.source_id)
+        tables = target.meta.structures.load(part.config.name, key)
+        for name in unseen:
+            wanted = Privilege("SELECT", name.schema, name.name)
+            if name in tables and not has.has(wanted):
+                one = _Member(part, rules, tables[name], label(parts, part, name))
+                found.setdefault(rules.target_name(name), []).append(one)
+                grants.setdefault(rules.target_name(name), []).extend(grant_statements([wanted], account(part.session)))
+    return {
+        name: replace(
+            _merged(name, members),
+            problem=f"the account may not read {listed(one.label for one in members)}. On the source: "
+            f"{' '.join(grants[name])}",
+        )
+        for name, members in found.items()
+    }
 
 
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:

@@ -86,7 +86,7 @@ class TargetRows:
         found = self._session.schema.misfits(table)
         if found and merged.most is not None and self._session.schema.misfits(merged.most) == []:
             found = []
-        return found if found is None or not merged.problem else [merged.problem, *found]
+        return [merged.problem, *(found or ())] if merged.problem else found
 
     @property
     def has_sums(self) -> bool:
