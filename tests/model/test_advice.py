@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pidts.model import Halt, Halted, Lsn, TableName, Where
-from pidts.model.advice import LIST, REPLACE, RESYNC, SKIP, of_table, with_place, with_tables, with_task
+from pidts.model.advice import LIST, REPLACE, RESYNC, SKIP, of_table, with_place, with_service, with_tables, with_task
 
 A, B = TableName("shop", "a"), TableName("shop", "b c")
 TEXT = f"Do it by hand, then: {SKIP}. Or: {REPLACE}; or LSN TASK SOURCE TABLE: {RESYNC}. See: {LIST}"
@@ -16,6 +16,19 @@ def test_only_commands_get_what_is_known() -> None:
         "Or: pidts ddl replace 'my shop.yaml' SQL --source 's 1' --at bin.3:4; "
         "or LSN TASK SOURCE TABLE: pidts run 'my shop.yaml' --resync 's 1:shop.a'. See: pidts ddl list 'my shop.yaml'"
     )
+
+
+def test_only_commands_of_a_service_get_the_options_that_name_it() -> None:
+    text = (
+        "Start it: pidts serve. See: pidts list; pidts ddl list TASK. Then: pidts run TASK (with a service: `pidts "
+        "start`, not `pidts run`). Or: pidts serve --state DIR. A task needs no service: `pidts status FILE.yaml`"
+    )
+    assert with_service(text, "--state /s --token-file /t", "--state /s") == (
+        "Start it: pidts serve --state /s. See: pidts list --state /s --token-file /t; pidts ddl list TASK. Then: pidts "
+        "run TASK (with a service: `pidts start --state /s --token-file /t`, not `pidts run`). Or: pidts serve --state "
+        "DIR. A task needs no service: `pidts status FILE.yaml`"
+    )
+    assert with_service(text, "", "") == text
 
 
 def test_what_is_not_known_stays_for_the_reader() -> None:

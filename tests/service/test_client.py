@@ -84,6 +84,25 @@ def test_without_a_service_the_error_says_how_to_see_a_task_that_needs_none(
     assert "`pidts status FILE.yaml` shows it, and Ctrl-C or SIGTERM stops it" in said
 
 
+def test_advised_commands_reach_the_service_that_was_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["list", "--state", "a b"]) == 1
+    assert f"Start one: pidts serve --state '{tmp_path}/a b'. Or name" in " ".join(capsys.readouterr().err.split())
+    with serving(tmp_path) as service:
+        state = f"--state {service.state}"
+        assert run_command(["list", "--state", str(service.state)]) == 0
+        assert capsys.readouterr().out == f"the service has no task; give it one: pidts start {state} TASK.yaml\n"
+        assert run_command(["stop", "shop", "--state", str(service.state), "--json"]) == 1
+        shown = capsys.readouterr()
+        assert f"See which it has: pidts list {state}\n" in shown.err
+        assert json.loads(shown.out)["error"]["todo"] == f"See which it has: pidts list {state}"
+        url = service_client(service.state, "", None).url
+        assert run_command(["stop", "shop", "--service", url]) == 1
+        assert f"See which it has: pidts list --service {url}\n" in capsys.readouterr().err
+
+
 def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

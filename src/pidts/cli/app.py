@@ -18,7 +18,7 @@ from pidts.cli import dmctl
 from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
 from pidts.cli.cutover.command import cutover
 from pidts.cli.ddl.command import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
-from pidts.cli.errors import as_unexpected, remember_task, show_error
+from pidts.cli.errors import as_unexpected, remember_service, remember_task, show_error
 from pidts.cli.failover import failover
 from pidts.cli.grants import grants
 from pidts.cli.init import init
@@ -139,6 +139,7 @@ def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
     try:
         choose("", "text", None)
         remember_task(None)
+        remember_service()
         arguments = options_first(arguments)
         arguments = dmctl.of_service(arguments)
         dmctl.refuse(arguments)

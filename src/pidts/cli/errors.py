@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
 import traceback
@@ -14,12 +15,14 @@ from rich.text import Text
 
 from pidts.cli.log_options import log_options
 from pidts.model import DecodeError, PidtsError
-from pidts.model.advice import with_place, with_tables, with_task
+from pidts.model.advice import with_place, with_service, with_tables, with_task
 
 _log = structlog.get_logger(__name__)
 
 _task: list[Path] = []
 """The task file of the current command, as soon as it is known."""
+_service: list[str] = ["", ""]
+"""The options that name the service of the current command, and those with which `pidts serve` starts this service."""
 
 
 def remember_task(path: Path | None) -> None:
@@ -32,13 +35,26 @@ def for_this_task(text: str) -> str:
     return with_task(text, str(_task[0])) if _task else text
 
 
+def remember_service(state: Path | None = None, url: str = "", token_file: Path | None = None) -> None:
+    """Remembers the options of the current command that name a service; without arguments, forgets them."""
+    serve = f"--state {shlex.quote(str(state.absolute()))}" if state is not None and not url else ""
+    token = f"--token-file {shlex.quote(str(token_file.absolute()))}" if token_file is not None else ""
+    named = f"--service {shlex.quote(url)}" if url else serve
+    _service[:] = [" ".join(filter(None, (named, token))), serve]
+
+
+def for_this_service(text: str) -> str:
+    """Returns the text with the options of the current command in its commands, if they name a service."""
+    return with_service(text, *_service)
+
+
 def show_error(error: PidtsError, *, as_json: bool) -> None:
     """Prints an error: its code, what happened, where, and what to do. Names and values are never read as markup."""
     todo = with_place(error.todo or error.usual_todo, error.where.source, error.where.position)
     if isinstance(error, DecodeError) and error.where.table:
         # Other errors may name a table of the target, which may have another name on the source.
         todo = with_tables(todo, "", [error.where.table])
-    error.todo = for_this_task(todo)
+    error.todo = for_this_service(for_this_task(todo))
     logs = log_options()
     if logs.file is not None or logs.has_json_on_stderr:
         _log.error("the command reports an error", **error.to_json())

@@ -15,6 +15,7 @@ import typer
 
 from pidts.bounded_file import read_small
 from pidts.cli.command import Debug
+from pidts.cli.errors import remember_service
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
 from pidts.model import ConfigError, Where
@@ -67,6 +68,7 @@ def serve(
 ) -> int:
     """Start and watch tasks, each a process of its own, and serve a page and a REST interface for them."""
     set_up_logs(debug=debug)
+    remember_service(state)
     from pidts.follow.loopback import is_loopback
     from pidts.service.durable_file import write_json
     from pidts.service.spawned import Spawner

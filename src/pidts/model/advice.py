@@ -38,6 +38,8 @@ _OF_SOURCE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--source )SOURCE\b")
 _AT_PLACE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--at )LSN\b")
 _RESYNC_OF_TABLE = re.compile(r"(\bpidts run [^;`]*?--resync )TABLE\b")
 _DDL_OF_TABLE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--table )TABLE\b")
+_OF_SERVICE = re.compile(r"\bpidts (?:start|pause|resume|stop|list)\b(?! --(?:state|service)\b)")
+_SERVES = re.compile(r"\bpidts serve\b(?! --)")
 _MOST_TABLES = 5
 """A command names at most this number of tables."""
 
@@ -45,6 +47,15 @@ _MOST_TABLES = 5
 def with_task(text: str, path: str) -> str:
     """Returns the text with the path of the task file in its commands."""
     return _OF_TASK.sub(lambda found: f"{found[1]}{shlex.quote(path)}", text)
+
+
+def with_service(text: str, options: str, serve_options: str = "") -> str:
+    """Returns the text with these options in its commands that a service carries out, so that they reach this service.
+
+    `serve_options` are those of `pidts serve`, the command that starts the service.
+    """
+    text = _OF_SERVICE.sub(lambda found: f"{found[0]} {options}", text) if options else text
+    return _SERVES.sub(lambda found: f"{found[0]} {serve_options}", text) if serve_options else text
 
 
 def with_place(text: str, source: str, place: str) -> str:

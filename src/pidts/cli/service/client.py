@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from pidts.cli.errors import remember_service
 from pidts.cli.serve import read_token
 from pidts.model import ConfigError, PidtsError, Where
 from pidts.service.durable_file import read_json
@@ -37,8 +38,8 @@ class ServiceError(PidtsError):
         self.error = error
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the error that the service has sent, for machines."""
-        return self.error
+        """Returns the error that the service has sent, for machines; its advice names this service."""
+        return {**self.error, "todo": self.todo} if self.todo else self.error
 
 
 class WrongOrder(ServiceError, ConfigError):
@@ -179,6 +180,7 @@ def _lives(folder: StateFolder) -> bool:
 
 def service_client(state: Path | None, url: str, token_file: Path | None) -> ServiceClient:
     """Returns the client of the service at the URL, or of the service that uses the state folder."""
+    remember_service(state, url, token_file)
     token = read_token(token_file) if token_file is not None else ""
     if url:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:

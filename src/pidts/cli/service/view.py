@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.cli.errors import for_this_service
 from pidts.cli.log_options import write_line
 from pidts.cli.service.client import ServiceClient
 
@@ -35,7 +36,7 @@ def show_list(found: dict[str, Any], *, as_json: bool) -> None:
     elif found["tasks"]:
         _console().print(_overview(found["tasks"]))
     else:
-        print("the service has no task; give it one: pidts start TASK.yaml")
+        print(for_this_service("the service has no task; give it one: pidts start TASK.yaml"))
 
 
 def show_task(one: dict[str, Any], *, as_json: bool, whole: bool = False) -> None:
@@ -148,7 +149,7 @@ def _task(one: dict[str, Any]) -> RenderableType:
         if one["stage"] != "cut-over":  # a task that was cut over has no error, and its stage is already shown
             parts.append(Text(f"error [{error['code']}] {error['what']}", "red"))
         if error["todo"]:
-            parts.append(Text(f"do     {error['todo']}"))
+            parts.append(Text(f"do     {for_this_service(error['todo'])}"))
     return Group(*parts)
 
 
