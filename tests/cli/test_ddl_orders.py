@@ -40,9 +40,18 @@ class TaskOfTwoSources:
         self.path.write_text(TASK)
         self.target = ValuesTarget(f"ddl commands {next(_numbers)}")
 
-    def waits(self, source: str, table: str, *, at: Lsn = AT, code: str = "target-refused", **more: Any) -> None:
+    def waits(
+        self,
+        source: str,
+        table: str,
+        *,
+        schema: str = "shop",
+        at: Lsn = AT,
+        code: str = "target-refused",
+        **more: Any,
+    ) -> None:
         values = {"statement": f"ALTER TABLE {table} ADD x INT", "what": "no", **more}
-        halt = Halt(tables=(TableName("shop", table),), lsn=at, code=code, **values)
+        halt = Halt(tables=(TableName(schema, table),), lsn=at, code=code, **values)
         with closing(self.target.connect()) as session:
             session.meta.halts.save("t", source, halt)
 
@@ -136,6 +145,32 @@ def test_rows_and_changes_are_tried_again_with_one_word(task: TaskOfTwoSources) 
     assert task.waiting("s2") == ["shop.a", "shop.c"], "a run takes it off when the change is made"
     assert task.pidts("ddl", "retry", "--at", str(LATER))["order"] == "revert"
     assert task.pidts("ddl", "retry", "--table", "shop.z", code=2)["error"]["code"] == "no-such-ddl"
+
+
+def test_a_table_may_be_named_without_its_schema_if_only_one_is_meant(task: TaskOfTwoSources) -> None:
+    task.waits("s1", "b", statement="")
+    task.waits("s2", "t_1", at=LATER)
+    assert task.pidts("ddl", "retry", "--table", "b")["tables"] == ["shop.b"]
+    for name in ("t_1", "orders"):
+        assert task.pidts("ddl", "skip", "--table", name)["lsn"] == str(LATER), (
+            "by its name on the source or the target"
+        )
+    assert [one["tables"] for one in task.pidts("ddl", "list", "--table", "b")["halted"]] == [["shop.b"]]
+    task.waits("s1", "t_1", code="shard-awaits", awaits=("s2: shop.t_9",))
+    assert task.pidts("ddl", "unlock", "--table", "t_1")["lock"]["target"] == "shop.orders"
+    task.waits("s2", "b", schema="crm", statement="")
+    error = task.pidts("ddl", "retry", "--table", "b", code=2)["error"]
+    assert (error["code"], error["what"]) == ("unknown-name", "2 blocked tables are called b")
+    assert error["todo"] == "Name one of them: --table shop.b or --table crm.b"
+    assert task.pidts("ddl", "retry", "--table", "crm.b")["tables"] == ["crm.b"]
+
+
+def test_a_search_that_was_narrowed_says_so_if_it_finds_nothing(task: TaskOfTwoSources) -> None:
+    task.waits("s1", "b", statement="")
+    error = task.pidts("ddl", "retry", "--table", "item", "--source", "s1", code=2)["error"]
+    assert error["what"] == "no schema change of table item is waiting on source s1"
+    assert error["todo"].endswith("--table takes the schema and the name of a table: --table SCHEMA.item")
+    assert task.pidts("ddl", "skip", code=2)["error"]["what"] == "no schema change of this task is waiting"
 
 
 def test_a_preview_says_whose_rows_will_not_fit(task: TaskOfTwoSources, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ from pidts.model import (
 from pidts.plan import CopyState, HeldTables, PlanState
 from pidts.relay import Origin, RelayWriter
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.operate.backlog import NextSchemaChange, backlogs, held_tables
+from pidts.task.operate.backlog import NextSchemaChange, backlogs, held_tables, next_schema_changes
 from pidts.task.operate.orders import TaskOrders, is_refused_rows
 from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
@@ -247,7 +247,7 @@ def test_a_schema_change_behind_refused_rows_is_shown_and_found_by_its_place(two
     of_a, of_b = sorted(orders.with_backlogs(orders.blocked_changes()), key=lambda one: one.tables)
     assert of_a.next_change == NextSchemaChange(at(4), "bin.000001:496", "ALTER TABLE a ADD x INT")
     assert of_b.next_change is None, "the statement is about another table"
-    with pytest.raises(ConfigError, match="no schema change of this task is waiting") as caught:
+    with pytest.raises(ConfigError, match=r"no schema change of table shop\.a is waiting") as caught:
         orders.find(table="shop.a")
     assert f"ALTER TABLE a ADD x INT (--source s1 --at {at(4)})" in caught.value.todo
     found = orders.find(str(at(4)), "s1")
@@ -259,6 +259,15 @@ def test_a_schema_change_behind_refused_rows_is_shown_and_found_by_its_place(two
     two_sources.session.commit()
     (of_a, _) = sorted(orders.with_backlogs(orders.matching()), key=lambda one: one.tables)
     assert of_a.next_change is None, "the target has the schema change already"
+
+
+@pytest.mark.usefixtures("relay")
+def test_the_search_for_a_schema_change_behind_refused_rows_has_a_time_limit(two_sources: TaskOfTwoSources) -> None:
+    places = [([TableName("shop", "a")], at(1))]
+    (found,) = next_schema_changes(two_sources.parts[0], places, lambda _: False)
+    assert found is not None
+    assert found.lsn == at(4)
+    assert next_schema_changes(two_sources.parts[0], places, lambda _: False, seconds=-1.0) == [None]
 
 
 def _sealed(kind: int, body: bytes) -> bytes:

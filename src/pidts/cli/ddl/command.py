@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ddl_commands = typer.Typer(
     name="ddl",
-    help="List schema changes that failed or wait for other shards, and decide about them.",
-    short_help="List blocked schema changes, and decide about them.",
+    help="List halted tables and schema changes that wait for other shards, and decide about them.",
+    short_help="List halted tables, and decide about schema changes.",
 )
 binlog_commands = typer.Typer(name="binlog", help="The same as `pidts ddl`, with dmctl's name.", hidden=True)
 
@@ -33,7 +33,7 @@ At = Annotated[
         "-b",
         "--binlog-pos",
         metavar="PLACE",
-        help="The Lsn or file:position of the schema change. Without it: the only change that waits.",
+        help="The Lsn or file:position of the schema change. Without it: the change that waits, if it is the only one.",
         show_default=False,
     ),
 ]
@@ -46,7 +46,7 @@ OfTable = Annotated[
     typer.Option(
         "--table",
         metavar="TABLE",
-        help="The table of the schema change, by its name on a source or on the target.",
+        help="The halted table, by its name on a source or on the target: shop.orders, or orders if this is enough.",
         show_default=False,
     ),
 ]
@@ -86,6 +86,7 @@ def list_ddl(task: TaskFile, table: AllOfTable = "", as_json: JsonInstead = Fals
 
     with task_orders(parts) as orders:
         standing = orders.with_backlogs(orders.blocked_changes())
+        table = table and orders.whole_name(table, [one for one in standing if one.is_blocked])
         locks = named_locks(open_locks(orders, standing), table)
         if table:
             of_locks = {one.place for lock in locks for one in lock.arrived}
@@ -118,7 +119,9 @@ def unlock(
         if source:
             orders.part(source)
         waiting = orders.with_backlogs(orders.matching())
-        found = find_lock(open_locks(orders, waiting), table or lock, at, source)
+        name = table or lock
+        name = name and orders.whole_name(name, [one for one in waiting if one.waits_for_shards])
+        found = find_lock(open_locks(orders, waiting), name, at, source)
         change = chosen_change(found, at, source)
         orders.require_effect(change, OrderKind.UNLOCK)
         if yes:
@@ -135,7 +138,7 @@ def retry(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Try a halted schema change, or refused rows, again."""
+    """Try again to run a halted schema change, or to write rows that the target has refused."""
     parts = opened(task, debug=debug)
     from pidts.cli.ddl.view import show_retry
     from pidts.task.operate.orders import is_refused_rows, task_orders
@@ -192,7 +195,7 @@ _COMMANDS = {
     "skip": _plain(OrderKind.SKIP, "Do not run a schema change: the target already has it, or must not get it."),
     "replace": _with_statements(OrderKind.REPLACE, "Run these statements instead of a schema change."),
     "inject": _with_statements(OrderKind.INJECT, "Run these statements first, then the schema change."),
-    "revert": _plain(OrderKind.REVERT, "Forget an earlier ddl command and run the schema change as the source did."),
+    "revert": _plain(OrderKind.REVERT, "Forget an earlier ddl command, and run the schema change unchanged."),
 }
 
 _SHORT_HELP = {
@@ -221,7 +224,7 @@ for _commands in (ddl_commands, binlog_commands):
     for _name, _command in _COMMANDS.items():
         _with_name = _commands.command(_name, short_help=_SHORT_HELP.get(_name))
         _with_name(_as_dmctl(_command) if _commands is binlog_commands else _command)
-ddl_commands.command("retry")(retry)
+ddl_commands.command("retry", short_help="Try a halted schema change, or refused rows, again.")(retry)
 ddl_commands.command("unlock", short_help="Run a schema change without waiting for all shards.")(unlock)
 
 

@@ -142,20 +142,30 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
 
 
 def next_schema_changes(
-    config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]], is_done: Callable[[Lsn], bool]
+    config: TaskConfig,
+    places: Sequence[tuple[Collection[TableName], Lsn]],
+    is_done: Callable[[Lsn], bool],
+    *,
+    seconds: float = _COUNT_SECONDS,
 ) -> list[NextSchemaChange | None]:
     """Returns, for each entry of `places`, the first schema change of these tables after the Lsn at which they stop.
 
-    Schema changes that the target has already (`is_done`) are left out. The result has None if there is none, or if
-    the relay is on another machine or cannot be read.
+    Schema changes that the target has already (`is_done`) are left out. The result has None if there is none, if the
+    search takes longer than `seconds`, or if the relay is on another machine or cannot be read.
     """
     found: list[NextSchemaChange | None] = [None] * len(places)
     if not places:
         return found
     classifier = TransactionClassifier(config.allow, Dialect(), config.rules.events)
+    deadline = time.monotonic() + seconds
     with suppress(PidtsError), closing(RelayReader(config.relay, config.source.source_id)) as relay:
         received = relay.received
-        for transaction in relay.schema_changes(min(after for _, after in places), received) if received else ():
+        for entry in relay.entries(min(after for _, after in places), joined=True) if received else ():
+            transaction = entry.transaction
+            if time.monotonic() > deadline:
+                break
+            if not transaction.ddl:
+                continue
             relevance = classifier.of_schema_change(transaction)
             meant = [
                 number

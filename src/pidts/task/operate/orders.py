@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -150,7 +151,7 @@ class TaskOrders:
         # A change that only waits for an earlier change needs no decision.
         meant = [one for one in waiting if one.halt is not None and one.halt.code != _AFTER_ANOTHER] or waiting
         if not meant:
-            raise _none_waits(self._with_next_changes(found))
+            raise _none_waits(self._with_next_changes(found), source, table)
         if len(meant) > 1:
             raise _ambiguous("schema change", meant)
         return meant[0]
@@ -158,14 +159,37 @@ class TaskOrders:
     def matching(self, source: str = "", table: str = "") -> list[BlockedChange]:
         """Returns the changes of this source that block a table with this name, on the source or on the target.
 
-        An empty text stands for every source, or for every table.
+        An empty text stands for every source, or for every table. For a name without a schema, see `whole_name`.
         """
         if source:
             self.part(source)
         found = [one for one in self.blocked_changes() if one.is_blocked and source in {"", one.source}]
         if table:
-            found = [one for one in found if self.concerns(one, table)]
+            name = self.whole_name(table, found)
+            found = [one for one in found if self.concerns(one, name)]
         return found
+
+    def whole_name(self, table: str, blocked: Iterable[BlockedChange]) -> str:
+        """Returns the name with its schema if these changes block one table of this name, and the name has no schema.
+
+        The tables with the same target table count as one table, and the result is the target's name. Other names are
+        returned unchanged. If several tables have the name, this is an error.
+        """
+        blocked = list(blocked)
+        if any(self.concerns(one, table) for one in blocked):
+            return table
+        found: dict[TableName, TableName] = {}
+        for one in blocked:
+            for name in one.tables:
+                target = self._parts[one.source].rules.target_name(name)
+                if table in {name.name, target.name}:
+                    found.setdefault(target, name)
+        if len(found) > 1:
+            names = " or ".join(f"--table {shlex.quote(str(name))}" for name in found.values())
+            raise ConfigError(
+                "unknown-name", f"{len(found)} blocked tables are called {table}", todo=f"Name one of them: {names}"
+            )
+        return str(next(iter(found), table))
 
     def concerns(self, one: BlockedChange, table: str) -> bool:
         """Whether the change blocks a table of this name, on its source or on the target."""
@@ -374,8 +398,11 @@ def _require_open(one: BlockedChange) -> BlockedChange:
     return one
 
 
-def _none_waits(refused: Sequence[BlockedChange]) -> ConfigError:
-    """Returns the error for a ddl command without a place, if all blocked tables wait before refused rows."""
+def _none_waits(refused: Sequence[BlockedChange], source: str, table: str) -> ConfigError:
+    """Returns the error for a ddl command without a place, if no schema change waits, or all wait behind refused rows.
+
+    `source` and `table` are the names to which the command was limited, if any.
+    """
     behind = [
         f"{one.next_change.statement} (--source {one.source} --at {one.next_change.lsn})"
         for one in refused
@@ -387,7 +414,11 @@ def _none_waits(refused: Sequence[BlockedChange]) -> ConfigError:
             "These schema changes wait behind refused rows: correct the rows first. To decide about one already now, "
             f"name its place: {'; '.join(behind)}. {todo}"
         )
-    return ConfigError("no-such-ddl", "no schema change of this task is waiting", todo=todo)
+    of = f"of table {table}" if table else "of this task"
+    what = f"no schema change {of} is waiting{f' on source {source}' if source else ''}"
+    if table and "." not in table:
+        todo = f"{todo}. --table takes the schema and the name of a table: --table SCHEMA.{table}"
+    return ConfigError("no-such-ddl", what, todo=todo)
 
 
 def _ambiguous(what: str, found: Sequence[BlockedChange]) -> ConfigError:
