@@ -6,6 +6,7 @@ from pidts.login.failures import (
     other_host,
     out_of_order,
     refused,
+    seen_host,
     without_password,
 )
 from pidts.login.tls import Mode, Tls
@@ -18,5 +19,6 @@ __all__ = [
     "other_host",
     "out_of_order",
     "refused",
+    "seen_host",
     "without_password",
 ]

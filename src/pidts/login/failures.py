@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 
 import pymysql
@@ -22,6 +23,19 @@ _DAMAGED = ("BAD_RECORD_MAC",)
 """OpenSSL's name for bytes that were damaged on the network. No peer sends such bytes, so a retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})
 """OpenSSL's two error numbers for a certificate that is not for this host name, or not for this address."""
+
+
+_SEEN = re.compile(r"for user '.*'@'([^']+)'|^Host '([^']+)' is not allowed")
+"""The parts of MySQL's errors for refused logins that name this machine as the server sees it."""
+
+
+def seen_host(said: str) -> str:
+    """Returns this machine's name or address as a MySQL server sees it, from the text of a refused login.
+
+    Accounts belong to hosts, and the server compares them with this name. The result is empty if the text has none.
+    """
+    found = _SEEN.search(said)
+    return (found[1] or found[2]) if found else ""
 
 
 def without_password(said: str) -> str:

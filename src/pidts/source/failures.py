@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, out_of_order, refused, without_password
+from pidts.login import not_offered, out_of_order, refused, seen_host, without_password
 from pidts.model import PidtsError, PrecheckFailed, StructureChanged, Where
 from pidts.model.errors import Transient
 
@@ -29,6 +29,8 @@ LOGIN_REFUSED = frozenset(
     {1044, 1045, 1129, 1130, 1251, 1275, 1396, 1524, 1698, 2054, 2059, 2061, 3118, 3159, 3955, 4151}
 )
 PLAIN_REFUSED = frozenset({3159, 4151})
+OTHER_ACCOUNT = frozenset({1045, 1130, 1698})
+"""Numbers of errors: the server has no account for this user and this machine, or another password for it."""
 UNKNOWN_PLUGIN = frozenset({1251, 1524, 2059, 2061})
 NO_TLS = 2026
 NOT_PERMITTED = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 4166})
@@ -57,7 +59,10 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if number in BUSY:
         return Transient(SOURCE_BUSY, f"the source is too busy: {text} (error {number})", where=where)
     if login and number in LOGIN_REFUSED:
-        todo = "Check the user and the password of this source; docs/start/quick-start.md has the account that it needs"
+        todo = "Check the user and the password of this source"
+        if number in OTHER_ACCOUNT and (host := seen_host(text)):
+            todo += f". The source sees this machine as {host}: the account must be for this host, or for %"
+        todo += "; docs/start/quick-start.md has the account that it needs"
         if number in PLAIN_REFUSED:
             todo = "This server refuses connections without TLS: set ssl-mode to required or more"
         elif number in UNKNOWN_PLUGIN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 UNREACHABLE_TODO = (
@@ -16,21 +17,23 @@ ADMIN_TODO = (
 """Explains `grants_command`."""
 
 
-def grants_command(scheme: str, place: str) -> str:
-    """Returns the command that prints the grants of the target's account.
+def grants_command(scheme: str, place: str, host: str = "") -> str:
+    """Returns the command that prints the grants of the target's account, which is for this host if one is given.
 
     The URL names a variable for the password. Without one, the command would use the password in PGPASSWORD or
     MYSQL_PWD, which is often the one of the task's own account.
     """
-    return f"pidts grants TASK --only target --target '{scheme}://ADMIN:${{ADMIN_PASSWORD}}@{place}'"
+    of_host = f"--host {shlex.quote(host)} " if host else ""
+    return f"pidts grants TASK --only target {of_host}--target '{scheme}://ADMIN:${{ADMIN_PASSWORD}}@{place}'"
 
 
-def account_todo(grants: str) -> str:
-    """Returns the advice after the target has refused a login; `grants` says what `grants_command` prints."""
-    return (
-        f"If the account exists: correct user and password under target-database. If not, create it: {grants}. "
-        f"{ADMIN_TODO}"
-    )
+def account_todo(grants: str, host: str = "") -> str:
+    """Returns the advice after the target has refused a login; `grants` says what `grants_command` prints.
+
+    `host` is this machine as the target sees it, if the target's accounts belong to hosts.
+    """
+    exists = f"If an account for the host {host} or for % exists" if host else "If the account exists"
+    return f"{exists}: correct user and password under target-database. If not, create it: {grants}. {ADMIN_TODO}"
 
 
 def constraint_todo(constraint: str, remedy: str) -> str:

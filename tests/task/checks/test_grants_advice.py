@@ -6,7 +6,8 @@ import psycopg
 import pymysql
 import pytest
 
-from pidts.model import PidtsError, PrecheckFailed
+from pidts.model import PidtsError, PrecheckFailed, Where
+from pidts.source.failures import explain
 from pidts.target.mysql import errors as mysql
 from pidts.target.postgres import errors as postgres
 from pidts.task.checks.grants import _hinted
@@ -51,3 +52,28 @@ def test_the_advice(error: PidtsError, says: str, *, is_given: bool) -> None:
         raise error
     assert caught.value.code == "target-denied"
     assert says in caught.value.todo
+
+
+SEEN = [
+    (1045, "Access denied for user 'u'@'10.1.2.3' (using password: YES)", "10.1.2.3"),
+    (1045, "Access denied for user 'u'@'db-client.example' (using password: YES)", "db-client.example"),
+    (1130, "Host '10.1.2.3' is not allowed to connect to this MariaDB server", "10.1.2.3"),
+]
+
+
+@pytest.mark.parametrize(("number", "text", "host"), SEEN)
+def test_after_a_refused_login_the_advice_names_the_host_that_the_server_sees(
+    number: int, text: str, host: str
+) -> None:
+    error = pymysql.err.OperationalError(number, text)
+    todo = mysql.translate_connect(error, "h:3306").todo
+    assert f"`pidts grants TASK --only target --host {host} --target 'mysql://ADMIN" in todo
+    assert f"The source sees this machine as {host}: " in explain(error, Where(), login=True).todo
+
+
+def test_a_login_that_is_refused_without_a_host_is_advised_without_one() -> None:
+    error = pymysql.err.OperationalError(1045, "no")
+    assert "--host" not in mysql.translate_connect(error, "h:3306").todo
+    assert "sees this machine" not in explain(error, Where(), login=True).todo
+    refused = pymysql.err.OperationalError(1130, "no")
+    assert "--host ADDRESS" in mysql.translate_connect(refused, "h:3306").todo

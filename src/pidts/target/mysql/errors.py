@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, refused, without_password
+from pidts.login import not_offered, refused, seen_host, without_password
 from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.model.advice import COMPARE_TODO
 from pidts.schema import quote
@@ -238,19 +238,19 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
 
 
 def _login_todo(number: int, text: str, place: str) -> str:
-    grants = grants_command("mysql", f"{place}/")
+    host = seen_host(text) or ("ADDRESS" if number == _HOST_REFUSED else "")
+    grants = grants_command("mysql", f"{place}/", host)
     if number in _PLAIN_REFUSED:
         return "Set ssl-mode to required or more"
     if number == _NO_SUCH_DATABASE:
         return "Create it on the target (CREATE DATABASE), or correct target-database in the task file"
     if number == _HOST_REFUSED:
-        made = f"`{grants} --host ADDRESS` prints the statements"
-        return f"Make the account for this machine's address; {made}. {ADMIN_TODO}"
+        return f"Make the account for this machine's address: `{grants}` prints the statements. {ADMIN_TODO}"
     if number in _NOT_GRANTED:
         return f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
     if number in _OTHER_PLUGIN:
         return "On the target: ALTER USER ... IDENTIFIED WITH caching_sha2_password BY '...' (MariaDB: ed25519)"
-    return without_password(text) or account_todo(f"`{grants}` prints CREATE USER and GRANT")
+    return without_password(text) or account_todo(f"`{grants}` prints CREATE USER and GRANT", host)
 
 
 def _number_and_text(error: Exception) -> tuple[int, str]:
