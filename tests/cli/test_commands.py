@@ -108,16 +108,25 @@ def test_an_error_has_code_what_where_and_what_to_do(capsys: Output) -> None:
     ]
 
 
-def test_the_lines_of_an_advice_begin_below_each_other(capsys: Output) -> None:
+def test_several_failed_checks_are_told_apart_and_their_fixes_begin_below_each_other(capsys: Output) -> None:
     unfit = [Finding(item, ok=False, message="no", fix=fix) for item, fix in (("a", ""), ("b", "One"), ("c", "Two"))]
     with pytest.raises(PrecheckFailed) as failed:
         demand(unfit)
     errors.show_error(failed.value, as_json=False)
-    assert capsys.readouterr().err.splitlines()[1:] == [
-        "  do    One",
-        "        Two",
+    assert capsys.readouterr().err.splitlines() == [
+        "error [precheck-failed] 3 checks failed. a: no; b: no; c: no",
+        "  do    b: One",
+        "        c: Two",
         "        Or ignore it at your own risk: ignore-checking-items: [a, b, c]",
     ]
+
+
+def test_one_failed_check_is_named_once() -> None:
+    with pytest.raises(PrecheckFailed, match=r"\] a: no\. Mend it"):
+        demand(
+            [Finding("relay_directory", ok=True, message="fine"), Finding("a", ok=False, message="no", fix="Mend it")],
+            ["b"],
+        )
 
 
 @pytest.mark.parametrize("as_json", [False, True])

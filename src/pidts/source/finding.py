@@ -41,8 +41,10 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     """Raises for unfulfilled findings, except ignored items."""
     failed = [finding for finding in findings if not (finding.ok or finding.item in ignored or "all" in ignored)]
     if failed:
+        several = len(failed) > 1
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
-        fixes = [finding.fix for finding in failed if finding.fix]
+        what = f"{len(failed)} checks failed. {what}" if several else what
+        fixes = [f"{finding.item}: {finding.fix}" if several else finding.fix for finding in failed if finding.fix]
         if all(finding.ignored_by for finding in failed):
             items = ", ".join(dict.fromkeys(finding.item for finding in failed))
             fixes.append(f"Or ignore it at your own risk: ignore-checking-items: [{items}]")
