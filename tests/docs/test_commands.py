@@ -58,6 +58,13 @@ def test_every_document_with_commands_has_its_test() -> None:
     }
 
 
+def test_a_command_of_several_lines_can_be_pasted_with_them() -> None:
+    """A reader copies such a block as a whole, so it has no prompt."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        for block in blocks(str(page.relative_to(ROOT))):
+            assert block.language != "console" or "<<" not in block.text, page
+
+
 def run(command: str, timeout: float, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", command],
@@ -158,8 +165,15 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
 def test_a_first_task_on_the_servers_of_the_demo(tmp_path: Path) -> None:
     page = "docs/start/own-task.md"
     start, *steps = [
-        step for block in blocks(page) if block.language == "console" for step in re.split(r"(?m)^\$ ", block.text)[1:]
+        step
+        for block in blocks(page)
+        for step in (
+            re.split(r"(?m)^\$ ", block.text)[1:]
+            if block.language == "console"
+            else [block.text] * (block.language == "sh")
+        )
     ]
+    assert steps[0].startswith("cat > ")
     example = next(block.text for block in blocks(page) if block.text.startswith("export "))
     with (tmp_path / "log").open("wb") as log:
         demo = subprocess.Popen(["bash", "-c", f"exec {start}"], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=log)
