@@ -498,6 +498,34 @@ def test_an_incremental_task_leaves_out_the_changes_with_the_refused_row(task: T
     assert copy.since < later == alter.prev_lsn
 
 
+def test_an_incremental_task_copies_a_table_that_was_altered_outside_the_log_when_it_may_read_its_structure(
+    task: Task,
+) -> None:
+    for table in ("t", "u"):
+        task.make(table)
+    task.config = replace(task.config, mode="incremental")
+    name = refuse_rows(task, "SET STATEMENT sql_log_bin = 0 FOR ALTER TABLE u ADD b INT")
+    record_refusal(task, name, "changed-outside-log")
+    task.there(f'ALTER TABLE "{task.schema}".u ADD b integer')
+    before = task.state()
+    for asked in (("*.u",), ()):
+        with pytest.raises(Halted, match="not in its log") as caught:
+            task.start(resync=asked)
+        assert caught.value.code == "changed-outside-log"
+        assert f"Write task-mode: all into the task file, and copy the table again: pidts run {task.config.path} " in (
+            caught.value.todo
+        )
+        assert f" --resync {name} " in caught.value.todo
+    assert task.state() == before
+    task.start(resync=("*.t",))
+    task.config = replace(task.config, mode="all")
+    begun = task.start(resync=(str(name),))
+    assert begun.joined == (name,)
+    assert [column.name for column in begun.structures[name].columns] == ["id", "a", "b"]
+    task.config = replace(task.config, mode="incremental")
+    assert [column.name for column in task.start().structures[name].columns] == ["id", "a", "b"]
+
+
 @pytest.fixture
 def purged(
     tmp_path: Path, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms

@@ -24,8 +24,9 @@ is run like any other, and the rows are copied when the table has caught up. To 
 out, too, and the target's table would keep its former columns and keys. The table joins anew nevertheless if the
 target's table is missing, or does not fit the structure before the schema change. It also joins anew if it was altered
 by a statement that is not in the log: then the log's rows do not fit the recorded structure, whatever statement comes
-later. In an incremental task no table joins. So the table stays in any case: its changes up to the next schema change,
-or up to the present end of the log, are left out.
+later. In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next
+schema change, or up to the present end of the log, are left out. A table that was altered by a statement that is not in
+the log is refused there (`check`), since its copy would halt again.
 
 Crash points:
 
@@ -46,6 +47,7 @@ Crash points:
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -180,6 +182,7 @@ class TableSet:
                 raise ConfigError("unknown-name", what, todo=f"pidts plan {self._config.path} lists its tables")
         loss = wanted.lost or find_loss(self._config, self._source, stored)
         if loss is None:
+            self._demand_recorded_structures()
             return
         if wanted.resync:
             raise Halted(
@@ -190,6 +193,20 @@ class TableSet:
             )
         demand_fit(self._fits(tables))
         self._loss = loss
+
+    def _demand_recorded_structures(self) -> None:
+        """Raises if a table to copy again has another structure than the recorded one, and the task cannot read it."""
+        altered = sorted(self._refused()[1]) if self._config.mode == "incremental" else []
+        if altered:
+            option = f" --resync {shlex.quote(','.join(map(str, altered)))}"
+            raise Halted(
+                "changed-outside-log",
+                f"{listed(altered)}: the source has altered the table by a statement that is not in its log, and with "
+                "task-mode: incremental a task does not read structures again",
+                where=Where(source=self._config.source.source_id, file=str(self._config.path)),
+                todo="Write task-mode: all into the task file, and copy the table again: "
+                f"{self._config.run_command(option)}. When it is synced, you may write task-mode: incremental again",
+            )
 
     def settle(self, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
         """Makes all changes, and returns the checkpoints after them."""
