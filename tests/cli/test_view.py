@@ -229,6 +229,27 @@ def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFi
     assert [text.count("too long") for text in said if text.startswith("shop: copy")] == [0] * 4
 
 
+def test_each_of_many_halts_is_printed_a_few_at_a_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    halt = Halt(tables=(), lsn=Lsn(0, 3, 42), code="target-refused", what="too long")
+    halts = tuple(replace(halt, tables=(TableName("shop", f"t{number}"),)) for number in range(5))
+    halted = replace(COPYING, sources=(replace(COPYING.sources[0], halted=halts),))
+    clock = [1000.0]
+    show, told = view.LineView(lambda: clock[0]), []
+    for seconds in (0.0, 1.0, 5.0, 20.0):
+        clock[0] = 1000.0 + seconds
+        show(halted)
+        lines = capsys.readouterr().err.splitlines()
+        told.append([text.split(": ")[1] for text in lines if text.startswith("shop: halted")])
+    assert told == [
+        ["halted shop.t0", "halted shop.t1", "halted shop.t2"],
+        [],
+        ["halted shop.t3", "halted shop.t4"],
+        [],
+    ]
+
+
 def test_a_picture_shows_open_tables_first_and_takes_no_name_for_markup() -> None:
     console = Console(width=100, record=True, file=None, force_terminal=False)
     with console.capture() as captured:

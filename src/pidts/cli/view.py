@@ -122,19 +122,24 @@ def _line_view() -> Iterator[LiveView]:
 class LineView:
     """Prints a line when the stage or the message changes, and every few seconds in between.
 
-    A halt is printed in full once, with the advice; all other lines only name its tables and its code.
+    A halt is printed in full once, with the advice; all other lines only name its tables and its code. If many halts
+    begin at once, a few of them are printed every few seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` returns the seconds of a clock that is never set back."""
+        self._now = now
         self._shown: tuple[str, str] = ("", "")
         self._due = 0.0
         self._told: frozenset[tuple[str, Halt]] = frozenset()
         """The halts that were printed in full, each with its source."""
+        self._halts_due = 0.0
+        """The time at which the next halts are printed, if the last ones left some out."""
 
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
-        now = time.monotonic()
-        self._tell_halts(progress)
+        now = self._now()
+        self._tell_halts(progress, now)
         # A changed time of the next attempt is not news: otherwise an absent server would cause a line for each
         # attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
@@ -147,20 +152,23 @@ class LineView:
         if options.shows_progress and not options.has_json_on_stderr:
             write_line(line(progress), sys.stderr)
 
-    def _tell_halts(self, progress: Progress) -> None:
-        """Prints the halts that have begun since the last snapshot, as far as they need an operator."""
+    def _tell_halts(self, progress: Progress, now: float) -> None:
+        """Prints halts that were not printed yet, as far as they need an operator."""
         halts = _in_order(progress)
-        new = [(source, halt) for source, halt in halts if (source, halt) not in self._told and needs_operator(halt)]
-        self._told = frozenset(halts)
+        self._told &= frozenset(halts)
         options = log_options()
-        if not options.shows_progress or options.has_json_on_stderr:
+        if not options.shows_progress or options.has_json_on_stderr or now < self._halts_due:
             return
+        new = [(source, halt) for source, halt in halts if (source, halt) not in self._told and needs_operator(halt)]
         several = len(progress.sources) > 1
         for source, halt in new[:_HALTS_IN_LINE]:
             text = sentence(_of_source(str(halt), source, several=several))
             write_line(
                 f"{progress.task}: halted {text} {'. '.join(_advice(halt, source, several=several))}", sys.stderr
             )
+        self._told |= frozenset(new[:_HALTS_IN_LINE])
+        if len(new) > _HALTS_IN_LINE:
+            self._halts_due = now + LINE_SECONDS
 
 
 def _as_log_line(progress: Progress) -> dict[str, Any]:
