@@ -48,10 +48,13 @@ def position_of(one: BlockedChange) -> str:
 
 
 def retained_log(held: HeldTablesOfSource) -> str:
-    """Returns a text that says how much log the relay keeps only for these waiting tables."""
+    """Returns a text that says how much log the relay keeps only for these waiting tables.
+
+    This may be less than the size of the transactions that wait: other tables may need some of these, too.
+    """
     if not held.is_known:
         return "the relay is on another machine, so the size of the log kept for them is not known"
-    return f"the relay keeps {in_units(held.log_bytes)} of log for them"
+    return f"the relay keeps {in_units(held.log_bytes)} of log that only they need"
 
 
 def since(seconds: float) -> str:

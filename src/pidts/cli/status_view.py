@@ -138,7 +138,11 @@ def _show(found: TaskStatus, task: Path) -> None:
         print(f"published in {catalog.place}: {plural('table', catalog.tables)}{lag}")
         _list("problem", [f"{name}: {problem}" for name, problem in sorted(catalog.problems.items())])
     _show_end(found, task)
-    retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
+    retained = (
+        f"; the relay keeps {in_units(found.held_bytes)} of log that only waiting tables need"
+        if found.held_bytes
+        else ""
+    )
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
     if found.is_silent and found.is_running:
         silent = "it is running, but the source's log is not received here; "

@@ -33,12 +33,13 @@ _UNDONE = "everything is undone: the source is as it was before, and the task wa
 
 def cutover(
     task: TaskFile,
-    yes: Annotated[bool, typer.Option("--yes", help="Do the steps. Without this, only show them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do the steps. Without it, the command only shows them.")] = False,
     undo: Annotated[
         bool,
         typer.Option(
             "--undo",
-            help="Give up the cutover before you switch: the source becomes writable again, and the task may run.",
+            help="Give up the cutover: the source becomes writable again, and the task may run. After the switch, this "
+            "also needs --yes.",
         ),
     ] = False,
     reverse: Annotated[
@@ -53,13 +54,14 @@ def cutover(
         bool,
         typer.Option(
             "--writers-stopped",
-            help="Do not make the source read-only, since you have stopped all programs that write to its tables.",
+            help="Say that you have stopped all programs that write to the source, which is then not made read-only.",
         ),
     ] = False,
     wait: Annotated[
         float,
         typer.Option(
-            min=0, help="If the account may not make the source read-only, wait this many seconds until you do it."
+            min=0,
+            help="If the account may not make the source read-only, wait at most this many seconds until you do it.",
         ),
     ] = 600.0,
     verify_tables: Annotated[
