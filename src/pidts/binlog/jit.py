@@ -24,6 +24,7 @@ import pyarrow as pa
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba import types
+from numba.core import event
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
@@ -60,6 +61,33 @@ def _kept(function: F, **options: Any) -> F:
     with _folder():
         done: F = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     return done
+
+
+class _FirstCompilation(event.Listener):
+    """Calls a function when a function is compiled for the first time."""
+
+    def __init__(self, say: Callable[[], None]) -> None:
+        self._say: Callable[[], None] | None = say
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002 - as Numba calls it
+        """Is called before a compilation; code that is read from disk is not compiled."""
+        say, self._say = self._say, None
+        if say is not None:
+            say()
+
+    def on_end(self, event: Any) -> None:
+        """Is called after a compilation."""
+
+
+@contextmanager
+def first_compilation(say: Callable[[], None]) -> Iterator[None]:
+    """Calls `say` before a function is compiled for the first time in the block."""
+    listener = _FirstCompilation(say)
+    event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        event.unregister("numba:compile", listener)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +29,7 @@ from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
 from pidts.cli.service.client import service_client
 from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, resume, start, status_of_service, stop
-from pidts.cli.signals import RUN_ENDS_WITHIN, run_until_stopped
+from pidts.cli.signals import RUN_ENDS_WITHIN, end_at_once_on_signals, run_until_stopped
 from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
 from pidts.cli.zones.hand_over import hand_over
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
 
+_COMPILES = "compiling the decoder for this machine: only the first start does this, and it takes a minute or two"
 _JOURNEY = (
     *("init", "grants", "check", "plan", "run", "status", "ddl", "locks"),
     *("verify", "repair", "cutover", "failover", "zones"),
@@ -257,12 +258,14 @@ def _run(
     as_json: bool,
     receives: bool = True,
 ) -> int:
-    from pidts.cli.ddl.view import show_halts
-    from pidts.cli.final_summary import print_summary
-    from pidts.cli.view import every_view, in_a_line, progress_view
-    from pidts.task.operate.progress import Progress
-    from pidts.task.run.replicator_process import fork_replicators
-    from pidts.task.run.task_run import run_task
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
+    with _compilation_explained():
+        from pidts.cli.ddl.view import show_halts
+        from pidts.cli.final_summary import print_summary
+        from pidts.cli.view import every_view, in_a_line, progress_view
+        from pidts.task.operate.progress import Progress
+        from pidts.task.run.replicator_process import fork_replicators
+        from pidts.task.run.task_run import run_task
 
     with ExitStack() as resources:
         replicators = None
@@ -310,6 +313,17 @@ def _run(
         return Halted.exit_code
     ends = until_synced or parts[0].mode == "full"
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
+
+
+def _compilation_explained() -> AbstractContextManager[None]:
+    """Prints a line if code is compiled in the block: the first start on a machine waits for the compiler."""
+    from pidts.binlog.compiled_or_plain import compiled
+
+    if not compiled():
+        return nullcontext()
+    from pidts.binlog.jit import first_compilation
+
+    return first_compilation(lambda: print(_COMPILES, file=sys.stderr, flush=True))
 
 
 def _run_zones(

@@ -1,0 +1,46 @@
+"""A run that is stopped while it still loads its modules ends at once, and says so. The first start says why it waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.running import PIDTS
+
+TASK = """
+name: t
+task-mode: all
+target-database: {type: mysql, host: 127.0.0.1, port: 1, user: u}
+mysql-instances: [{source-id: s, from: {host: 127.0.0.1, port: 1, user: u}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "code"),
+    [(signal.SIGTERM, [], 0), (signal.SIGINT, [], 0), (signal.SIGTERM, ["--until-synced"], 1)],
+)
+def test_a_signal_ends_a_run_while_code_is_compiled(
+    tmp_path: Path, number: signal.Signals, options: list[str], code: int
+) -> None:
+    task = tmp_path / "t.yaml"
+    task.write_text(TASK)
+    with subprocess.Popen(
+        [*PIDTS, "run", str(task), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "compiled"), "PIDTS_KERNEL": "compiled"},
+    ) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith("compiling the decoder for this machine: only the first start does this"):
+                break
+        process.send_signal(number)
+        said, error = process.communicate(timeout=60)
+    assert (process.returncode, said) == (code, ""), lines
+    assert error.splitlines()[-1] == "stopped"
