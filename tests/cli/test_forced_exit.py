@@ -82,3 +82,27 @@ def test_a_command_that_ends_in_time_ends_as_usual() -> None:
         assert process.wait(20) == 0
     assert _lives(child)
     os.kill(child, signal.SIGKILL)
+
+
+def test_a_second_ctrl_c_ends_the_process_at_once_with_a_last_line() -> None:
+    program = (
+        "import threading\n"
+        "from pidts.cli.signals import run_until_stopped\n"
+        "def work(stop):\n"
+        "    print('begun', flush=True)\n"
+        "    threading.Event().wait()\n"
+        "run_until_stopped(work, at_once='see what is left')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == "\n"
+        assert "press Ctrl-C again" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == "see what is left"

@@ -226,6 +226,7 @@ def run(
         return _run_zones(
             task, directions, until_synced=until_synced, as_json=as_json, debug=debug, refused=resync or metrics
         )
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json)
 
@@ -244,6 +245,7 @@ def apply(
     With `pidts.relay-from`, this machine keeps a copy of the relay server's relay. Without it, `pidts.relay` is a
     directory that `pidts replicate` on another machine writes.
     """
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json, receives=False)
 
@@ -258,7 +260,6 @@ def _run(
     as_json: bool,
     receives: bool = True,
 ) -> int:
-    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     with _compilation_explained():
         from pidts.cli.ddl.view import show_halts
         from pidts.cli.final_summary import print_summary

@@ -1,0 +1,29 @@
+"""The first step of a cutover names each table that blocks it."""
+
+from __future__ import annotations
+
+from pidts.model import Halt, Lsn, TableName
+from pidts.task.cutover.steps import StepState
+from pidts.task.cutover.switch import _tables_step
+from pidts.task.operate.backlog import HeldTablesOfSource
+from pidts.task.operate.orders import BlockedChange
+from pidts.task.operate.status import SourceStatus, TaskStatus
+
+AT = Lsn(0, 1, 10)
+T, U, V = (TableName("shop", name) for name in "tuv")
+
+
+def test_halted_and_held_tables_are_named() -> None:
+    halt = Halt(tables=(T,), lsn=AT, code="target-refused", what="a value is too long")
+    source = SourceStatus(
+        source="s",
+        server="db:3306",
+        held=HeldTablesOfSource("s", {T: AT, U: AT, V: AT}, 0),
+        halted=(BlockedChange(AT, "", halt),),
+    )
+    step = _tables_step(TaskStatus("task", (source,)))
+    assert step.state is StepState.BLOCKED
+    assert step.details == (
+        "shop.t: a value is too long",
+        "shop.u, shop.v wait at an earlier place in the log",
+    )
