@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from pidts.copy import Range, find, highest, ranges, read_range
+from pidts.copy import Range, highest, ranges, read_range
 from pidts.model import Table, TableName
 from pidts.source import Session, connect, query, read_structure
 from pidts.source.keys import all_keys
-from pidts.source.rows import select_range
+from pidts.source.rows import find_rows, select_range
 from pidts.source.structures import quoted, quoted_table
 
 LABELS = ",".join(f"'s{number}'" for number in range(64))
@@ -110,11 +110,11 @@ def check_ranges(session: Session, table: Table, everything: pa.Table, size: int
 
 
 def check_finding(session: Session, table: Table, everything: pa.Table, name: str) -> None:
-    assert sorted_rows(find(session, table, everything), table) == sorted_rows(everything, table), name
+    assert sorted_rows(find_rows(session, table, everything, whole=False), table) == sorted_rows(everything, table), name
     if not everything.num_rows:
         return
     half = everything.take(list(range(0, everything.num_rows, 2)))
-    found = find(session, table, half, whole=True)
+    found = find_rows(session, table, half, whole=True)
     assert found.schema == everything.schema
     if name == "enum":  # An invalid value and an empty label have the same text.
         assert set(half.column("k").to_pylist()) == set(found.column("k").to_pylist())
@@ -186,7 +186,7 @@ def test_names_are_only_names(mysql_like, open_session, database, config_of, nam
     pieces = [read_range(config_of(mysql_like), table, one).rows for one in ranges(session, table, None, upto, 2, 9)]
     rows = pa.concat_tables(pieces)
     assert rows.column(name).to_pylist().__len__() == 3
-    assert sorted_rows(find(session, table, rows), table) == sorted_rows(rows, table)
+    assert sorted_rows(find_rows(session, table, rows, whole=False), table) == sorted_rows(rows, table)
 
 
 TEXTS = st.text("aAbBäÄé ß\x01'\\_%中😀", max_size=6)

@@ -4,8 +4,8 @@
 its state at one moment.
 """
 
-from pidts.copy.chunk import Chunk, find, read_keys, read_range
+from pidts.copy.chunk import Chunk, read_keys, read_range
 from pidts.copy.ranges import Range, highest, ranges
 from pidts.copy.snapshot import TableSnapshot, read_snapshot
 
-__all__ = ["Chunk", "Range", "TableSnapshot", "find", "highest", "ranges", "read_keys", "read_range", "read_snapshot"]
+__all__ = ["Chunk", "Range", "TableSnapshot", "highest", "ranges", "read_keys", "read_range", "read_snapshot"]

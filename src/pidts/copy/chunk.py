@@ -45,17 +45,8 @@ def read_range(config: SourceConfig, table: Table, wanted: Range) -> Chunk:
 
 
 def read_keys(config: SourceConfig, table: Table, keys: pa.Table, *, whole: bool = False) -> Chunk:
-    """Finds rows as `find` does, between two positions. A row that is not found was not in the table at that time."""
+    """Finds rows as `find_rows` does, between two positions. A row that is not found was not in the table then."""
     return _read(config, table, lambda session, lock: find_rows(session, table, keys, whole=whole, lock=lock))
-
-
-def find(connection: Session, table: Table, keys: pa.Table, *, whole: bool = False) -> pa.Table:
-    """Finds the rows that have one of these identities now. Returns their identities or, if `whole`, the whole rows.
-
-    `keys` has the identity's columns, and may have others. The server decides equality: under a collation that ignores
-    case, `A` finds the row `a`, which is returned as `a`. Only `read_keys` also returns the place in the log.
-    """
-    return find_rows(connection, table, keys, whole=whole)
 
 
 def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:

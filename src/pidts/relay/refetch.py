@@ -63,10 +63,6 @@ class Refetch:
     """The code of the error that the damage has caused."""
     asked_at: float = 0.0
 
-    def covers(self, lsn: Lsn) -> bool:
-        """Whether an entry that ends at `lsn` is in this part, and therefore comes a second time."""
-        return self.after < lsn <= self.to
-
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as plain values for JSON."""
         return {"after": str(self.after), "to": str(self.to), "why": self.why, "asked_at": self.asked_at}

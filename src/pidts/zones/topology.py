@@ -61,19 +61,6 @@ def unreached(feeds: Collection[Feed], zones: Iterable[str] = (), leaves: Collec
     ]
 
 
-def check_carried(ways: Mapping[Feed, Collection[str]]) -> list[str]:
-    """Returns the mistakes in `ways`: the zones whose changes would reach a zone twice, or would come back."""
-    wrong = []
-    first: dict[tuple[str, str], str] = {}
-    for (source, target), zones in sorted(ways.items()):
-        for zone in sorted(zones):
-            if zone == target:
-                wrong.append(f"the changes of zone {zone} would come back to it from zone {source}")
-            elif (other := first.setdefault((zone, target), source)) != source:
-                wrong.append(f"the changes of zone {zone} would reach zone {target} twice, from {other} and {source}")
-    return wrong
-
-
 def _names(feeds: Iterable[Feed]) -> set[str]:
     return {name for feed in feeds for name in feed}
 

@@ -34,7 +34,7 @@ def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
         return data
     if column.type.kind not in _QUOTE_FREE:
         data = escaped(data, ESCAPES)
-    return _wrapped(data, b"_binary'" if column.type.is_bytes else b"'", b"'")
+    return wrapped(data, b"_binary'" if column.type.is_bytes else b"'", b"'")
 
 
 def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -65,7 +65,7 @@ def is_number(column: Column) -> bool:
 
 def tuples(columns: Sequence[pa.Array], ending: bytes = b"),") -> pa.Array:
     """Returns `(1,'a',NULL),` for each row."""
-    return _wrapped(joined(columns, b","), b"(", ending)
+    return wrapped(joined(columns, b","), b"(", ending)
 
 
 def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
@@ -80,10 +80,6 @@ def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
 
 def wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
     """Puts bytes before and after each value."""
-    return _wrapped(values, before, after)
-
-
-def _wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
     if len(values) <= FEW:
         return pa.array([None if one is None else before + one + after for one in values.to_pylist()], _BYTES)
     return pc.binary_join_element_wise(pa.scalar(before, _BYTES), values, pa.scalar(after, _BYTES), _NOTHING)

@@ -22,7 +22,7 @@ StageName = Literal["source", "relay", "plan", "apply", "target"]
 
 BEHIND_SECONDS = 1.0
 """With a smaller lag, in seconds, no stage of a task is called slow."""
-_FULL, _HALF, _MOSTLY = 0.7, 0.5, 0.9
+_FULL, _HALF = 0.7, 0.5
 _FAR_SECONDS = 0.005
 """The round trip, in seconds, above which a server is on another network."""
 _CROWDED = 0.3
