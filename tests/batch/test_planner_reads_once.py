@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, Piece, sample_log, store
 
 from pidts.batch.transaction_classifier import TransactionClassifier
-from pidts.ddl.planner_signals import mark_done
+from pidts.ddl.planner_signals import signal_done
 from pidts.model import LogEntry, Lsn, TableName, Transient
 from pidts.plan import Limits, PlanState
 from pidts.relay import RelayReader, RelayWriter
@@ -243,7 +243,7 @@ def test_a_planner_that_reads_once_plans_what_a_new_planner_does(
                     break
                 state = after
                 if after.due is not None:
-                    mark_done(folder / "staging", after.due)
+                    signal_done(folder / "staging", after.due)
 
 
 def stated(log: Sequence[Piece]) -> list[Piece]:

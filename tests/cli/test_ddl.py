@@ -210,7 +210,7 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     assert "halted" not in text
     assert text.count("ADD c INT") == text.count("because") == 1
     show_ddl_list("t", TASK, APART.arrived, [APART], [], as_json=False)
-    assert f"unlock {TASK} --table shop.orders --source s1 --at {APART.owner.lsn}" in said(capsys)
+    assert f"unlock {TASK} --table shop.orders --source s1 --at {APART.first.lsn}" in said(capsys)
 
 
 def test_an_awaited_shard_that_cannot_come_gets_a_message_about_it(capsys: Output) -> None:
@@ -253,8 +253,8 @@ def test_hundreds_of_shards_are_one_screen(capsys: Output) -> None:
 
 
 def test_the_number_of_shards_of_a_source_that_has_not_begun_is_not_known(capsys: Output) -> None:
-    halt = replace(LOCK.owner.halt, awaits=("s2: *",)) if LOCK.owner.halt else None
-    lock = OpenLock(target=MERGED, arrived=(replace(LOCK.owner, halt=halt),), awaited=("s2: *",))
+    halt = replace(LOCK.first.halt, awaits=("s2: *",)) if LOCK.first.halt else None
+    lock = OpenLock(target=MERGED, arrived=(replace(LOCK.first, halt=halt),), awaited=("s2: *",))
     show_ddl_list("t", TASK, lock.arrived, [lock], [], as_json=False)
     assert "; 1 of at least 1 have reached it\n" in said(capsys)
 
@@ -453,15 +453,15 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
 def test_the_preview_shows_what_becomes_of_other_shards(
     kind: OrderKind, lock: OpenLock, words: list[str], capsys: Output
 ) -> None:
-    show_order(lock.owner, kind, (), given=False, as_json=False, lock=lock)
+    show_order(lock.first, kind, (), given=False, as_json=False, lock=lock)
     text = said(capsys)
     assert [one for one in words if one not in text] == []
     assert "\n\n" not in text
-    show_order(lock.owner, kind, (), given=False, as_json=True, lock=lock)
+    show_order(lock.first, kind, (), given=False, as_json=True, lock=lock)
     alone = kind not in {OrderKind.UNLOCK, OrderKind.REPLACE}
     others = [] if alone else ["s1: shop.t_3"] if lock is APART else ["s2: shop.t_2"]
     assert json.loads(said(capsys))["counts_for"] == ["s1: shop.t_1", *others]
-    assert text.count(f"{lock.owner.source}: shop.t_1") == 0, "it is no other one"
+    assert text.count(f"{lock.first.source}: shop.t_1") == 0, "it is no other one"
 
 
 @pytest.mark.parametrize("group", ["ddl", "binlog"])

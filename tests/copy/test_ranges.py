@@ -110,7 +110,9 @@ def check_ranges(session: Session, table: Table, everything: pa.Table, size: int
 
 
 def check_finding(session: Session, table: Table, everything: pa.Table, name: str) -> None:
-    assert sorted_rows(find_rows(session, table, everything, whole=False), table) == sorted_rows(everything, table), name
+    assert sorted_rows(find_rows(session, table, everything, whole=False), table) == sorted_rows(everything, table), (
+        name
+    )
     if not everything.num_rows:
         return
     half = everything.take(list(range(0, everything.num_rows, 2)))
@@ -121,15 +123,18 @@ def check_finding(session: Session, table: Table, everything: pa.Table, name: st
         return
     assert sorted_rows(found, table) == sorted_rows(half, table), name
     query(session, f"DELETE FROM {quoted_table(table.name)}")
-    assert find(session, table, half).num_rows == 0, name
+    assert find_rows(session, table, half, whole=False).num_rows == 0, name
 
 
 def test_a_label_that_the_column_does_not_have_finds_nothing(mysql_like, open_session, database):
     session = open_session(mysql_like)
     table = make(session, database, "k ENUM('a') NOT NULL, l SET('x') NOT NULL, PRIMARY KEY (k, l)", "('none','none')")
     unknown = pa.table([pa.array(["b", "a", "b"]), pa.array(["", "y", "x"])], schema=table.arrow)
-    assert find(session, table, unknown).num_rows == 0
-    assert find(session, table, pa.table([pa.array([""]), pa.array([""])], schema=table.arrow)).num_rows == 1
+    assert find_rows(session, table, unknown, whole=False).num_rows == 0
+    assert (
+        find_rows(session, table, pa.table([pa.array([""]), pa.array([""])], schema=table.arrow), whole=False).num_rows
+        == 1
+    )
 
 
 def test_more_keys_than_one_statement_holds(mysql_like, open_session, database):
@@ -138,7 +143,7 @@ def test_more_keys_than_one_statement_holds(mysql_like, open_session, database):
     values = ",".join(f"({number % 7},{number},{number})" for number in range(3000))
     query(session, f"INSERT INTO {database}.t VALUES {values}")
     keys = select_range(session, table, None, None)
-    assert find(session, table, keys, whole=True).sort_by("l") == keys.sort_by("l").combine_chunks()
+    assert find_rows(session, table, keys, whole=True).sort_by("l") == keys.sort_by("l").combine_chunks()
 
 
 SOUGHT = [
@@ -161,7 +166,8 @@ def test_boundaries_are_found_without_reading_what_comes_before_them(mysql_like,
     found = ranges(session, table, edges[3], edges[4], 200, 9)
     pieces = [select_range(session, table, one.after, one.upto).num_rows for one in found]
     assert pieces == [200, 200, 100]
-    assert find(session, table, select_range(session, table, found[1].after, found[1].upto).slice(0, 50)).num_rows == 50
+    some = select_range(session, table, found[1].after, found[1].upto).slice(0, 50)
+    assert find_rows(session, table, some, whole=False).num_rows == 50
     read = {name: int(value) for name, value in query(session, "SHOW SESSION STATUS LIKE 'Handler_read%'")}
     assert sum(read.values()) - read["Handler_read_rnd_next"] < 1500
     # SHOW SESSION STATUS itself reads its rows one by one.

@@ -400,7 +400,7 @@ def test_the_list_shows_which_shards_have_arrived() -> None:
     arrive(groups, replace(came("b", after=V2), since=1.0))
     arrive(groups, replace(came("a"), since=2.0))
     (lock,) = groups.locks()
-    assert (lock.target, lock.owner, lock.awaited) == (T, Member("b", NAME), (Member("c", NAME),))
+    assert (lock.target, lock.first, lock.awaited) == (T, Member("b", NAME), (Member("c", NAME),))
     assert [one.member.source for one in lock.arrived] == ["b", "a"]
     assert [one.member.source for one in lock.disagree] == ["a"]
     assert lock.to_json()["awaited"] == [{"source": "c", "table": "shard.t"}]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from pidts.ddl.planner_signals import kept_of, mark_kept
+from pidts.ddl.planner_signals import kept_of, signal_kept
 from pidts.ddl.shards.write_barrier import WriteBarrier
 from pidts.model import TableName
 
@@ -94,9 +94,9 @@ def test_patience_ends() -> None:
 
 def test_the_planner_reads_what_is_kept(tmp_path: Path) -> None:
     assert kept_of(tmp_path) == frozenset()
-    mark_kept(tmp_path, ())
+    signal_kept(tmp_path, ())
     assert [*tmp_path.iterdir()] == []
-    mark_kept(tmp_path, {T, U})
+    signal_kept(tmp_path, {T, U})
     assert kept_of(tmp_path) == {T, U}
-    mark_kept(tmp_path, ())
+    signal_kept(tmp_path, ())
     assert kept_of(tmp_path) == frozenset()

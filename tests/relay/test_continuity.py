@@ -23,7 +23,7 @@ from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay import refetch as refetch_module
 from pidts.relay.breaks import first_break
 from pidts.relay.folder import Folder
-from pidts.relay.refetch import Refetch, ask_to_refetch, read_refetches
+from pidts.relay.refetch import ask_to_refetch, read_refetches
 from pidts.relay.segments import records
 from pidts.relay.segments.index import entry_key, frame, payloads
 

@@ -59,7 +59,7 @@ from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.ddl.due_change import Concerns, DueChange
 from pidts.ddl.operator_orders import Orders, SharedOrders
 from pidts.ddl.outcome import Changed, CopyAgain, Waits
-from pidts.ddl.planner_signals import mark_done, mark_halted
+from pidts.ddl.planner_signals import signal_done, signal_halted
 from pidts.ddl.runner import run_ddl
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import blocked_halt
@@ -238,7 +238,7 @@ class DdlThreads:
             with self._moved:
                 self._finished.append(changed)
             if not self._closed.is_set():
-                mark_done(context.staging, lsn)
+                signal_done(context.staging, lsn)
         except Exception as error:  # noqa: BLE001 - raised by the thread that runs the batches
             if not self._closed.is_set():
                 self._failure = self._failure or error
@@ -362,7 +362,7 @@ class DdlThreads:
             say = _log.error if halt.code in {"shards-disagree", "shard-no-place"} else _log.warning
             say("a schema change waits for other shards", halt=str(halt), statement=halt.statement)
         if halt.tables:
-            mark_halted(due.context.staging, lsn)
+            signal_halted(due.context.staging, lsn)
         self._halt(lsn, _Halted(halt, now, waits, now))
 
     def _is_reported(self, due: DueChange, waits: Waits, now: float) -> bool:
@@ -393,7 +393,7 @@ class DdlThreads:
             error.todo = halt.todo
             raise error
         _log.error("a schema change fails, its tables wait for an operator", halt=str(halt), statement=halt.statement)
-        mark_halted(due.context.staging, due.lsn)
+        signal_halted(due.context.staging, due.lsn)
         self._halt(due.lsn, _Halted(halt, time.monotonic()))
 
     def _save(self, due: DueChange, halt: Halt) -> None:

@@ -20,24 +20,24 @@ may wait before their changes.
 """
 
 
-def mark_done(staging: Path, lsn: Lsn) -> None:
+def signal_done(staging: Path, lsn: Lsn) -> None:
     """Signals that the schema change at `lsn` is done."""
-    _touch(_mark(staging, lsn, "done"))
+    _touch(_signal(staging, lsn, "done"))
 
 
-def mark_halted(staging: Path, lsn: Lsn) -> None:
+def signal_halted(staging: Path, lsn: Lsn) -> None:
     """Signals that the schema change at `lsn` is halted. The signal counts as long as the change is not done."""
-    _touch(_mark(staging, lsn, "halted"))
+    _touch(_signal(staging, lsn, "halted"))
 
 
 def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
     """Returns the changes that are done, according to this run's signals."""
-    return _marked(staging, due, "done")
+    return _signalled(staging, due, "done")
 
 
 def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
     """Returns the changes that are halted, according to this run's signals."""
-    return _marked(staging, due, "halted") - done_of(staging, due)
+    return _signalled(staging, due, "halted") - done_of(staging, due)
 
 
 class Signals:
@@ -53,15 +53,15 @@ class Signals:
 
     def done(self, due: Collection[Lsn]) -> frozenset[Lsn]:
         """Returns the changes that are done."""
-        return self._marked(due, "done")
+        return self._signalled(due, "done")
 
     def halted(self, due: Collection[Lsn]) -> frozenset[Lsn]:
         """Returns the changes that are halted."""
-        return self._marked(due, "halted") - self._marked(due, "done")
+        return self._signalled(due, "halted") - self._signalled(due, "done")
 
-    def _marked(self, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
+    def _signalled(self, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
         if len(due) <= _FEW:
-            return _marked(self._staging, due, what)
+            return _signalled(self._staging, due, what)
         for name in _names(self._staging) - self._read:
             lsn, _, kind = name.rpartition(".")
             if kind in self._found:
@@ -70,7 +70,7 @@ class Signals:
         return frozenset(self._found[what].intersection(due))
 
 
-def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
+def signal_kept(staging: Path, tables: Collection[TableName]) -> None:
     """Signals which tables must wait at present."""
     path = staging / "ddl" / "kept"
     if not tables and not path.exists():
@@ -101,9 +101,9 @@ def _signals(staging: Path) -> str:
     return str(staging / "ddl")
 
 
-def _marked(staging: Path, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
+def _signalled(staging: Path, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
     if len(due) <= _FEW:
-        return frozenset(lsn for lsn in due if _mark(staging, lsn, what).exists())
+        return frozenset(lsn for lsn in due if _signal(staging, lsn, what).exists())
     found = frozenset(name for name in _names(staging) if name.endswith(what))
     return frozenset(lsn for lsn in due if f"{lsn}.{what}" in found) if found else frozenset()
 
@@ -120,5 +120,5 @@ def _touch(path: Path) -> None:
     path.touch()
 
 
-def _mark(staging: Path, lsn: Lsn, what: str) -> Path:
+def _signal(staging: Path, lsn: Lsn, what: str) -> Path:
     return staging / "ddl" / f"{lsn}.{what}"

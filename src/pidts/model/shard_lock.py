@@ -80,16 +80,16 @@ class ShardLock:
 
     target: TableName
     text: str
-    """The statement as the owner's source ran it."""
-    owner: Member
+    """The statement as the source of the first member ran it."""
+    first: Member
     """The member that was the first to reach the schema change."""
     since: float
     arrived: tuple[Arrival, ...]
-    """The members that wait, the owner first."""
+    """The members that wait, in the order of their arrival."""
     awaited: tuple[Member, ...] = ()
     """The members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """The waiting members whose schema change gives another structure than the owner's schema change."""
+    """The waiting members whose schema change gives another structure than the first member's schema change."""
     absent: tuple[str, ...] = ()
     """Sources that this run has not begun to read, so that their tables are unknown."""
     running: bool = False
@@ -100,7 +100,7 @@ class ShardLock:
         return {
             "target": str(self.target),
             "statement": self.text,
-            "owner": {"source": self.owner.source, "table": str(self.owner.table)},
+            "owner": {"source": self.first.source, "table": str(self.first.table)},
             "since": self.since,
             "arrived": [arrival.to_json() for arrival in self.arrived],
             "awaited": [{"source": member.source, "table": str(member.table)} for member in self.awaited],

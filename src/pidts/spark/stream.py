@@ -63,7 +63,7 @@ from pidts.batch.pointers import pointers
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
 from pidts.ddl.ddl_threads import DdlThreads
-from pidts.ddl.planner_signals import kept_of, mark_kept
+from pidts.ddl.planner_signals import kept_of, signal_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, with_gtids
@@ -154,7 +154,7 @@ class TaskStream:
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
         self._state = self._state.halting(refused) if refused else self._state
         self._shards = shards or ShardGroups()
-        self._keep = partial(mark_kept, context.staging)
+        self._keep = partial(signal_kept, context.staging)
         self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)

@@ -172,7 +172,7 @@ def test_shards_that_wait_are_one_lock(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
     two_sources.halt("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
     (lock,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
-    assert (str(lock.target), lock.owner.source, lock.since) == ("shop.orders", "s2", 2.0)
+    assert (str(lock.target), lock.first.source, lock.since) == ("shop.orders", "s2", 2.0)
     assert lock.awaited == ("s1: shop.t_2",)
     assert lock.awaited_since == {"s1: shop.t_2": 2.0}, "since the first came who waits for it"
     assert not lock.disagrees
@@ -181,7 +181,7 @@ def test_shards_that_wait_are_one_lock(two_sources: TaskOfTwoSources) -> None:
     for name in ("shop.c", "t-`shop`.`c`"):
         with pytest.raises(ConfigError, match="waits for other shards"):
             find_lock([lock], name)
-    assert chosen_change(lock, "", "") is lock.owner
+    assert chosen_change(lock, "", "") is lock.first
     assert chosen_change(lock, "", "s1").source == "s1"
     with pytest.raises(ConfigError, match=r"no shard of shop.orders waits at that source"):
         chosen_change(lock, str(at(9)), "")
@@ -192,7 +192,7 @@ def test_shards_that_wait_are_one_lock(two_sources: TaskOfTwoSources) -> None:
 def test_a_command_is_for_the_lock_at_which_a_shard_waits(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", awaits("t_1", at(1)))
     (first,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
-    other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.owner, lsn=at(2)),))
+    other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.first, lsn=at(2)),))
     assert find_lock([first, other], "", str(at(1)), "s1") is first
     assert find_lock([first, other], "", str(at(2))) is other
     for place, source in (("", "s1"), (str(at(9)), "s1"), (str(at(1)), "s2")):

@@ -28,7 +28,7 @@ number of its shards is not known.
 
 def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     """Prints which shards wait for which others, since when, and the commands that end the wait."""
-    mine = lock.owner.halt
+    mine = lock.first.halt
     if mine is not None and mine.code == "shard-no-place":
         print(
             f"{lock.target}: the rows of a table that joins it do not fit its columns; action needed{since(lock.since)}"
@@ -56,7 +56,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     for halt in _reasons(lock):
         print(f"  because    [{halt.code}] {halt.what}")
         print(f"  do         {with_task(halt.todo, str(task))}")
-    which = f"--source {lock.owner.source} --at {lock.owner.lsn}"
+    which = f"--source {lock.first.source} --at {lock.first.lsn}"
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)
     choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {task} {which}"]
@@ -102,7 +102,7 @@ def _reasons(lock: OpenLock) -> list[Halt]:
     halts = [one.halt for one in lock.arrived if one.halt is not None]
     kinds = {halt.code: halt for halt in reversed(halts)}
     disagree = next((kinds.pop(code) for code in ("shards-disagree", "shard-no-place") if code in kinds), None)
-    mine = lock.owner.halt
+    mine = lock.first.halt
     first = disagree or mine
     rest = [halt for halt in kinds.values() if first is None or halt.code != first.code]
     return [*([first] if first is not None else []), *sorted(rest, key=lambda halt: halt.code)]

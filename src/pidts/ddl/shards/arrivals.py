@@ -155,18 +155,18 @@ class GroupState:
         return sorted(waiting, key=lambda one: (one.since, one.member))
 
     @property
-    def owner(self) -> Arrival | None:
+    def first(self) -> Arrival | None:
         """Returns the arrival of the member that has waited longest; None if no member waits."""
         return next(iter(self._waiting), None)
 
-    def lock(self, target: TableName, owner: Arrival, decision: Decision) -> ShardLock:
-        """Returns the lock that shows what the group waits for. `decision` is the decision about the owner."""
+    def lock(self, target: TableName, first: Arrival, decision: Decision) -> ShardLock:
+        """Returns the lock that shows what the group waits for. `decision` is the decision about the first member."""
         wait = decision if isinstance(decision, Wait) else Wait()
         return ShardLock(
             target=target,
-            text=owner.text,
-            owner=owner.member,
-            since=owner.since,
+            text=first.text,
+            first=first.member,
+            since=first.since,
             arrived=tuple(self._waiting),
             awaited=wait.awaited,
             disagree=wait.disagree,

@@ -417,8 +417,8 @@ class ShardGroups:
             )
 
     def _lock(self, target: TableName, state: GroupState) -> ShardLock | None:
-        owner = state.owner
-        return state.lock(target, owner, self._decision(state, owner)) if owner is not None else None
+        first = state.first
+        return state.lock(target, first, self._decision(state, first)) if first is not None else None
 
     def _decision(self, state: GroupState, arrival: Arrival) -> Decision:
         """Returns the decision about a member. It has to wait while a statement runs, or if another member leads."""

@@ -1,7 +1,7 @@
 """The locks of merged tables: schema changes of shards that wait for the other shards of their target table.
 
-The target records a halt for each shard that waits. All halts of one target table are one *lock*. The lock's owner is
-the shard that was the first to reach the schema change. The lock opens when the other shards arrive, or when an
+The target records a halt for each shard that waits. All halts of one target table are one *lock*. The lock's first
+shard is the one that was the first to reach the schema change. The lock opens when the other shards arrive, or when an
 operator opens it. Reading the locks needs no running task.
 
 Shards of a lock are grouped in two different ways. To show statements, shards are grouped by the statement's text:
@@ -39,14 +39,14 @@ class OpenLock:
     """The awaited shards that cannot arrive because the target refuses their rows, each with the error code."""
 
     @property
-    def owner(self) -> BlockedChange:
+    def first(self) -> BlockedChange:
         """The shard that was the first to reach the schema change."""
         return self.arrived[0]
 
     @property
     def since(self) -> float:
-        """The time at which the owner arrived, in seconds since 1970."""
-        return self.owner.halt.since if self.owner.halt is not None else 0.0
+        """The time at which the first shard arrived, in seconds since 1970."""
+        return self.first.halt.since if self.first.halt is not None else 0.0
 
     @property
     def awaited_since(self) -> dict[str, float]:
@@ -63,8 +63,8 @@ class OpenLock:
         """Returns plain values for JSON."""
         return {
             "target": str(self.target),
-            "statement": self.owner.statement,
-            "owner": self.owner.source,
+            "statement": self.first.statement,
+            "owner": self.first.source,
             "since": self.since or None,
             "disagrees": self.disagrees,
             "arrived": [
@@ -189,7 +189,7 @@ def _lock(target: TableName, waiting: list[BlockedChange], refused: Mapping[str,
 def _arrival_order(one: BlockedChange) -> tuple[bool, float, str, Lsn]:
     """Returns the sort key of arrivals. A joining table sorts last if the target lacks columns for its rows.
 
-    No schema change is run for a joining table that lacks columns, so it is never the owner.
+    No schema change is run for a joining table that lacks columns, so it is never the first shard.
     """
     halt = one.halt
     return halt is None or is_joining(halt), halt.since if halt else 0.0, one.source, one.lsn
