@@ -197,5 +197,9 @@ class Target(Protocol):
     def piece_rows(self) -> int:
         """Returns the fewest rows that a copy reads and commits at once; only a table's last rows may be fewer."""
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether this process has all rows of a transaction in memory until the transaction ends."""
+
     def connect(self) -> TargetSession:
         """Returns a new session."""

@@ -19,10 +19,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pidts.apply import Committer
-from pidts.batch.applying import apply, apply_long
+from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.decoding import AT_ONCE, decode, decode_for
+from pidts.batch.decoding import AT_ONCE, decode
+from pidts.batch.long_batch import long_work
 from pidts.batch.pointers import Pointer
 from pidts.batch.workers import Commit
 from pidts.model import PidtsError
@@ -93,17 +94,14 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
 
 def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
     """Returns the work of a job with one Spark task for each worker."""
-    log, tables = plan.log, plan.tables
-    split_rows = None if plan.moves_held else context.split_rows
+    work = long_work(context, commit, plan)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_what_is_loaded()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with context.committer() as committer:
-                    log_parts = partial(decode_for, context, log, number)
-                    work = partial(apply_long, committer, commit, number, log_parts, split_rows, tables)
-                    yield _result(number, committer, work)
+                    yield _result(number, committer, partial(work, committer, number))
 
     return task
 

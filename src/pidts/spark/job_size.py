@@ -1,23 +1,44 @@
-"""Decides which batches become a Spark job, and for which copies Spark is started."""
+"""Decides how a batch is carried out, and for which copies Spark is started."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum, auto
 
 from pidts.batch.decoding import AT_ONCE
 from pidts.plan import BatchPlan, Phase
 from pidts.plan.copy.state import CopyState
 
 _DRIVER_BYTES = 64 << 20
-"""The largest number of bytes of log in a batch that the driver carries out by itself."""
+"""The largest number of bytes of log in a batch that the driver decodes at once."""
+_MANY_EVENTS = 100_000
+"""A batch with more row events than this is large, however few bytes it has. Only a large transaction makes such a
+batch, since the planner ends all others earlier.
+"""
 
 
-def is_large(plan: BatchPlan, direct_rows: int, waiting: int = 0) -> bool:
-    """Whether a batch, with this many waiting copied rows, is too large for the driver.
+class Way(Enum):
+    """How a batch is carried out."""
 
-    A row event may have thousands of rows, so bytes count as well.
+    AT_ONCE = auto()
+    """The driver decodes the whole batch, then applies it."""
+    IN_PARTS = auto()
+    """The driver decodes and applies the batch part by part, see `pidts.batch.long_batch`."""
+    JOB = auto()
+    """Spark carries out the batch."""
+
+
+def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, in_parts: bool = False) -> Way:
+    """Returns how a batch with this many waiting copied rows is carried out.
+
+    A row event may have thousands of rows, so bytes count as well. `in_parts`: whether the driver may carry out a large
+    batch in parts. It never does so with `waiting` rows, which are reduced together with the whole log of the batch.
     """
-    return plan.row_events + waiting > direct_rows or plan.log_bytes > _DRIVER_BYTES or plan.largest > AT_ONCE
+    fits = plan.log_bytes <= _DRIVER_BYTES and plan.largest <= AT_ONCE
+    if fits and plan.row_events + waiting <= direct_rows:
+        return Way.AT_ONCE
+    is_large = not fits or plan.row_events > _MANY_EVENTS
+    return Way.IN_PARTS if in_parts and is_large and not waiting else Way.JOB
 
 
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:

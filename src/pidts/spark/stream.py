@@ -59,6 +59,7 @@ from pidts.batch.decoding import AT_ONCE, SliceReader, decode
 from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import KeptMoves
+from pidts.batch.long_batch import long_work
 from pidts.batch.pointers import pointers
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
@@ -75,7 +76,7 @@ from pidts.relay.watch import FolderWatch
 from pidts.spark.copy_job import CopyRunner, prepare
 from pidts.spark.failures import restored
 from pidts.spark.job_note import JobNote, SliceOptions
-from pidts.spark.job_size import is_large
+from pidts.spark.job_size import Way, way_of
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.planning import Planner
 from pidts.time_spent import IDLE, CommitTime, CommitTimes, StepTimes, total
@@ -94,6 +95,8 @@ _GRACE_SECONDS = 3.0
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
 """The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
 _BUSY_SECONDS = 1.0
+_PART_SECONDS = 10.0
+"""The longest time for which a run that has to end waits until a long batch has written its present part."""
 _LOOK_SECONDS = 0.1
 """The interval at which a copy checks whether the run has to end. If the run has to end, the copy interrupts itself.
 
@@ -175,6 +178,8 @@ class TaskStream:
         """The plan of the job about which a note was written."""
         self._busy = threading.Lock()
         self._closing, self._leaves = False, leaves
+        self._is_in_parts = self._is_left = False
+        """Whether a long batch is under way in this process, and whether it has to be left before its next part."""
         self._copying = CopyRunner(lambda: self._closing, direct_rows, is_cluster=is_cluster)
         self._jobs = 0
         self.times = StepTimes()
@@ -322,6 +327,9 @@ class TaskStream:
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
             if end_deadline.is_over():
+                self._is_left = True
+                if self._is_in_parts and self._busy.acquire(timeout=_PART_SECONDS):
+                    break
                 _log.warning("a batch waits for the target and is left to the next run", at=str(self._state.lsn))
                 self._ddl.close(0)
                 return
@@ -423,7 +431,8 @@ class TaskStream:
             plan = plan_between(self._state, end, self._planner.entries, self._classifier)
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         waiting = sum(chunk.waiting for chunk in written)
-        if slices is None and is_large(plan, self._direct_rows, waiting):
+        way = Way.JOB if slices is not None else self._way_of(plan, waiting)
+        if slices is None and way is Way.JOB:
             self._job = plan
             return False
         gtids = with_gtids(self._gtids, plan.gtids)
@@ -432,7 +441,10 @@ class TaskStream:
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
         commit = Commit.of(self._workers, moved, plan.origin)
         clock.step("plan")
-        counts = self._carry_out(slices, plan, commit, clock, waiting)
+        if way is Way.IN_PARTS:
+            counts = self._carry_out_in_parts(plan, commit, clock)
+        else:
+            counts = self._carry_out(slices, plan, commit, clock, waiting)
         self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)
         # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
         # not read again.
@@ -476,9 +488,7 @@ class TaskStream:
     def _carry_out(
         self, slices: DataFrame | None, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int
     ) -> Counts:
-        context, copying = self._context, plan.end.unfinished
-        if context.copying != copying:
-            context = replace(context, copying=copying)
+        context = self._context_of(plan)
         if slices is not None:
             from pidts.spark.job import run_job
 
@@ -495,14 +505,33 @@ class TaskStream:
                 blobs[blob.worker].append(blob)
         clock.step("decode")
         self.times.step("apply")
-        work = [(self._committers[worker], commit, worker, mine) for worker, mine in enumerate(blobs)]
-        if len(work) == 1:
-            counts = apply(*work[0])
-        else:
-            counts = side_by_side([partial(apply, *arguments) for arguments in work])
+        work = [partial(apply, self._committers[worker], commit, worker, mine) for worker, mine in enumerate(blobs)]
+        counts = side_by_side(work)
         clock.step("apply")
         self.times.step("plan")
         return counts
+
+    def _carry_out_in_parts(self, plan: BatchPlan, commit: Commit, clock: _Clock) -> Counts:
+        """Decodes and applies a long batch in this process, part by part."""
+        work = long_work(self._context_of(plan), commit, plan, lambda: self._is_left)
+        self.times.step("apply")
+        self._is_in_parts = True
+        try:
+            counts = side_by_side([partial(work, one, worker) for worker, one in enumerate(self._committers)])
+        finally:
+            self._is_in_parts = False
+        clock.step("apply")
+        self.times.step("plan")
+        return counts
+
+    def _context_of(self, plan: BatchPlan) -> JobContext:
+        """Returns the context for the work of a batch."""
+        context, copying = self._context, plan.end.unfinished
+        return context if context.copying == copying else replace(context, copying=copying)
+
+    def _way_of(self, plan: BatchPlan, waiting: int) -> Way:
+        in_parts = self._direct_rows > 0 and not self._context.target.keeps_rows
+        return way_of(plan, self._direct_rows, waiting, in_parts=in_parts)
 
 
 def _noted(query: Path, batch_id: int) -> JobNote | None:
@@ -517,8 +546,11 @@ def _noted(query: Path, batch_id: int) -> JobNote | None:
 def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
     """Runs each function in a thread of its own, waits for all of them, and returns the sum of their counts.
 
-    The process can end while these threads run, since one of them may be waiting for a lock on the target.
+    A single function runs in this thread. The process can end while the threads run, since one of them may be waiting
+    for a lock on the target.
     """
+    if len(work) == 1:
+        return work[0]()
     found: list[Counts | BaseException] = [Counts()] * len(work)
 
     def do(place: int) -> None:

@@ -141,7 +141,8 @@ class DyingTarget:
     """A target whose first sessions die at a COMMIT."""
 
     def __init__(self, target: Target, *deaths: bool) -> None:
-        self.target, self.deaths, self.piece_rows = target, list(deaths), target.piece_rows
+        self.target, self.deaths = target, list(deaths)
+        self.piece_rows, self.keeps_rows = target.piece_rows, target.keeps_rows
 
     def connect(self) -> Any:
         session = self.target.connect()

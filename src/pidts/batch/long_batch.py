@@ -1,0 +1,70 @@
+"""Carries out a *long* batch, which would need too much memory at once.
+
+Each worker decodes the log for itself, and writes its changes part by part in one transaction of the target.
+
+The driver and a Spark job use the same function. The crash points of `pidts.batch.applying` apply to both. The driver
+adds the end of a run while the batch is under way:
+
+1. The driver waits a while, since the batch may be almost done. Then the batch ends with `LeftBatchError`, before its
+   next part. Nothing is committed: the committer rolls its transaction back.
+2. A part waits for a lock on the target, so the batch cannot be left between two parts. The process ends, and the
+   server rolls back. The next run's claim waits for this.
+3. With several workers, some may have committed the batch, and others have not. Each has its own checkpoint, and the
+   next run begins at the place that all workers have reached (`pidts.batch.workers`).
+
+In each case the next run plans the same transaction again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+
+from pidts.apply import Committer
+from pidts.batch.applying import apply_long
+from pidts.batch.context import JobContext
+from pidts.batch.decoding import decode_for
+from pidts.batch.parts import LogPart
+from pidts.batch.workers import Commit
+from pidts.model import TableName
+from pidts.plan import BatchPlan, LogSlice
+from pidts.reduce import Counts
+
+
+class LeftBatchError(Exception):
+    """Raised if the run has to end before the batch is done."""
+
+
+def long_work(
+    context: JobContext, commit: Commit, plan: BatchPlan, is_left: Callable[[], bool] | None = None
+) -> Callable[[Committer, int], Counts]:
+    """Returns the function that writes one worker's changes of a long batch, and returns their counts.
+
+    The function raises `LeftBatchError` if `is_left` is true before it decodes more log.
+    """
+    split_rows = None if plan.moves_held else context.split_rows
+    return partial(_written, context, commit, plan.log, plan.tables, split_rows, is_left)
+
+
+def _written(
+    context: JobContext,
+    commit: Commit,
+    log: Sequence[LogSlice],
+    tables: Collection[TableName],
+    split_rows: int | None,
+    is_left: Callable[[], bool] | None,
+    committer: Committer,
+    worker: int,
+) -> Counts:
+    log_parts = partial(_log_parts, context, log, worker, is_left)
+    return apply_long(committer, commit, worker, log_parts, split_rows, tables)
+
+
+def _log_parts(
+    context: JobContext, log: Sequence[LogSlice], worker: int, is_left: Callable[[], bool] | None
+) -> Iterator[LogPart]:
+    for log_part in decode_for(context, log, worker):
+        if is_left is not None and is_left():
+            raise LeftBatchError
+        yield log_part
+        del log_part  # a part that is written is not kept in memory while the next part is decoded
