@@ -11,7 +11,10 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +26,9 @@ from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer
-from pidts.batch import applying
+from pidts.batch import applying, long_batch
 from pidts.batch.blobs import Blob
+from pidts.batch.long_batch import LeftBatchError, long_work
 from pidts.batch.parts import LogPart, parts
 from pidts.batch.workers import Commit
 from pidts.model import (
@@ -41,6 +45,7 @@ from pidts.model import (
     Transient,
     change_schema,
 )
+from pidts.plan import BatchPlan, PlanState
 from pidts.reduce import buckets
 
 INT = ColumnType(Kind.INT)
@@ -52,7 +57,7 @@ KEYED = Table(
 SPREAD = Table(TableName("shop", "spread"), KEYED.columns, KEYED.keys[:1])
 LOOSE = Table(TableName("shop", "loose"), (Column("n", INT), Column("t", INT)))
 TABLES = (KEYED, SPREAD, LOOSE)
-BEGIN, END = Lsn(0, 1, 4), Lsn(0, 1, 10_000_000)
+START, BEGIN, END = Lsn(0, 1, 0), Lsn(0, 1, 4), Lsn(0, 1, 10_000_000)
 DONE = ("0-1-2", "bin.000001:9")
 _numbers = itertools.count()
 
@@ -144,6 +149,21 @@ class Run:
                         self.split,
                     )
 
+    @contextmanager
+    def begun(self) -> Iterator[tuple[Committer, Checkpoint]]:
+        """Yields a committer of one worker, and the checkpoint that it has itself written."""
+        first = Checkpoint(task="t", source="s", worker=0, lsn=START)
+        with closing(self.target.connect()) as session:
+            (claimed,) = session.meta.checkpoints.claim("t", "s", 1, first)
+        before = replace(claimed, lsn=BEGIN, batch=1, gtid="0-1-1", position="bin.000001:4")
+        with Committer(self.target, "t", "s", claimed.epoch, sleep=lambda _: None) as committer:
+            applying.apply(committer, Commit((claimed,), (before,)), 0, [])
+            yield committer, before
+
+    @property
+    def nothing(self) -> dict[TableName, Counter[str]]:
+        return {table.name: Counter() for table in TABLES}
+
     def bags(self) -> dict[TableName, Counter[str]]:
         return {table.name: bag(list(self.target.store.content(table.name).values())) for table in TABLES}
 
@@ -216,6 +236,60 @@ def test_an_error_between_two_parts_begins_the_transaction_again(split, monkeypa
     assert len(failed) == 3
     assert run.bags() == run.wanted
     assert (run.target.store.commits > 3) == (split is not None)
+    run.target.forget()
+
+
+def test_a_committer_that_has_left_the_checkpoint_itself_applies_it_once_wherever_the_target_fails(monkeypatch):
+    """The driver's committer has written the batch before, so it does not read the checkpoint first."""
+    monkeypatch.setattr(applying, "PART_BYTES", 2000)
+    transaction = Transaction(random.Random(4), 60)
+    points: list[str] = []
+    for failing in itertools.count():
+        run = Run(transaction, range(0, 60, 5), 1, None)
+        seen = itertools.count()
+        points.clear()
+
+        def hook(point: str, failing: int = failing, seen: Iterator[int] = seen, run: Run = run) -> None:
+            points.append(point)
+            assert run.bags() in (run.nothing, run.wanted), "a reader sees a part of the transaction"
+            if next(seen) == failing:
+                raise Transient("target-busy", "connection lost")
+
+        with run.begun() as (committer, before):
+            run.target.store.hook = hook
+            after = replace(before, lsn=END, batch=before.batch + 1, gtid=DONE[0], position=DONE[1])
+            applying.apply_long(
+                committer, Commit((before,), (after,)), 0, partial(transaction.log_parts, run.cuts, 1, 0)
+            )
+        run.target.store.hook = None
+        assert run.bags() == run.wanted, points
+        run.target.forget()
+        if failing == len(points):
+            break
+    assert "advance" in points
+    assert points.count("write") > 3
+    assert points[-1] == "commit:after"
+
+
+def test_a_batch_that_is_left_between_two_parts_has_written_nothing(monkeypatch):
+    monkeypatch.setattr(applying, "PART_BYTES", 2000)
+    run = Run(Transaction(random.Random(4), 60), range(0, 60, 5), 1, None)
+    written: list[str] = []
+    run.target.store.hook = written.append
+    monkeypatch.setattr(
+        long_batch, "decode_for", lambda context, log, worker: run.transaction.log_parts(run.cuts, 1, worker)
+    )
+    with run.begun() as (committer, before):
+        at = PlanState(BEGIN)
+        plan = BatchPlan(at, replace(at, lsn=END), (), 1, 1, 0, (), frozenset())
+        commit = Commit((before,), (replace(before, lsn=END, batch=before.batch + 1),))
+        context: Any = SimpleNamespace(split_rows=None)
+        written.clear()
+        with pytest.raises(LeftBatchError):
+            long_work(context, commit, plan, lambda: written.count("write") >= 3)(committer, 0)
+        assert run.bags() == run.nothing
+        assert long_work(context, commit, plan, lambda: False)(committer, 0).total == 60
+    assert run.bags() == run.wanted
     run.target.forget()
 
 

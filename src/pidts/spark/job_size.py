@@ -15,6 +15,11 @@ _MANY_EVENTS = 100_000
 """A batch with more row events than this is large, however few bytes it has. Only a large transaction makes such a
 batch, since the planner ends all others earlier.
 """
+_SHARED_BYTES = 1 << 30
+"""The largest number of bytes of log in a batch that several workers of the driver share. They are threads, which
+partly wait for each other. Spark's workers are processes, but their start takes as long as the driver needs for these
+bytes.
+"""
 
 
 class Way(Enum):
@@ -28,17 +33,21 @@ class Way(Enum):
     """Spark carries out the batch."""
 
 
-def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, in_parts: bool = False) -> Way:
+def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int = 1, keeps_rows: bool = False) -> Way:
     """Returns how a batch with this many waiting copied rows is carried out.
 
-    A row event may have thousands of rows, so bytes count as well. `in_parts`: whether the driver may carry out a large
-    batch in parts. It never does so with `waiting` rows, which are reduced together with the whole log of the batch.
+    A row event may have thousands of rows, so bytes count as well. `keeps_rows` is that of the target: parts would save
+    no memory. Batches with `waiting` rows are never carried out in parts, since these rows are reduced together with
+    the whole log of the batch.
     """
     fits = plan.log_bytes <= _DRIVER_BYTES and plan.largest <= AT_ONCE
     if fits and plan.row_events + waiting <= direct_rows:
         return Way.AT_ONCE
+    if not direct_rows or waiting or keeps_rows:
+        return Way.JOB
     is_large = not fits or plan.row_events > _MANY_EVENTS
-    return Way.IN_PARTS if in_parts and is_large and not waiting else Way.JOB
+    is_shared = workers > 1 and plan.log_bytes > _SHARED_BYTES
+    return Way.IN_PARTS if is_large and not is_shared else Way.JOB
 
 
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:

@@ -530,8 +530,9 @@ class TaskStream:
         return context if context.copying == copying else replace(context, copying=copying)
 
     def _way_of(self, plan: BatchPlan, waiting: int) -> Way:
-        in_parts = self._direct_rows > 0 and not self._context.target.keeps_rows
-        return way_of(plan, self._direct_rows, waiting, in_parts=in_parts)
+        """Returns how a batch that is not a job yet is carried out."""
+        context = self._context
+        return way_of(plan, self._direct_rows, waiting, workers=context.workers, keeps_rows=context.target.keeps_rows)
 
 
 def _noted(query: Path, batch_id: int) -> JobNote | None:

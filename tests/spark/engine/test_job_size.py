@@ -1,10 +1,48 @@
-"""Spark is started only for a copy that is large enough."""
+"""Spark is started only for work that is large enough, and that the driver cannot do part by part."""
 
 from __future__ import annotations
 
-from pidts.plan import Phase
+import pytest
+
+from pidts.model import Extent, Lsn
+from pidts.plan import BatchPlan, LogSlice, Phase, PlanState
 from pidts.plan.copy.state import CopyState
-from pidts.spark.job_size import copies_much
+from pidts.spark.job_size import Way, copies_much, way_of
+
+MB = 1 << 20
+FEW, MANY = 100, 150_000
+"""Numbers of row events: of an ordinary batch, and more than the planner takes unless one transaction has them."""
+
+
+def batch(*slices: int, events: int = FEW) -> BatchPlan:
+    """Returns a batch with slices of this many bytes."""
+    log = tuple(LogSlice(Extent(1, 0, size), Lsn(0, 1, 4), number) for number, size in enumerate(slices))
+    at = PlanState(Lsn(0, 1, 4))
+    return BatchPlan(at, at, log, len(log), events, 0, (), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("plan", "direct_rows", "settings", "way"),
+    [
+        (batch(8 * MB, 8 * MB), 1000, {}, Way.AT_ONCE),
+        (batch(8 * MB, 8 * MB), 1000, {"waiting": 900}, Way.AT_ONCE),
+        (batch(8 * MB, 8 * MB), 1000, {"waiting": 901}, Way.JOB),
+        (batch(8 * MB, events=1001), 1000, {}, Way.JOB),
+        (batch(17 * MB), 1000, {}, Way.IN_PARTS),
+        (batch(17 * MB, events=1001), 1000, {}, Way.IN_PARTS),
+        (batch(*[8 * MB] * 9), 1000, {}, Way.IN_PARTS),
+        (batch(8 * MB, events=MANY), 100_000, {}, Way.IN_PARTS),
+        (batch(8 * MB, events=MANY), 1_000_000, {}, Way.AT_ONCE),
+        (batch(17 * MB), 0, {}, Way.JOB),
+        (batch(17 * MB), 1000, {"waiting": 1}, Way.JOB),
+        (batch(17 * MB), 1000, {"keeps_rows": True}, Way.JOB),
+        (batch(5000 * MB, events=10 * MANY), 100_000, {}, Way.IN_PARTS),
+        (batch(1000 * MB), 1000, {"workers": 2}, Way.IN_PARTS),
+        (batch(1025 * MB), 1000, {"workers": 2}, Way.JOB),
+    ],
+)
+def test_a_large_transaction_is_carried_out_in_parts_unless_that_saves_nothing(plan, direct_rows, settings, way):
+    assert way_of(plan, direct_rows, **settings) is way
 
 
 def test_the_driver_copies_at_most_its_limit_of_rows() -> None:

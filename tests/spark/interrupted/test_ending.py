@@ -90,6 +90,25 @@ def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream,
     assert 0.4 < time.monotonic() - began < FAR_TOO_LONG
 
 
+def test_a_long_batch_is_left_before_its_next_part(stream, leaves):
+    stream.leave_seconds = 0.1
+    stream._busy.acquire()
+    stream._is_in_parts = True
+
+    def parts() -> None:
+        while not stream._is_left:
+            time.sleep(0.01)
+        stream._busy.release()
+
+    thread = threading.Thread(target=parts, daemon=True)
+    thread.start()
+    query = stream._spark._query = Query(lambda: None)
+    leaves.set()
+    stream.close()
+    assert query.ended, "the stream ends as after any other batch"
+    assert not stream._busy.locked()
+
+
 @pytest.mark.parametrize("waits_for", ["a batch", "the start of Spark"])
 def test_a_process_that_is_asked_to_end_while_an_attempt_ends_does_not_wait(stream, leaves, waits_for):
     stream.leave_seconds = 0.5
