@@ -1,10 +1,11 @@
 """Runs the batches of one task: it plans one batch after the other, and carries out each batch.
 
-The driver itself decodes and applies a small batch, without a Spark job. A large batch is a Spark job, whose Spark
-tasks share the work. The driver and the Spark tasks decode and apply with the same functions.
+The driver itself decodes and applies a small batch, without a Spark job, and a large transaction part by part
+(`pidts.batch.long_batch`). Other large batches are Spark jobs (`pidts.spark.job_size`), whose Spark tasks share the
+work. The driver and the Spark tasks decode and apply with the same functions.
 
-A thread of the driver plans all batches, and carries out the small ones as transactions arrive. If a batch becomes a
-job, the thread writes a note and waits, because only a call of Spark's query has the job's partitions. The query's next
+A thread of the driver plans all batches, and carries out its own ones as transactions arrive. If a batch becomes a job,
+the thread writes a note and waits, because only a call of Spark's query has the job's partitions. The query's next
 call reads the note, see `pidts.spark.slices`, and carries out this one batch. For each batch, the thread or the call
 takes the same lock, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and ends when
 it has had no work for a while, see `pidts.spark.on_demand`.
@@ -22,7 +23,8 @@ Spark's checkpoint directory is bookkeeping of one query. Only the target's chec
 failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does
 not matter when the driver dies:
 
-- between two small batches: the target has the first batch, and the next run continues after it;
+- between two batches of the driver: the target has the first batch, and the next run continues after it;
+- while the driver carries out a large transaction: see `pidts.batch.long_batch`;
 - after the note about a job is written, before Spark's call (Spark may still be starting): nothing of the job is done,
   and the next run plans the batch again. If the JVM dies at this point, the attempt ends, and the next attempt starts
   another JVM;
@@ -316,8 +318,9 @@ class TaskStream:
         The target is left at a transaction's end.
 
         A copy is interrupted. A schema change that does not end within `leave_seconds` continues on the target; the
-        next run finds it in the journal. A batch that waits for a lock on the target ends with the process, as if the
-        process had been killed: the server rolls the batch back, and the next run plans it again.
+        next run finds it in the journal. A large transaction that the driver applies is left between two parts. A batch
+        that waits for a lock on the target ends with the process, as if the process had been killed. In both cases the
+        server rolls the batch back, and the next run plans it again.
         """
         self._closing = True
         deadline = time.monotonic() + self.leave_seconds

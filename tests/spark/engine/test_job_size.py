@@ -41,8 +41,10 @@ def batch(*slices: int, events: int = FEW) -> BatchPlan:
         (batch(1025 * MB), 1000, {"workers": 2}, Way.JOB),
     ],
 )
-def test_a_large_transaction_is_carried_out_in_parts_unless_that_saves_nothing(plan, direct_rows, settings, way):
-    assert way_of(plan, direct_rows, **settings) is way
+def test_a_large_transaction_is_carried_out_in_parts_unless_that_saves_nothing(
+    plan: BatchPlan, direct_rows: int, settings: dict[str, int], way: Way
+) -> None:
+    assert way_of(plan, direct_rows, **settings) is way  # type: ignore[arg-type]
 
 
 def test_the_driver_copies_at_most_its_limit_of_rows() -> None:

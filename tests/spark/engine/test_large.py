@@ -1,5 +1,7 @@
 """A transaction larger than memory is applied in limited memory, completely or not at all, whatever process is killed.
 
+The driver applies it; with `direct-rows: 0`, a Spark job does.
+
 With `split-transactions` it is applied in parts. If a process is killed between two parts, no row is lost or doubled.
 """
 
@@ -59,7 +61,7 @@ def test_a_large_transaction_is_applied_completely_or_not_at_all(
     source = session.cursor()
     source.execute(f"USE {database}")
     source.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR({WIDE}) NOT NULL)")
-    task = make_task(mariadb, server, [database], workers=workers)
+    task = make_task(mariadb, server, [database], workers=workers, spark={"direct-rows": 0})
     run = task.start()
     progress, reader = Progress(open_session(server)), open_session(server).cursor()
     run.wait_until(progress.is_copied, "the empty table is copied")
@@ -89,6 +91,29 @@ def test_a_large_transaction_is_applied_completely_or_not_at_all(
     assert peaks["worker"] < 700 * MEGABYTE, peaks
     assert peaks["driver"] < 600 * MEGABYTE, peaks
     assert peaks["jvm"] < 1000 * MEGABYTE, peaks
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target_kind", ["postgres", "mariadb"])
+def test_the_driver_applies_a_large_transaction_in_limited_memory_and_without_spark(
+    target_kind, mariadb, database, make_task, target_server, open_session
+):
+    server = target_server(target_kind)
+    session = open_session(mariadb)
+    source = session.cursor()
+    source.execute(f"USE {database}")
+    source.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR({WIDE}) NOT NULL)")
+    task = make_task(mariadb, server, [database])
+    run = task.start()
+    run.wait_until(Progress(open_session(server)).is_copied, "the empty table is copied")
+    source.execute(f"INSERT INTO wide SELECT seq, seq % 1000, REPEAT(MD5(seq), 30) FROM seq_1_to_{2 * WIDE_ROWS}")
+    source.execute("UPDATE wide SET n = n + 1 WHERE id % 3 = 0")
+    run.wait_until(Progress(open_session(server)).has(session), "both transactions are applied")
+    assert peak(run.process.pid) < 600 * MEGABYTE
+    assert not run.jvm()
+    assert run.stop() == 0
+    assert sums(open_session(server), database) == sums(session, database)
 
 
 def counted(session, schema):

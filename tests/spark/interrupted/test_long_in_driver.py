@@ -79,6 +79,10 @@ class Pair:
         self.source.execute("COMMIT")
         return self.progress.has(self.session)
 
+    def waits(self) -> bool:
+        """Whether a session of the target waits for a lock."""
+        return bool(self.waiting())
+
     def waiting(self) -> list[int]:
         """Returns the target's sessions that wait for a lock."""
         self.target.execute(WAITING[self.kind])
@@ -143,7 +147,7 @@ def test_a_transaction_that_is_interrupted_in_a_later_part_is_applied_once(
     locking.execute("BEGIN")
     locking.execute(f"SELECT * FROM {at.schema}.wide WHERE id = 0 FOR UPDATE")
     is_there = at.write()
-    run.wait_until(at.waiting, "a later part waits for the lock")
+    run.wait_until(at.waits, "a later part waits for the lock")
     assert at.count() == (1, 0), "a reader sees a part of the transaction"
     assert not run.jvm()
     if interruption == "kill":
@@ -160,7 +164,7 @@ def test_a_transaction_that_is_interrupted_in_a_later_part_is_applied_once(
     else:
         for number in at.waiting():
             at.target.execute(KILLS[kind].format(number))
-        run.wait_until(at.waiting, "the transaction has begun again")
+        run.wait_until(at.waits, "the transaction has begun again")
         assert at.count() == (1, 0), "a reader sees a part of the transaction"
         locking.execute("ROLLBACK")
     run.wait_until(is_there, "the transaction is applied")
@@ -182,7 +186,7 @@ def test_a_row_that_is_refused_in_a_later_part_halts_its_table_and_is_named(
         at.target.execute("SELECT about FROM pidts_meta.halt")
         return [Halt.loads(about) for (about,) in at.target.fetchall()]
 
-    run.wait_until(halts, "the table has halted")
+    run.wait_until(lambda: bool(halts()), "the table has halted")
     (halt,) = halts()
     assert [str(name) for name in halt.tables] == [f"{at.schema}.wide"]
     assert "17000" in str(halt.to_json())
