@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,9 +25,9 @@ from tests.examples import examples
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer
-from pidts.batch import applying, long_batch
+from pidts.batch import applying
 from pidts.batch.blobs import Blob
-from pidts.batch.long_batch import LeftBatchError, long_work
+from pidts.batch.long_batch import LeftBatchError, until_left
 from pidts.batch.parts import LogPart, parts
 from pidts.batch.workers import Commit
 from pidts.model import (
@@ -45,7 +44,6 @@ from pidts.model import (
     Transient,
     change_schema,
 )
-from pidts.plan import BatchPlan, PlanState
 from pidts.reduce import buckets
 
 INT = ColumnType(Kind.INT)
@@ -239,9 +237,8 @@ def test_an_error_between_two_parts_begins_the_transaction_again(split, monkeypa
     run.target.forget()
 
 
-def test_a_committer_that_has_left_the_checkpoint_itself_applies_it_once_wherever_the_target_fails(monkeypatch):
+def test_a_committer_that_has_left_the_checkpoint_itself_applies_it_once_wherever_the_target_fails():
     """The driver's committer has written the batch before, so it does not read the checkpoint first."""
-    monkeypatch.setattr(applying, "PART_BYTES", 2000)
     transaction = Transaction(random.Random(4), 60)
     points: list[str] = []
     for failing in itertools.count():
@@ -258,9 +255,8 @@ def test_a_committer_that_has_left_the_checkpoint_itself_applies_it_once_whereve
         with run.begun() as (committer, before):
             run.target.store.hook = hook
             after = replace(before, lsn=END, batch=before.batch + 1, gtid=DONE[0], position=DONE[1])
-            applying.apply_long(
-                committer, Commit((before,), (after,)), 0, partial(transaction.log_parts, run.cuts, 1, 0)
-            )
+            log_parts = partial(transaction.log_parts, run.cuts, 1, 0)
+            applying.apply_long(committer, Commit((before,), (after,)), 0, log_parts, part_bytes=2000)
         run.target.store.hook = None
         assert run.bags() == run.wanted, points
         run.target.forget()
@@ -271,24 +267,22 @@ def test_a_committer_that_has_left_the_checkpoint_itself_applies_it_once_whereve
     assert points[-1] == "commit:after"
 
 
-def test_a_batch_that_is_left_between_two_parts_has_written_nothing(monkeypatch):
-    monkeypatch.setattr(applying, "PART_BYTES", 2000)
+def test_a_batch_that_is_left_between_two_parts_has_written_nothing():
     run = Run(Transaction(random.Random(4), 60), range(0, 60, 5), 1, None)
     written: list[str] = []
     run.target.store.hook = written.append
-    monkeypatch.setattr(
-        long_batch, "decode_for", lambda context, log, worker: run.transaction.log_parts(run.cuts, 1, worker)
-    )
     with run.begun() as (committer, before):
-        at = PlanState(BEGIN)
-        plan = BatchPlan(at, replace(at, lsn=END), (), 1, 1, 0, (), frozenset())
         commit = Commit((before,), (replace(before, lsn=END, batch=before.batch + 1),))
-        context: Any = SimpleNamespace(split_rows=None)
+
+        def parts_until(most: int) -> Iterator[LogPart]:
+            return until_left(run.transaction.log_parts(run.cuts, 1, 0), lambda: written.count("write") >= most)
+
         written.clear()
         with pytest.raises(LeftBatchError):
-            long_work(context, commit, plan, lambda: written.count("write") >= 3)(committer, 0)
+            applying.apply_long(committer, commit, 0, partial(parts_until, 3), part_bytes=2000)
+        assert written.count("write") >= 3
         assert run.bags() == run.nothing
-        assert long_work(context, commit, plan, lambda: False)(committer, 0).total == 60
+        applying.apply_long(committer, commit, 0, partial(parts_until, 1000), part_bytes=2000)
     assert run.bags() == run.wanted
     run.target.forget()
 

@@ -114,11 +114,12 @@ def apply_long(
     log_parts: LogParts,
     split_rows: int | None = None,
     tables: Collection[TableName] = (),
+    part_bytes: int | None = None,
 ) -> Counts:
     """Does what `apply` does, for changes that do not fit into memory.
 
     With `split_rows`, each part is a transaction of its own; large transactions of the log are cut into parts of this
-    many rows. `tables` are the tables with changes.
+    many rows. `tables` are the tables with changes. `part_bytes` is the size of a part, instead of `PART_BYTES`.
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
@@ -153,6 +154,7 @@ def apply_long(
         committer.rules,
         copies.after,
         commit.places(before).at,
+        part_bytes,
         lagging=lagging,
         cut=cut,
         copied=copied,

@@ -56,15 +56,17 @@ def _written(
     committer: Committer,
     worker: int,
 ) -> Counts:
-    log_parts = partial(_log_parts, context, log, worker, is_left)
+    def log_parts() -> Iterator[LogPart]:
+        found = decode_for(context, log, worker)
+        return found if is_left is None else until_left(found, is_left)
+
     return apply_long(committer, commit, worker, log_parts, split_rows, tables)
 
 
-def _log_parts(
-    context: JobContext, log: Sequence[LogSlice], worker: int, is_left: Callable[[], bool] | None
-) -> Iterator[LogPart]:
-    for log_part in decode_for(context, log, worker):
-        if is_left is not None and is_left():
+def until_left(log_parts: Iterator[LogPart], is_left: Callable[[], bool]) -> Iterator[LogPart]:
+    """Yields the parts. Raises `LeftBatchError` in place of the next part if `is_left` is true then."""
+    for log_part in log_parts:
+        if is_left():
             raise LeftBatchError
         yield log_part
         del log_part  # a part that is written is not kept in memory while the next part is decoded
