@@ -350,7 +350,9 @@ class CutoverRecord:
         another text since. An INSERT fails if another session has inserted a record.
         """
         rows = self._rows.read("about", task)
-        if (Cutover.loads(rows[0][0]) if rows else None) != before:
+        # The texts are compared, since a record that was read has its constraints in the order of their kinds.
+        now = Cutover.loads(rows[0][0]).dumps() if rows else ""
+        if now != (before.dumps() if before is not None else ""):
             return False
         if after is None:
             if rows and not self._run(f"DELETE FROM {_CUTOVER} WHERE task = %s AND about = %s", (task, rows[0][0]))[1]:

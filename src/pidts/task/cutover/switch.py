@@ -550,7 +550,7 @@ class CutoverRun:
         have undone this step before it was done.
         """
         record = self._target.meta.cutovers.read(self._name)
-        if record == self._record:
+        if _text(record) == _text(self._record):
             return
         if record is None or record.is_undone:
             take_back()
@@ -627,6 +627,11 @@ class CutoverRun:
             else "the task does not seem to run"
         )
         return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
+
+
+def _text(record: Cutover | None) -> str:
+    """Returns the record as the target stores it: with its constraints in the order of their kinds."""
+    return record.dumps() if record is not None else ""
 
 
 def _is_done(record: Cutover | None) -> bool:
