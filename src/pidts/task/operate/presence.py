@@ -91,7 +91,7 @@ def _show(session: TargetSession, what: str, task: str, source: str = "") -> boo
         return bool(session.rows(_TAKE, (_number(digest),))[0][0])
     if isinstance(session, MySqlSession):
         try:
-            return session.rows("SELECT GET_LOCK(%s, 0)", (_name(what, digest),))[0][0] != 0
+            return bool(session.rows("SELECT GET_LOCK(%s, 0)", (_name(what, digest),))[0][0] != 0)
         except Halted:
             return True  # without named locks, as in some clusters, other machines do not see it
     if isinstance(session, CatalogConnection):
