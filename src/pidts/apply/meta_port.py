@@ -331,7 +331,7 @@ class RowLockRecord(Protocol):
         """Inserts held changes."""
 
     def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
-        """Returns the held changes of these locks, each lock's in the order of the log."""
+        """Returns the held changes of these locks. The changes of a lock are in the order of the log."""
 
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
         """Removes locks with their held changes."""

@@ -156,7 +156,9 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 
 
 def _with_room(change: NetChange) -> NetChange:
-    """Adds deletes by the keys of all written rows. They also remove rows whose keys a collation treats as equal.
+    """Adds deletes by the keys of all written rows.
+
+    They also remove rows whose keys a collation treats as equal to the keys of written rows.
 
     Without the added deletes, the target's row `A` could make the target refuse the source's row `a`.
     """

@@ -16,7 +16,7 @@ class EndDeadline:
     """Decides how long the end of one attempt waits."""
 
     def __init__(self, leaves: Callable[[], bool], seconds: float) -> None:
-        """`leaves` says whether the process is going to end; from then on, the attempt waits `seconds`."""
+        """`leaves` says whether the process is going to end. Once it is, the attempt waits at most `seconds` more."""
         self._leaves, self._seconds = leaves, seconds
         self._until: float | None = None
 

@@ -1,4 +1,7 @@
-"""Finds the server and the tables that a user names. Passwords can be given where other users cannot read them."""
+"""Finds the server and the tables that a user names.
+
+Passwords can be given in a file or in an environment variable, so that other users cannot read them.
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
 def _lsns(values: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
     """Returns the Lsns as an array whose values numpy can compare.
 
-    All Lsns have the same number of bytes, so the column's buffer is such an array already.
+    All Lsns have the same number of bytes, so the column's buffer is used as the array.
     """
     column = values.combine_chunks().cast(pa.binary(Lsn.SIZE))
     begin = column.offset * Lsn.SIZE

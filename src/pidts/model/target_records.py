@@ -113,8 +113,8 @@ class Shadow:
     """A table that a schema change tool fills, to replace the original table. PiDTS never applies its rows."""
 
     structure: Table | None
-    """The structure that results from the statements on the shadow table in the log; None: PiDTS could not interpret
-    one of them.
+    """The structure that results from the log's statements on the shadow table; None: PiDTS could not interpret one of
+    them.
     """
     statements: tuple[LoggedStatement, ...] = ()
     """The statements that altered the shadow table, in order."""

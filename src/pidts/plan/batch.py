@@ -12,7 +12,7 @@ from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
-"""A gap with transactions of other tables does not end a slice if the gap has fewer bytes than this, but is read, too.
+"""A gap with transactions of other tables ends a slice only if it has more bytes than this; a smaller gap is read, too.
 """
 _FAR = 1 << 31
 """The distance in the source's log from which the 32 bits of an event's position are ambiguous."""

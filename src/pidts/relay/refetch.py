@@ -19,8 +19,9 @@ The points at which a refetch can be interrupted (SIGKILL, power loss, full disk
    cut.
 3. During (c): the index is cut before the events, so no entry names missing bytes. Everything else is as in 2.
 4. Between (c) and (d): the cut is made a second time, and has nothing to do.
-5. After (d): the range is recorded as received again (its events get `is_retry`), although nothing of it may have come
-   yet. A reader that has read further than the relay's end waits until the relay has grown past the reader's place.
+5. After (d): the range is recorded as received again (its events get `is_retry`), although perhaps nothing of it has
+   arrived yet. A reader that has read further than the relay's end waits until the relay has grown past the reader's
+   place.
 
 A purge and a cut never happen at the same time, since both take the lock of the tasks' needs. Otherwise the purge would
 remove the oldest segments and the cut the newest ones, and together they might remove all.

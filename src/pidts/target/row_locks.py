@@ -229,7 +229,10 @@ class RowLockRecord:
             self._run(sql, (task, source, table.schema, table.name))
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Inserts or overwrites records of early removals. From time to time it also deletes the task's old records."""
+        """Inserts or overwrites records of early removals: DELETEs of rows that the target did not have.
+
+        From time to time it also deletes the task's old records.
+        """
         if not self._has_notes():
             return
         now = int(time.time())

@@ -6,10 +6,11 @@ same version:
     the target has (1, v5) of a        INSERT INTO b (1, v5)   ->  UPDATE (1, v5) of a to (1, v5) of b
                                        DELETE FROM a (1, v5)   ->  nothing: b has the row
 
-Without this module, the INSERT would find a row of its own version and be left out, and the DELETE would find exactly
-the row that it deletes, and remove it. So for a key that changes in several of the tables two rules hold. A row that is
-inserted while another table has a row with this key replaces that row. A row that is deleted while another table has a
-row with this key removes nothing. Nearly all keys change in one table only; their changes stay the same.
+Without this module, the version guard would leave out the INSERT into `b`, since the target has a row with the same
+version. The DELETE from `a` would then remove that row. So for a key that changes in several of the tables two rules
+hold. A row that is inserted while another table has a row with this key replaces that row. A row that is deleted while
+another table has a row with this key removes nothing. Nearly all keys change in one table only; their changes stay the
+same.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[rang
     `counts`: for each table, the number of its pieces. `slots`: the number of bundles that are carried out at the same
     time.
 
-    The start of a Spark task costs as much time as some ten thousand rows, so there are few bundles. With `takes_next`,
+    Starting a Spark task takes as long as copying about ten thousand rows, so there are few bundles. With `takes_next`,
     a slot takes several bundles one after the other. Then the last bundles are short, so that all slots end at about
     the same time. This assumes that all pieces take the same time, and `next_limit` chooses the sizes of pieces
     accordingly. If the end of a table is near, a bundle ends there, since two slots that fill one table would leave its

@@ -1,4 +1,4 @@
-"""Cuts the planner's requests into pieces for tasks, and writes the results of the pieces for the planner."""
+"""Cuts the planner's copy requests into pieces, and stores the combined result of each request for the planner."""
 
 from __future__ import annotations
 

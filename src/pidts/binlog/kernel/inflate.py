@@ -239,7 +239,7 @@ def _adler(at: int, size: int) -> int:
 def _codes(
     at: int, end: int, bits: int, count: int, literals: int, distances: int, target: int, written: int, size: int
 ) -> tuple[int, int, int, int]:
-    """Decompresses the rest of a block; the place in the stream is -1 if the block is wrong or too long."""
+    """Decompresses the rest of a block; the returned place in the stream is -1 if the block is invalid or too long."""
     while True:
         at, bits, count = _more(at, end, bits, count)
         entry = _symbol(literals, bits)

@@ -267,7 +267,7 @@ class OpenTable:
     ) -> np.ndarray:
         """Returns the numbers of the rows of a sorted file that may be among the next `limit` rows above a bound.
 
-        Only the first column is certainly sorted, so all rows with the same value in it are returned together.
+        Only the first column is sure to be sorted, so all rows with the same value in it are returned together.
         """
         start, size = int(np.searchsorted(first, first.dtype.type(bound[0].as_py()))), limit
         while True:

@@ -147,7 +147,7 @@ class IcebergSession(CatalogConnection):
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 
     def count(self, name: TableName) -> int:
-        """Counts the rows from the numbers in the files' metadata."""
+        """Counts the rows by the row counts in the files' metadata."""
         return self._known(name).rows
 
     def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse

@@ -35,7 +35,7 @@ _UNIQUE = "23505"
 _INDEXED = re.compile(r"\((.+?)\)=\(")
 """The columns of a unique index in an error's detail."""
 _CONSTRAINTS = {"23514": "CHECK constraint", "23P01": "exclusion constraint", _FOREIGN_KEY: "foreign key"}
-"""The kinds of constraints by the SQLSTATE of their errors, except unique keys."""
+"""The kinds of constraints, except unique keys, by the SQLSTATE of their errors."""
 _FUNCTION = re.compile(r"^(?:PL/\S+|SQL)[ -]\S*[Ff]un.*", re.MULTILINE)
 """The line in an error's context that names a function. A row's statement calls functions only by triggers, by CHECK
 constraints and by generated columns.

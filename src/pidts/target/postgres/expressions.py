@@ -286,7 +286,7 @@ def _choice(table: Table, node: FunctionCall, written: Callable[[Node], str]) ->
 
 
 def _parsed(clause: str) -> Node:
-    """Parses an expression in the form in which a catalog shows it.
+    """Parses an expression as a catalog shows it.
 
     MySQL writes a charset before each text. MySQL and MariaDB write `CAST(column AS DATE)` for `DATE(column)`.
     """

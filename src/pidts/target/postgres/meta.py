@@ -33,7 +33,7 @@ _ADVANCE = (
     "AND batch = %s AND lsn = %s AND gtid = %s AND log_position = %s AND copy_progress = %s AND epoch = %s "
     "RETURNING 1) SELECT 1 / count(*) FROM saved"
 )
-"""This statement saves a checkpoint like `_SAVE_CHECKPOINT`.
+"""Like `_SAVE_CHECKPOINT`, this statement saves a checkpoint.
 
 It also fails if the row no longer has the values that this run has left in it.
 """

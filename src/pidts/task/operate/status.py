@@ -92,7 +92,10 @@ class TaskStatus:
     server_catalog: CatalogLag | None = None
     """The state of the server's catalog to which the tables are published; None if there is none."""
     ended: RunEnd | None = None
-    """The error with which the last run on this machine ended; None if it had none, or if another run has continued."""
+    """The error with which the last run on this machine ended.
+
+    None if it ended without an error, or if another run has continued the task since.
+    """
 
     @property
     def has_begun(self) -> bool:

@@ -95,7 +95,7 @@ class SharedSpark:
             return False
 
     def close(self) -> None:
-        """Ends the session, even if it is still starting. A session that does not start ends with the process."""
+        """Ends the session, even if it is still starting. If its start hangs, the session ends with the process."""
         if not self._lock.acquire(timeout=_START_SECONDS):
             return
         try:

@@ -78,7 +78,7 @@ def fitting_expression_key(
 ) -> ExpressionKey | None:
     """Returns the key as the target can create it; None if the target cannot, or might evaluate it differently.
 
-    On PostgreSQL the name of a key belongs to the schema, so it also contains the table's name.
+    On PostgreSQL the name of a key must be unique in its schema, so the name also contains the table's name.
     """
     there = part.rules.target_name(table.name)
     if not found.parts or there in merged:

@@ -11,7 +11,8 @@ The seed's meta tables have this place: the task from zone `b` to the seed saves
 its rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. All changes of `b` that the seed
 has are in the seed's log before its current end, and all other changes of `b` are after the checkpoint. So:
 
-1. Wait until the seed's task has carried the seed's log, so that the locks of step 2 last for a short time only.
+1. Wait until the seed's task has carried the seed's log up to its current end, so that the locks of step 2 last only a
+   short time.
 2. Lock the checkpoints of all tasks whose changes are handed over, so that these tasks wait, and read the end of the
    seed's log. No schema change of these tasks begins while the locks last. The command is refused if one has begun
    after the checkpoint, since it would run again.
