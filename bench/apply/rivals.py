@@ -195,7 +195,7 @@ class _Postgres:
 
 
 def single(target: TargetServer, table: Table, changes: list[ChangeBatch], size: int, seconds: float) -> dict[str, Any]:
-    """Applies about 50,000 changes, or fewer if the time is over before; returns the rate.
+    """Applies about 50,000 changes, or fewer if the time runs out first; returns the rate.
 
     The rate does not depend on the number of changes.
     """

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 Work = Callable[[int, Path], "dict[str, Spent]"]
-"""Measures an axis at this size, in an empty folder. Returns what each part of the measurement (the first start, the
-changes, …) has used.
+"""Measures an axis at this size, in an empty folder. Returns the time and the memory that each part of the measurement
+(the first start, the changes, …) has used.
 """
 
 NOT_LINEAR = 1.15
@@ -117,7 +117,7 @@ class Curve:
 def exponent(line: Sequence[tuple[int, float]]) -> float | None:
     """Returns the slope between the last two points, if both axes are logarithmic.
 
-    The last two sizes differ by a factor of two at least: between closer points, the noise would be larger than the
+    The last two sizes differ by at least a factor of two: between closer points, the noise would be larger than the
     slope.
     """
     for (small, less), (large, more) in reversed(list(pairwise(line))):

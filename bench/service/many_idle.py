@@ -105,7 +105,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yields the process of a service, and its address. Ends the service and its tasks afterwards."""
+    """Yields the process id of a service, and the service's address. Ends the service and its tasks afterwards."""
     state, output = folder / "state", folder / "serve.log"
     with output.open("wb") as log:
         command = [sys.executable, "-m", "pidts", "serve", "--listen", "127.0.0.1:0", "--state", str(state)]

@@ -1,5 +1,5 @@
-"""The rows of committed two-phase XA transactions of real servers pass relay, planner and decoder, and are applied
-once, at the commit.
+"""Rows of two-phase XA transactions that real servers have committed go through the relay, the planner and the decoder,
+and are applied once, at the commit.
 """
 
 from __future__ import annotations

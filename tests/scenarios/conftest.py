@@ -8,7 +8,7 @@
     expect.yaml         about, verify (schemas that are equal on both sides in the end), expect (queries and their rows)
 
 Scenarios whose databases have nothing to do with each other share one task, since the start of a run takes seconds; a
-scenario alone (`-k routes`) has a task of its own. The accounts have what `pidts grants` prints, and nothing else. If
+scenario that is run alone (`-k routes`) has a task of its own. The accounts have what `pidts grants` prints, and nothing else. If
 the target is PostgreSQL, a run of several scenarios is killed in between and started once more.
 
 A scenario that merges shards (`is-sharding`, `shard-mode`) has two sources, `one` (MariaDB) and `two` (MySQL 9.7). A line

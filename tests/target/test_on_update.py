@@ -23,7 +23,7 @@ from pidts.task.tables.constraints import fitting_on_update
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
 OLD = "2001-02-03 04:05:06"
-# Each UPDATE, with the columns that get the time: `seen` has whole seconds, `exact` six digits.
+# Each UPDATE, with the columns that get the time: `seen` has whole seconds, `exact` microseconds.
 UPDATES = (
     ("SET a = 2", {"seen", "exact"}),
     ("SET a = 1", set()),

@@ -2,9 +2,9 @@
 
 Recordings of real servers are cut into transactions. Their events are damaged: bits and lengths change, ends are cut
 off, pieces of other events get in, events change their order. Then sizes and checksums are made right again, so that
-the decoder does not refuse the log before it comes to the damage. If plain code runs lines for a damaged log that it
-has run for no log before, this log is kept, and damaged further. Compiled code runs in a process of its own: if it
-reads where it must not, that process dies, and this is a finding like any other.
+the decoder does not refuse the log before it comes to the damage. If a damaged log makes
+plain code run lines that it has run for no earlier log, the damaged log is kept, and damaged further. Compiled code
+runs in a process of its own: if it reads where it must not, that process dies, and this is a finding like any other.
 """
 
 from __future__ import annotations

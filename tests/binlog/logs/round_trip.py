@@ -231,7 +231,11 @@ def _brief(value: Any) -> str:
 
 
 def _query(name: TableName, table: RandomTable) -> str:
-    """Returns a query for each column's value in an exact form, and for some types in a form nearer to the bytes."""
+    """Returns a query that selects two forms of each column's value.
+
+    The first form is exact. The second form is the number of an ENUM or SET, the stored bytes of a text, and otherwise
+    NULL.
+    """
     forms = [f"{_shown(column.quoted, column.kind)}, {_raw(column.quoted, column.kind)}" for column in table.columns]
     return f"SELECT `i d`, {', '.join(forms)} FROM {name} ORDER BY `i d`"
 

@@ -15,7 +15,7 @@ from pidts.task.run.shared_spark import SharedSpark
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Returns the ended sessions; each session that is built is a new object."""
+    """Makes each new session a plain object. Returns the list of the sessions that have been ended."""
     ended: list[object] = []
     monkeypatch.setattr(module, "build_session", lambda *_: object())
     monkeypatch.setattr(module, "end_session", ended.append)

@@ -77,7 +77,7 @@ def net(structure: Table, there: pa.Table, is_new: Sequence[bool], gone: Sequenc
 def write(session: Any, *changes: NetChange) -> int:
     """Writes the changes in a transaction, and returns the number of BINLOG statements in it.
 
-    The first BINLOG statement of a session has no rows.
+    The first BINLOG statement of a session has no rows, and is counted, too.
     """
     before = sent(session)
     session.begin()
