@@ -196,7 +196,7 @@ class DdlThreads:
             thread.start()
 
     def wait(self, due: Collection[Lsn], seconds: float, stop: Callable[[], bool]) -> None:
-        """Waits until these changes end or halt, the time is over, or the caller stops; raises their errors."""
+        """Waits until these changes end or halt, the time runs out, or the caller stops; raises their errors."""
         deadline = time.monotonic() + seconds
         with self._moved:
             while self._failure is None and not self._running.isdisjoint(due):

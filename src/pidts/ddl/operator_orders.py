@@ -29,7 +29,7 @@ class SharedOrders:
         self._found: tuple[float, Mapping[Lsn, DdlOrder]] = float("-inf"), {}
         """The time at which the last reading began, and its result."""
         self._reading = threading.Lock()
-        """Held while one thread reads. Other threads wait for its result, and do not read, too."""
+        """Held while one thread reads. Other threads do not read themselves, but wait for its result."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlOrder | None:
         """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none.

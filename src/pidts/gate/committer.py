@@ -108,7 +108,7 @@ class ChannelCommitter:
         """The connections that have written the pieces of the last log part, and will write the pieces of the next one.
         """
         self._is_clean = False
-        """Whether there are certainly no rows after `transfer_checkpoint`, as after each commit of this object."""
+        """Whether it is certain that no rows are after `transfer_checkpoint`, as after each commit of this object."""
         self.times = CommitTimes()
         """The time that all commits so far have taken."""
 

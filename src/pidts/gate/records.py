@@ -57,7 +57,7 @@ def of_rows(batches: Iterable[ChangeBatch], times: TimesOf, zone: str) -> pa.Tab
 
 
 def of_schema_change(records: Sequence[SchemaRecord], lsn: Lsn, time: int) -> pa.Table | None:
-    """Returns the records of one statement; None if it has none.
+    """Returns the records of one statement as a table; None if there are none.
 
     The Lsn of the records is the place where the statement begins. `time` is in seconds since 1970.
     """

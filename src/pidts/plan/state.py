@@ -190,7 +190,7 @@ class Places:
         return self.index.targets(key, target_name)
 
     def _unlike(self, other: Places) -> Collection[TableName]:
-        """Returns all tables with an exception here or in `other`, except those that certainly have equal places."""
+        """Returns all tables with an exception here or in `other`, except those that are known to have equal places."""
         if self.index is not None and other.index is not None:
             return self.index.unlike(other.index)
         return {*self.exceptions, *other.exceptions}

@@ -1,6 +1,6 @@
 """Maintains the set of executed GTIDs while the log is received.
 
-Adding one transaction to an immutable set costs as much time as all other work for the transaction. Nearly all
+Adding one transaction to an immutable set takes as long as all other work for the transaction. Nearly all
 transactions in a log have consecutive numbers. So this module only extends one interval for each server UUID (or
 remembers the last GTID of each MariaDB domain), and builds the set only when it is asked for.
 """

@@ -50,7 +50,7 @@ def split(text: str, dialect: Dialect) -> list[str]:
 
 
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
-    """Yields the tables that a statement may change or create, and for each table, whether it is certainly new.
+    """Yields the tables that a statement may change or create, and for each table, whether it is sure to be new.
 
     `there` are the known tables. They are used for a DROP DATABASE, which affects all tables of the database.
     """

@@ -46,10 +46,7 @@ class Dialect:
     """Whether `lower_case_table_names` is 1: then names of databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
     collation: str | None = None
-    """The default collation of the server.
-
-    It is used for unknown databases; None: the default collation of `charset`.
-    """
+    """The server's default collation, for databases that are not known; None: the default collation of `charset`."""
 
     @classmethod
     def of(cls, server_version: str) -> Dialect:

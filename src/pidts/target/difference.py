@@ -198,7 +198,7 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
 
     MariaDB cuts off the digits beyond this number, and MySQL rounds; each of them can be configured to do what the
     other does. PostgreSQL rounds halves before the year 2000 in the other direction. So only rows that lose no digit
-    certainly get the same values on source and target.
+    are sure to get the same values on source and target.
     """
     kept = difference(statement, before, after).kept
     return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]

@@ -81,7 +81,7 @@ class SharedRecords:
     def __init__(self, run: Run, insert: Insert | None = None, queue_query: QueueQuery | None = None) -> None:
         """`insert` is the server's fastest function for inserting many rows; None: statements with the rows' values.
 
-        `queue_query` sends a query with the next statement, to save a round trip; None: each query is sent by itself.
+        `queue_query` sends a query with the next statement, to save a round trip; None: each query is sent alone.
         """
         self.structures = StructureRecord(run)
         self.journal = JournalRecord(run)

@@ -307,7 +307,7 @@ class ImageCompletion:
         ahead = self._ahead_at(is_ahead, origin[partial])
         uncertain = partial[ahead | (arrivals[numbers[origin[partial]]] > 0)]
         prev[size + uncertain] = self._nowhere
-        # The row that was read at a new key is certainly the moved row only if no other row moves to this key.
+        # The row that was read at a new key is sure to be the moved row only if no other row moves to this key.
         coming = np.nonzero(copied_there >= 0)[0]
         alone = arrivals[np.maximum(numbers[size:], 0)] == 1
         alone[coming] &= ~self._ahead_at(is_ahead, size + coming)

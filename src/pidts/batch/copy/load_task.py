@@ -227,7 +227,7 @@ _kept = _ThreadSession()
 def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
     """Yields a session that stays open for the next chunk.
 
-    Connecting and reading the table's structure takes as long as loading some thousand rows.
+    Connecting and reading the table's structure takes as long as loading a few thousand rows.
     """
     kept, _kept.session = _kept.session, None
     if kept is not None and not kept.serves(context, table):
@@ -325,7 +325,7 @@ def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _again(work: Callable[[], Answer]) -> Answer:
-    """Repeats the work after errors, until the time for attempts is over. Returns the answer of the work."""
+    """Repeats the work after errors, until the time for attempts runs out. Returns the answer of the work."""
     retry, began = Retry(), time.monotonic()
     for attempt in count(1):
         try:

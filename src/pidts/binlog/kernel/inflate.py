@@ -156,7 +156,7 @@ def _more(at: int, end: int, bits: int, count: int) -> tuple[int, int, int]:
 def _lengths(at: int, end: int, bits: int, count: int, work: int, total: int) -> tuple[int, int, int]:
     """Reads the lengths of a block's own codes.
 
-    Returns what `_more` returns; the place in the stream is -1 if the lengths are wrong.
+    Returns what `_more` returns; the returned place in the stream is -1 if the lengths are wrong.
     """
     lengths = work + _LENGTHS
     number = 0

@@ -272,7 +272,7 @@ class ShardGroups:
     def ran(self, run: RunDecision, missed: MissedChanges) -> None:
         """Notes that the target has the change for all members that have arrived at it.
 
-        `missed`: the changes that each member misses from then on.
+        `missed`: the changes that each member misses from now on.
         """
         with self._changing():
             state = self._state(run.leader.after.name)

@@ -66,7 +66,7 @@ class KnownStructures:
     unclear: tuple[str, ...] = ()
     """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
     complete: bool = True
-    """Whether a table that this history lacks certainly does not exist; False if no complete catalog was read."""
+    """Whether tables that this history lacks are sure not to exist; False if no complete catalog was read."""
     turns: tuple[RelearnedStructures, ...] = ()
     sequences: frozenset[TableName] = frozenset()
     """MariaDB's SEQUENCE objects, as far as a catalog or a statement has shown them."""
@@ -85,7 +85,7 @@ class KnownStructures:
         return None
 
     def has_no(self, name: TableName) -> bool:
-        """Whether the source certainly had no table of this name at this place."""
+        """Whether it is certain that the source had no table of this name at this place."""
         if name in self.sequences:
             return True
         return (
@@ -99,8 +99,8 @@ class KnownStructures:
         """Whether rows that the log has under this name are the state of one of MariaDB's SEQUENCE objects.
 
         A sequence's rows are left out. If neither a statement nor a catalog has shown the sequence, the rows must
-        look like a sequence's rows, and there must certainly be no table of this name: a copy of a sequence is a table
-        with the same columns.
+        look like a sequence's rows, and it must be certain that there is no table of this name: a copy of a sequence is
+        a table with the same columns.
         """
         if name in self.tables:
             return False

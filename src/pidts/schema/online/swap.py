@@ -47,7 +47,7 @@ _OTHERWISE = "or set online-ddl: false, if tables with such names are ordinary t
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One statement in the form in which the target runs it."""
+    """One statement as the target runs it."""
 
     statement: ddl.Statement | None
     """The statement to run; None if nothing is to be run."""
@@ -315,7 +315,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """Returns a new column whose default differs from row to row, if there is one: the tool has filled it by itself."""
+    """Returns a new column whose default differs from row to row, if there is one: the tool itself has filled it."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

@@ -202,7 +202,7 @@ class OpenTable:
         return _decoded(table, rows)
 
     def portions(self, table: Table) -> Iterator[pa.Table]:
-        """Yields all rows in the source's types, some tens of thousands at a time, in any order."""
+        """Yields all rows in the source's types, at most `ROW_GROUP` rows at a time, in any order."""
         names = [column.name for column in table.columns]
         for read, _, places in self._sides(names[:1], None):
             for start in range(0, len(places), ROW_GROUP):

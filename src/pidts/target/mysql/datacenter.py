@@ -222,7 +222,7 @@ class Datacenter:
 
 
 def _portions(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yields neighbouring ids in parts of limited size in bytes; a record above the limit is a part by itself."""
+    """Yields neighbouring ids in parts of limited size in bytes; a record above the limit is a part of its own."""
     part: list[int] = []
     total = 0
     for id_, size in sizes:

@@ -124,7 +124,7 @@ class Writer:
     def _upsert_safely(self, plan: Plan, rows: pa.Table) -> None:
         """Writes rows in safe mode.
 
-        Colliding rows are searched only after a collision: the search costs as much as writing.
+        Searches for colliding rows only after a collision: the search costs as much as writing the rows.
         """
         if not self._server.tidb:  # TiDB may refuse a row for another reason, with the error of a collision
             self._pipeline.later(b"SAVEPOINT pidts_upsert")

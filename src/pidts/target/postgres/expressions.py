@@ -179,7 +179,7 @@ def _is_certain(table: Table, node: Node) -> bool:
 
 
 def _stored(table: Table, node: Node, kind: ColumnType) -> str:
-    """Returns the value in the form in which a column of this type stores it."""
+    """Returns the value as a column of this type stores it."""
     if any(table.column(_name(table, one)).generated for one in columns_of(node)):
         raise NotSupportedError("a generated column")
     # For a date that does not exist, DATE() returns that date on the source. On PostgreSQL the result is NULL, since

@@ -1,8 +1,8 @@
 """Generated columns in schema changes, if PostgreSQL computes them as the source does.
 
-A new generated column is created as a generated column if both servers certainly compute the same value for every
-possible row (`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes the values once,
-when it adds the column; after that it is a plain column.
+A new generated column is created as a generated column if it is certain that both servers compute the same value for
+every possible row (`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes the values
+once, when it adds the column; after that the column is a plain column.
 
 If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
 generated. It becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then on.
@@ -46,7 +46,7 @@ class Fill:
 
 
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
-    """Returns the added columns that the target computes by itself.
+    """Returns the added columns that the target itself computes.
 
     Each column that the expression reads must either be added by the same statement, or stay unchanged and have, on the
     target, the type that the expression assumes.
@@ -116,7 +116,7 @@ def _has_its_type(table: Table, name: str, found: PgTable) -> bool:
 
 
 def _written_type(name: str) -> str:
-    """Returns a type in the form in which the catalog shows it."""
+    """Returns a type as the catalog shows it."""
     base, opening, size = name.partition("(")
     long = {"varchar": "character varying", "char": "character"}.get(base, base)
     if base == "numeric" and size and "," not in size:

@@ -11,7 +11,7 @@ any target. It waits until the datacenter has the log up to the place at which t
 that were written meanwhile. These records are also read only once, in their order. If a schema change is among them,
 the comparison begins anew.
 
-Memory is bounded, since it holds only pages of records, some thousand doubtful rows, and the digests of keys in
+Memory is bounded, since it holds only pages of records, about 5,000 doubtful rows, and the digests of keys in
 `KeyStore`.
 """
 

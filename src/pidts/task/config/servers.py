@@ -29,7 +29,7 @@ TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
 """The kinds of targets.
 
 A datacenter is a database of a MySQL server. It gets records of the changes, in Inception Gate's form, instead of the
-rows. Iceberg is a warehouse of Iceberg tables in a directory of this machine. Hive is a warehouse whose tables are
+rows. Iceberg is a warehouse of Iceberg tables in a directory on this machine. Hive is a warehouse whose tables are
 published to a Hive metastore.
 """
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ZoneSpec:
-    """The keys of a task file about zones; all are empty if it has none."""
+    """The keys about zones in a task file; all are empty if the file has none."""
 
     name: str = ""
     """The zone of the source."""

@@ -47,7 +47,7 @@ class Direction:
 
 
 def split_path(path: Path) -> tuple[Path, str]:
-    """Returns the file of zones and the direction that a path names. The direction is empty if the path has none."""
+    """Returns the file of zones and the direction that a path names. The direction is empty if the path names none."""
     name, at, direction = path.name.rpartition(_AT)
     if not at or path.exists():
         return path, ""

@@ -363,7 +363,7 @@ class TaskOrders:
         return [self._change_at(source, at, None, self._target.meta.orders.find(self._name, source, at))]
 
     def _log_entry(self, source: str, lsn: Lsn) -> LogEntry | None:
-        """Returns the relay's entry of the schema change that ends or begins at this Lsn; None if it has none."""
+        """Returns the relay's entry of the schema change that ends or begins at this Lsn; None if there is none."""
         try:
             with closing(RelayReader(self.part(source).relay, source)) as relay:
                 entry = relay.find(lsn)

@@ -80,7 +80,10 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
 
 
 def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> RunEnd | None:
-    """Returns the error of the last run on this machine; None if it had none, or if a run elsewhere continued later."""
+    """Returns the error with which the last run on this machine ended.
+
+    None if it ended without an error, or if a run elsewhere has continued the task since.
+    """
     try:
         found = json.loads(_path(config).read_text("utf-8"))
         end = RunEnd(

@@ -1,7 +1,7 @@
 """Compares large tables in jobs of the Spark cluster that the task file names.
 
-It is possible that the cluster has no free executor, or that its machines cannot reach the source or the warehouse.
-Then a table is compared in this process, which takes more time.
+The cluster may have no free executor, or its machines may be unable to reach the source or the warehouse. Then a table
+is compared in this process, which takes more time.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class CellType:
 
 
 def cell_type(column: Column) -> CellType | None:
-    """Returns the encoding of a column; None if it has none here."""
+    """Returns the encoding of a column; None if this module cannot encode the column."""
     kind = column.type
     if kind.kind in _INTEGERS:
         wire, width = _INTEGERS[kind.kind]

@@ -91,7 +91,10 @@ class RowLayout:
         return _joined([self._nulls(before), *old_cells, self._nulls(after), *new_cells])
 
     def _cells(self, rows: pa.Table) -> list[Cells] | None:
-        """Returns the cells of each column; None if a value has none, or is NULL in a column that cannot be NULL."""
+        """Returns the cells of each column.
+
+        Returns None if a value cannot be encoded, or is NULL in a column that cannot be NULL.
+        """
         if any(rows[name].null_count and not can for name, can in zip(self.names, self.nullable, strict=True)):
             return None
         return cells_of(self.types, rows, self.names)
