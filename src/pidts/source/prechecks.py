@@ -229,9 +229,16 @@ def _replication_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _dump_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
-    # One privilege may cover 20,000 tables. A query is sent only for each table of a schema that none covers.
+    # One privilege may cover 20,000 tables. A query is sent for one table of a schema that a privilege covers, and for
+    # each table of the other schemas. The server ignores a privilege on a pattern of schemas if the account has
+    # privileges on the schema's own name.
     has = held(current_grants(asked.connection, asked.server))
-    covered = {schema for schema in {name.schema for name in asked.tables} if has.has(Privilege("SELECT", schema))}
+    first = {name.schema: name for name in sorted(asked.tables, reverse=True)}
+    covered = {
+        schema
+        for schema, name in first.items()
+        if has.has(Privilege("SELECT", schema)) and _readable(asked.connection, name)
+    }
     refused = [name for name in asked.tables if name.schema not in covered and not _readable(asked.connection, name)]
     grants = " ".join(f"GRANT SELECT ON {quoted_table(name)} TO {account(asked.connection)};" for name in refused)
     for name in refused:
