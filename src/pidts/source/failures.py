@@ -61,7 +61,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if login and number in LOGIN_REFUSED:
         todo = "Check the user and the password of this source"
         if number in OTHER_ACCOUNT and (host := seen_host(text)):
-            todo += f". The source sees this machine as {host}: the account must be for this host, or for %"
+            todo += f". The source sees this machine as {host}: the account must be for it, for its address, or for %"
         todo += "; docs/start/quick-start.md has the account that it needs"
         if number in PLAIN_REFUSED:
             todo = "This server refuses connections without TLS: set ssl-mode to required or more"

@@ -271,7 +271,7 @@ def test_routes_stay_while_tables_wait_for_each_other(
 ) -> None:
     watch, locks, found, _ = reload
     member = Member("north", TableName("shop", "a"))
-    locks.waiting = (ShardLock(target=TableName("one", "a"), text="ALTER", owner=member, since=0.0, arrived=()),)
+    locks.waiting = (ShardLock(target=TableName("one", "a"), text="ALTER", first=member, since=0.0, arrived=()),)
     for text, refused in (
         (TASK.replace("target-table: b", "target-table: c"), True),
         (TASK.replace("[shop]", "[shop, more]"), False),
