@@ -38,7 +38,7 @@ def test_a_signal_ends_a_run_while_code_is_compiled(
         lines = []
         for line in process.stderr:
             lines.append(line)
-            if line.startswith("compiling the decoder for this machine: only the first start does this"):
+            if line.startswith("compiling code for this machine: only the first runs do this"):
                 break
         process.send_signal(number)
         said, error = process.communicate(timeout=60)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
 
-_COMPILES = "compiling the decoder for this machine: only the first start does this, and it takes a minute or two"
+_COMPILES = "compiling code for this machine: only the first runs do this, and it takes a minute or two"
 _JOURNEY = (
     *("init", "grants", "check", "plan", "run", "status", "ddl", "locks"),
     *("verify", "repair", "cutover", "failover", "zones"),
@@ -260,7 +260,8 @@ def _run(
     as_json: bool,
     receives: bool = True,
 ) -> int:
-    with _compilation_explained():
+    with ExitStack() as resources:
+        resources.enter_context(_compilation_explained())
         from pidts.cli.ddl.view import show_halts
         from pidts.cli.final_summary import print_summary
         from pidts.cli.view import every_view, in_a_line, progress_view
@@ -268,7 +269,6 @@ def _run(
         from pidts.task.run.replicator_process import fork_replicators
         from pidts.task.run.task_run import run_task
 
-    with ExitStack() as resources:
         replicators = None
         if receives or any(part.relay_from is not None for part in parts):
             # The forker starts after all modules of a run are loaded, so that replicators share their memory, and
