@@ -44,6 +44,7 @@ from pidts.model import (
     Transient,
     change_schema,
 )
+from pidts.plan import CopyState, PlanState
 from pidts.reduce import buckets
 
 INT = ColumnType(Kind.INT)
@@ -337,3 +338,30 @@ def test_an_ordinary_batch_is_one_part_and_a_larger_one_is_cut_between_slices(mo
         assert run.bags() == run.wanted
         monkeypatch.setattr(applying, "prepared", whole)
         run.target.forget()
+
+
+@pytest.mark.parametrize("split", [None, 1])
+def test_rows_that_are_settled_in_one_part_never_collide_with_an_earlier_part(split):
+    """Row 1 was loaded as it is at the batch's end, and then has the value that row 2 has in the meantime."""
+    history = Transaction(random.Random(0), 0)
+    history.changes = [
+        (KEYED, Lsn(0, 1, 100, 0), Op.UPDATE, {"id": 2, "n": 0, "u": 5}, {"id": 2, "n": 0, "u": 7}),
+        (KEYED, Lsn(0, 1, 150, 0), Op.UPDATE, {"id": 2, "n": 0, "u": 7}, {"id": 2, "n": 0, "u": 8}),
+        (KEYED, Lsn(0, 1, 200, 0), Op.UPDATE, {"id": 1, "n": 0, "u": 1}, {"id": 1, "n": 0, "u": 7}),
+    ]
+    history.rows[KEYED.name] = [{"id": 1, "n": 0, "u": 7}, {"id": 2, "n": 0, "u": 8}]
+    run = Run(history, (1, 2), 1, split)
+    loaded = [(KEYED, Lsn(0, 1, 5), Op.INSERT, None, row) for row in history.rows[KEYED.name]]
+    read = CopyState(after=(2,), upto=(2,), reads=1)
+    states = (read, replace(read, settled=1))
+    texts = [PlanState(lsn, {KEYED.name: one}).copy_json() for lsn, one in zip((BEGIN, END), states, strict=True)]
+    with run.begun() as (committer, begun):
+        before = replace(begun, lsn=Lsn(0, 1, 5), batch=2, copy=texts[0])
+        applying.apply(
+            committer, Commit((begun,), (before,)), 0, [Blob(0, Blob.first_order(0), batch_of(KEYED, loaded))]
+        )
+        after = replace(before, lsn=END, batch=3, copy=texts[1])
+        log_parts = partial(history.log_parts, run.cuts, 1, 0)
+        applying.apply_long(committer, Commit((before,), (after,)), 0, log_parts, split, part_bytes=1)
+    assert run.bags() == run.wanted
+    run.target.forget()

@@ -27,6 +27,7 @@ each part whether it was committed, and continues after the last one.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ from pidts.batch.parts import PART_BYTES, LogPart, parts
 from pidts.batch.source_of_row import source_table
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
-from pidts.plan import CopyState
+from pidts.plan import CopyMode, CopyState, Phase
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
@@ -119,11 +120,14 @@ def apply_long(
     """Does what `apply` does, for changes that do not fit into memory.
 
     With `split_rows`, each part is a transaction of its own; large transactions of the log are cut into parts of this
-    many rows. `tables` are the tables with changes. `part_bytes` is the size of a part, instead of `PART_BYTES`.
+    many rows. `tables` are the tables with changes. `part_bytes` is the size of a part, instead of `PART_BYTES`. All
+    changes are one part if the planner has counted on this (`_Copies.need_one_part`).
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
     copies = _Copies.of(commit, worker)
+    if copies.need_one_part:
+        split_rows, part_bytes = None, sys.maxsize
     copied = copies.ended
     counts = Counts()
     if split_rows is not None:
@@ -217,6 +221,22 @@ class _Copies:
         """Whether this batch records chunks as copied."""
         before = self.before
         return any(name not in before or before[name].settled != one.settled for name, one in self.after.items())
+
+    @property
+    def need_one_part(self) -> bool:
+        """Whether the batch settles loaded rows, but removes no other rows that have a unique value of a written row.
+
+        The planner decides this for a batch with little log (`CopyState.ahead`). If such a batch were cut, an earlier
+        part could collide with a loaded row that a later part changes.
+        """
+        return any(
+            (was := self.before.get(name)) is not None
+            and was.phase is Phase.ROWS
+            and was.settled != one.settled
+            and one.mode is CopyMode.NEW
+            and not (one.keyless or one.ahead)
+            for name, one in self.after.items()
+        )
 
 
 def _unfinished(copies: Mapping[TableName, CopyState]) -> Mapping[TableName, CopyState]:
