@@ -19,14 +19,19 @@ mysql-instances: [{source-id: s, from: {host: 127.0.0.1, port: 1, user: u}}]
 
 
 @pytest.mark.parametrize(
-    ("number", "options", "code"),
-    [(signal.SIGTERM, [], 0), (signal.SIGINT, [], 0), (signal.SIGTERM, ["--until-synced"], 1)],
+    ("number", "options", "mode", "code"),
+    [
+        (signal.SIGTERM, [], "all", 0),
+        (signal.SIGINT, [], "all", 0),
+        (signal.SIGTERM, ["--until-synced"], "all", 1),
+        (signal.SIGTERM, [], "full", 1),
+    ],
 )
 def test_a_signal_ends_a_run_while_code_is_compiled(
-    tmp_path: Path, number: signal.Signals, options: list[str], code: int
+    tmp_path: Path, number: signal.Signals, options: list[str], mode: str, code: int
 ) -> None:
     task = tmp_path / "t.yaml"
-    task.write_text(TASK)
+    task.write_text(TASK.replace("task-mode: all", f"task-mode: {mode}"))
     with subprocess.Popen(
         [*PIDTS, "run", str(task), *options],
         stdout=subprocess.PIPE,

@@ -260,6 +260,8 @@ def _run(
     as_json: bool,
     receives: bool = True,
 ) -> int:
+    ends = until_synced or parts[0].mode == "full"
+    end_at_once_on_signals(PidtsError.exit_code if ends else 0)
     with ExitStack() as resources:
         resources.enter_context(_compilation_explained())
         from pidts.cli.ddl.view import show_halts
@@ -312,7 +314,6 @@ def _run(
         print_summary(in_a_line(summary, summary.stage))
     if summary.stage == "halted":
         return Halted.exit_code
-    ends = until_synced or parts[0].mode == "full"
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
