@@ -36,7 +36,7 @@ CHANGE = Halt(
     todo="Mend it.",
 )
 ROWS = Halt(tables=(TableName("shop", "b"),), lsn=AT, code="target-refused", what="Data too long", todo=COMPARE_TODO)
-STANDING = BlockedChange(
+HALTED = BlockedChange(
     AT,
     CHANGE.statement,
     CHANGE,
@@ -89,7 +89,7 @@ def test_the_list_names_table_cause_place_and_remedies(capsys: Output) -> None:
     show_ddl_list(
         "t",
         TASK,
-        [STANDING, REFUSED_ROWS],
+        [HALTED, REFUSED_ROWS],
         [],
         [HeldTablesOfSource("s", {TableName("shop", "a"): AT}, 42)],
         as_json=False,
@@ -138,7 +138,7 @@ def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
 
 
 def test_the_same_for_machines(capsys: Output) -> None:
-    show_ddl_list("t", TASK, [STANDING, *LOCK.arrived], [LOCK], [HeldTablesOfSource("s", {}, 0)], as_json=True)
+    show_ddl_list("t", TASK, [HALTED, *LOCK.arrived], [LOCK], [HeldTablesOfSource("s", {}, 0)], as_json=True)
     found = json.loads(said(capsys))
     change, *shards = found["halted"]
     assert CHANGE.to_json().items() <= change.items()
@@ -154,15 +154,15 @@ def test_the_same_for_machines(capsys: Output) -> None:
 
 
 def test_ddl_commands_that_were_carried_out_long_ago_are_not_listed(capsys: Output) -> None:
-    assert STANDING.journal is not None
-    journal, now = replace(STANDING.journal, state=DdlState.DONE), time.time()
-    old = replace(STANDING, halt=None, journal=replace(journal, saved_at=now - 25 * 3600))
+    assert HALTED.journal is not None
+    journal, now = replace(HALTED.journal, state=DdlState.DONE), time.time()
+    old = replace(HALTED, halt=None, journal=replace(journal, saved_at=now - 25 * 3600))
     show_ddl_list("t", TASK, [old, old], [], [], as_json=False)
     assert said(capsys) == (
         f"t: nothing is halted\n2 ddl commands finished more than a day ago: pidts ddl list {TASK} --json\n"
     )
     late = replace(old, journal=replace(journal, saved_at=now - 23 * 3600))
-    open_ones = [STANDING, replace(old, halt=CHANGE), replace(old, journal=journal), replace(old, journal=None), late]
+    open_ones = [HALTED, replace(old, halt=CHANGE), replace(old, journal=journal), replace(old, journal=None), late]
     show_ddl_list("t", TASK, [old, *open_ones], [], [], as_json=False)
     text = said(capsys)
     assert text.count(") at Lsn") == len(open_ones)
@@ -180,7 +180,7 @@ def test_a_ddl_command_that_fails_is_named_and_so_is_its_statement(capsys: Outpu
         code="order-refused",
         what="the target refuses a statement of `pidts ddl replace`: SELEC 1: syntax error",
     )
-    show_ddl_list("t", TASK, [replace(STANDING, halt=halt)], [], [], as_json=False)
+    show_ddl_list("t", TASK, [replace(HALTED, halt=halt)], [], [], as_json=False)
     text = said(capsys)
     assert "command    ddl replace (failed): ALTER TABLE a ADD x BIGINT" in text
     assert "SELEC 1: syntax error" in text
@@ -411,7 +411,7 @@ def test_where_there_are_several_sources_a_table_is_called_with_its_own() -> Non
 
 def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     remember_task(Path("my shop.yaml"))
-    show_order(STANDING, OrderKind.SKIP, (), given=False, as_json=False)
+    show_order(HALTED, OrderKind.SKIP, (), given=False, as_json=False)
     remember_task(None)
     text = said(capsys)
     assert "already on the target: one" in text

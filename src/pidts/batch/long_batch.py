@@ -6,13 +6,14 @@ The driver and a Spark job use the same function. The crash points of `pidts.bat
 adds the end of a run while the batch is under way:
 
 1. The driver waits a while, since the batch may be almost done. Then the batch ends with `LeftBatchError`, before its
-   next part. Nothing is committed: the committer rolls its transaction back.
+   next part. The committer rolls its transaction back. With `split-transactions`, earlier parts of the batch are
+   transactions of their own, and stay committed with their checkpoints.
 2. A part waits for a lock on the target, so the batch cannot be left between two parts. The process ends, and the
    server rolls back. The next run's claim waits for this.
 3. With several workers, some may have committed the batch, and others have not. Each has its own checkpoint, and the
    next run begins at the place that all workers have reached (`pidts.batch.workers`).
 
-In each case the next run plans the same transaction again.
+In each case the next run plans again what is not committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Of two commands that save the next step of the same cutover, only one succeeds, on every target."""
+"""Two commands that save the next step of the same cutover: only one succeeds, on every target."""
 
 from __future__ import annotations
 

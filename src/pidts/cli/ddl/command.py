@@ -85,13 +85,13 @@ def list_ddl(task: TaskFile, table: AllOfTable = "", as_json: JsonInstead = Fals
     from pidts.task.operate.shard_locks import named_locks, open_locks
 
     with task_orders(parts) as orders:
-        standing = orders.with_backlogs(orders.blocked_changes())
-        table = table and orders.whole_name(table, [one for one in standing if one.is_blocked])
-        locks = named_locks(open_locks(orders, standing), table)
+        changes = orders.with_backlogs(orders.blocked_changes())
+        table = table and orders.whole_name(table, [one for one in changes if one.is_blocked])
+        locks = named_locks(open_locks(orders, changes), table)
         if table:
             of_locks = {one.place for lock in locks for one in lock.arrived}
-            standing = [one for one in standing if one.place in of_locks or orders.concerns(one, table)]
-        show_ddl_list(parts[0].name, task, standing, locks, orders.held_tables(), as_json=as_json, whole=bool(table))
+            changes = [one for one in changes if one.place in of_locks or orders.concerns(one, table)]
+        show_ddl_list(parts[0].name, task, changes, locks, orders.held_tables(), as_json=as_json, whole=bool(table))
 
 
 def unlock(

@@ -156,7 +156,7 @@ def show_halt(halt: Halt, task: Path, source: str = "") -> None:
 def show_ddl_list(
     name: str,
     task: Path,
-    standing: Sequence[BlockedChange],
+    changes: Sequence[BlockedChange],
     locks: Sequence[OpenLock],
     held: Sequence[HeldTablesOfSource],
     *,
@@ -165,16 +165,16 @@ def show_ddl_list(
 ) -> None:
     """Prints the list of `pidts ddl list`; with `whole`, all shards of a lock and not only the first ones."""
     if as_json:
-        print(json.dumps({"task": name, **_list_json(standing, locks, held)}, ensure_ascii=False))
+        print(json.dumps({"task": name, **_list_json(changes, locks, held)}, ensure_ascii=False))
         return
     several = len(held) > 1
-    waiting = [one for one in standing if one.is_blocked]
+    waiting = [one for one in changes if one.is_blocked]
     for lock in locks:
         show_lock(lock, task, whole=whole)
     for one in waiting:
         if not one.waits_for_shards:
             show_halted_tables(one, task, several=several)
-    all_orders = [one for one in standing if one.order is not None]
+    all_orders = [one for one in changes if one.order is not None]
     orders = [one for one in all_orders if not _is_old(one)]
     for one in orders:
         done = f", {moment(one.done_at)}" if one.done_at else ""
@@ -377,12 +377,12 @@ def _ordered(one: BlockedChange) -> tuple[str, ...]:
 
 
 def _list_json(
-    standing: Sequence[BlockedChange], locks: Sequence[OpenLock], held: Sequence[HeldTablesOfSource]
+    changes: Sequence[BlockedChange], locks: Sequence[OpenLock], held: Sequence[HeldTablesOfSource]
 ) -> dict[str, Any]:
     return {
-        "halted": [halted_json(one, one.halt) for one in standing if one.is_blocked and one.halt is not None],
+        "halted": [halted_json(one, one.halt) for one in changes if one.is_blocked and one.halt is not None],
         "locks": [lock.to_json() for lock in locks],
-        "orders": [_order_json(one) for one in standing if one.order is not None],
+        "orders": [_order_json(one) for one in changes if one.order is not None],
         "held": [part.to_json() for part in held if part.tables],
     }
 

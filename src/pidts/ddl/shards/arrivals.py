@@ -74,7 +74,7 @@ class Examined:
     """The results of the last examination of a group. They are valid until the next event that may change them."""
 
     waits: dict[ArrivalKind, Wait] = field(default_factory=dict)
-    """What arrivals of each kind wait for."""
+    """The wait of the arrivals of each kind."""
     outlooks: dict[ArrivalKind, Outlook] = field(default_factory=dict)
     """The effects of ddl commands for arrivals of each kind."""
     common: CommonWait | None = None
