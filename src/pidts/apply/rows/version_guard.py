@@ -126,12 +126,16 @@ class VersionGuard:
 
         The first change of such a key is a DELETE, or an UPDATE that leaves the version as it is.
         """
-        old, new = (image_columns(self._batch, side, [self._version.name])[0] for side in ("before", "after"))
+        old, new = self._version_of("before"), self._version_of("after")
         both_null = pc.and_(old.is_null(), new.is_null())
         stays = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(old, new), fill_value=False)))
         is_tied = self._deletes | ((self._op == Op.UPDATE) & (stays & ~self._moved)[self._change])
         found: Numbers = self._key[self._first & is_tied]
         return found
+
+    def _version_of(self, side: str) -> pa.Array:
+        """Returns the version in each change's row image: `side` is `before` or `after`."""
+        return image_columns(self._batch, side, [self._version.name])[0]
 
     def texts(self, keys: Numbers) -> pa.StringArray:
         """Returns the texts by which tombstones name these keys, given as indexes of `self.keys`."""
@@ -142,7 +146,7 @@ class VersionGuard:
 
         `tombstones` has the tombstones of keys without a row, by the key's number.
         """
-        old, new = (image_columns(self._batch, side, [self._version.name])[0] for side in ("before", "after"))
+        old, new = self._version_of("before"), self._version_of("after")
         removed = versions_of(self._version, [tombstone for _, tombstone in tombstones])
         size = len(self._batch)
         rank = ranks(pa.concat_arrays([old, new, versions, removed]))
@@ -271,7 +275,7 @@ class VersionGuard:
         """Returns tombstones for keys whose last applied change is a DELETE."""
         events = self._last_deletes(applied)
         changes = self._change[events]
-        versions = image_columns(self._batch, "before", [self._version.name])[0].take(pa.array(changes))
+        versions = self._version_of("before").take(pa.array(changes))
         lsns = self._batch.rows.column("lsn").take(pa.array(changes))
         return Tombstones(self.texts(self._key[events]), version_texts(versions), self._source, lsn_texts(lsns))
 
