@@ -20,7 +20,7 @@ from pidts.apply import Superseded
 from pidts.ddl import ddl_threads
 from pidts.ddl.ddl_threads import DdlThreads, DdlWaits
 from pidts.ddl.outcome import Changed
-from pidts.ddl.planner_signals import done_of, halted_of
+from pidts.ddl.planner_signals import Signals
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
 from pidts.plan import PlanState, Relevance, RelevanceKind
 from pidts.rules import Rules
@@ -95,7 +95,8 @@ class RunOfOneChange:
             return session.meta.halts.read("t", "s")
 
     def marks(self) -> tuple[bool, bool]:
-        return bool(halted_of(self.context.staging, [AT])), bool(done_of(self.context.staging, [AT]))
+        signals = Signals(self.context.staging)
+        return bool(signals.halted([AT])), bool(signals.done([AT]))
 
 
 @dataclass

@@ -23,7 +23,7 @@ from pidts.ddl import ddl_threads
 from pidts.ddl.ddl_threads import DdlThreads, DdlWaits
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.outcome import Changed, Result, Waits
-from pidts.ddl.planner_signals import done_of, halted_of
+from pidts.ddl.planner_signals import Signals
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import (
@@ -102,7 +102,8 @@ class Part:
 
     @property
     def marks(self) -> tuple[bool, bool]:
-        return bool(halted_of(self.staging, [AT])), bool(done_of(self.staging, [AT]))
+        signals = Signals(self.staging)
+        return bool(signals.halted([AT])), bool(signals.done([AT]))
 
     def halts(self) -> list[Halt]:
         with closing(self.process.target.connect()) as session:

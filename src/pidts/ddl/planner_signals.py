@@ -30,16 +30,6 @@ def signal_halted(staging: Path, lsn: Lsn) -> None:
     _touch(_signal(staging, lsn, "halted"))
 
 
-def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
-    """Returns the changes that are done, according to this run's signals."""
-    return _signalled(staging, due, "done")
-
-
-def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
-    """Returns the changes that are halted, according to this run's signals."""
-    return _signalled(staging, due, "halted") - done_of(staging, due)
-
-
 class Signals:
     """Reads the signals of one run again and again, and parses each of them once.
 
@@ -61,7 +51,7 @@ class Signals:
 
     def _signalled(self, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
         if len(due) <= _FEW:
-            return _signalled(self._staging, due, what)
+            return frozenset(lsn for lsn in due if _signal(self._staging, lsn, what).exists())
         for name in _names(self._staging) - self._read:
             lsn, _, kind = name.rpartition(".")
             if kind in self._found:
@@ -99,13 +89,6 @@ def stamp_of(staging: Path) -> int:
 @lru_cache(maxsize=256)
 def _signals(staging: Path) -> str:
     return str(staging / "ddl")
-
-
-def _signalled(staging: Path, due: Collection[Lsn], what: str) -> frozenset[Lsn]:
-    if len(due) <= _FEW:
-        return frozenset(lsn for lsn in due if _signal(staging, lsn, what).exists())
-    found = frozenset(name for name in _names(staging) if name.endswith(what))
-    return frozenset(lsn for lsn in due if f"{lsn}.{what}" in found) if found else frozenset()
 
 
 def _names(staging: Path) -> set[str]:

@@ -32,7 +32,7 @@ from pidts.batch.workers import Workers
 from pidts.binlog import Query
 from pidts.binlog.decode import Structures
 from pidts.ddl import ddl_threads, due_change, operator_orders
-from pidts.ddl.planner_signals import done_of, halted_of, kept_of
+from pidts.ddl.planner_signals import Signals, kept_of
 from pidts.ddl.shards import coordinator, write_barrier
 from pidts.model import (
     ChangeBatch,
@@ -320,13 +320,14 @@ class TaskInMemory:
 
     def _attempt(self, source: str, stream: TaskStream) -> None:
         relay, staging = MemoryRelay(self.relay, source), stream._context.staging
+        signals = Signals(staging)
         while source not in self._anew:
             self.scheduler.wait(0)
             failure = stream._failure or stream._ddl.failure
             if failure is not None:
                 raise failure
             state = stream.state
-            done, halted = done_of(staging, state.dues), halted_of(staging, state.dues)
+            done, halted = signals.done(state.dues), signals.halted(state.dues)
             after = next_state(
                 state, relay.entries, {}, self.settings.limits, stream._classifier, None, done, halted, kept_of(staging)
             )
