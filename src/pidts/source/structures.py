@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -278,7 +277,7 @@ def _table(
 
 def _column(row: dict[str, Any], dialect: Dialect) -> Column:
     charset, collation = row["character_set_name"], row["collation_name"]
-    kind = _type(_text(row["column_type"]), charset, collation, dialect)
+    kind = column_type(_text(row["column_type"]), charset, collation, dialect=dialect)
     extra = str(row["extra"]).upper()
     # "DEFAULT_GENERATED" means a default that is an expression. For a generated column, MariaDB before 10.2 says only
     # VIRTUAL or PERSISTENT.
@@ -294,12 +293,6 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
         comment=str(row["column_comment"] or ""),
         computed=_computed(row, extra) if generated else "",
     )
-
-
-@lru_cache(maxsize=1024)
-def _type(text: str, charset: str | None, collation: str | None, dialect: Dialect) -> ColumnType:
-    """Parses a type once for all columns that have it."""
-    return column_type(text, charset, collation, dialect=dialect)
 
 
 def _computed(row: dict[str, Any], extra: str) -> str:

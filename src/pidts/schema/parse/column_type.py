@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from pidts.model.errors import Halted, Where
 from pidts.model.types import ColumnType, Kind
@@ -55,6 +56,7 @@ _FLOAT_DIGITS = 24
 _VECTOR_ELEMENTS = 2048
 
 
+@lru_cache(maxsize=1024)  # the tables of a server have the same few types
 def column_type(
     text: str, charset: str | None = None, collation: str | None = None, *, dialect: Dialect = MYSQL
 ) -> ColumnType:
