@@ -57,7 +57,7 @@ def read_structures(
     server = server_info(connection)
     dialect = Dialect.of(server.version)
     structures = {}
-    for schema, rows in groupby(_tables(connection), key=lambda row: str(row["table_schema"])):
+    for schema, rows in groupby(_tables(connection, _TABLE_TYPES), key=lambda row: str(row["table_schema"])):
         about = {name: row for row in rows if select(name := TableName(schema, str(row["table_name"])))}
         columns = _columns(connection, schema, [name.name for name in about])
         keys = _keys_of_many(connection, schema, list(columns), server)
@@ -87,8 +87,7 @@ def _no_columns(connection: Session, name: TableName) -> PrecheckFailed:
 
 def table_names(connection: Session, select: Callable[[TableName], bool]) -> frozenset[TableName]:
     """Returns the names of the tables that `read_structures` reads. A table may be gone before it is read."""
-    names = (TableName(str(row["table_schema"]), str(row["table_name"])) for row in _tables(connection))
-    return frozenset(filter(select, names))
+    return frozenset(filter(select, _names_of(connection, _TABLE_TYPES)))
 
 
 def read_structure(connection: Session, name: TableName) -> Table | None:
@@ -98,12 +97,12 @@ def read_structure(connection: Session, name: TableName) -> Table | None:
 
 def system_versioned(connection: Session) -> frozenset[TableName]:
     """Returns MariaDB's tables whose log has old versions of rows as additional rows; see `pidts.schema.periods`."""
-    return _names_of(connection, _VERSIONED)
+    return _names_of(connection, {_VERSIONED})
 
 
 def sequences(connection: Session) -> frozenset[TableName]:
     """Returns MariaDB's SEQUENCE objects. MariaDB logs their state as rows, but they are not tables."""
-    return _names_of(connection, "SEQUENCE")
+    return _names_of(connection, {"SEQUENCE"})
 
 
 def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
@@ -161,7 +160,7 @@ def quoted_table(name: TableName) -> str:
     return f"{quoted(name.schema)}.{quoted(name.name)}"
 
 
-def _tables(connection: Session, types: Collection[str] = _TABLE_TYPES) -> list[dict[str, Any]]:
+def _tables(connection: Session, types: Collection[str]) -> list[dict[str, Any]]:
     placeholders = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
     rows = named(
         connection,
@@ -173,8 +172,8 @@ def _tables(connection: Session, types: Collection[str] = _TABLE_TYPES) -> list[
     return sorted(kept, key=lambda row: (str(row["table_schema"]), str(row["table_name"])))
 
 
-def _names_of(connection: Session, kind: str) -> frozenset[TableName]:
-    rows = _tables(connection, {kind})
+def _names_of(connection: Session, types: Collection[str]) -> frozenset[TableName]:
+    rows = _tables(connection, types)
     return frozenset(TableName(str(row["table_schema"]), str(row["table_name"])) for row in rows)
 
 
