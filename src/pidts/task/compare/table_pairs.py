@@ -17,7 +17,7 @@ from pidts.model.errors import listed
 from pidts.rules import Rules, mapping_of
 from pidts.source.connection import server_info
 from pidts.source.grants import account, current_grants
-from pidts.source.structures import read_structures
+from pidts.source.structures import read_structures, table_names
 from pidts.task.compare.source import OpenPart, SourceTable
 from pidts.verify import MergedTable
 
@@ -56,9 +56,7 @@ def target_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPa
     """Returns the tables of all sources, keyed by the names of their target tables. It reads no structures."""
     found: dict[TableName, list[tuple[OpenPart, TableName]]] = {}
     for part in parts:
-        names: list[TableName] = []
-        read_structures(part.session, lambda name, names=names: bool(names.append(name)))  # type: ignore[misc]
-        for name in filter(part.config.allow, names):
+        for name in sorted(table_names(part.session, part.config.allow)):
             found.setdefault(part.config.rules.target_name(name), []).append((part, name))
     return found
 
