@@ -81,6 +81,7 @@ def read_merged_tables(
     }
     found: dict[TableName, list[_Member]] = {}
     hidden: dict[TableName, list[str]] = {}
+    followed: list[list[TableName]] = []
     for part in parts:
         own = {name for members in wanted.values() for other, name in members if other is part}
         tables = read_structures(part.session, own.__contains__) if own else {}
@@ -89,25 +90,31 @@ def read_merged_tables(
         for name, table in tables.items():
             one = _Member(part, rules, table, label(parts, part, name))
             found.setdefault(rules.target_name(name), []).append(one)
-        for name in _followed(part, target):
+        followed.append(_followed(part, target))
+        for name in followed[-1]:
             if name not in own and rules.target_name(name) in wanted:
                 hidden.setdefault(rules.target_name(name), []).append(label(parts, part, name))
     merged = {name: _merged(name, members, hidden.get(name, ())) for name, members in found.items()}
-    return {**merged, **_unreadable_tables(parts, target, takes, merged)}
+    return {**merged, **_unreadable_tables(parts, followed, target, takes, merged)}
 
 
 def _unreadable_tables(
-    parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable, known: Collection[TableName]
+    parts: Sequence[OpenPart],
+    followed: Sequence[Sequence[TableName]],
+    target: TargetSession,
+    takes: TakesTable,
+    known: Collection[TableName],
 ) -> dict[TableName, MergedTable]:
-    """Returns the merged tables whose followed tables no account may read, with the GRANT statements that they need.
+    """Returns the merged tables none of whose source tables an account may read, with the GRANT statements they need.
 
-    An invisible table that the account may read was dropped: the log has the DROP.
+    `followed` are the tables that each part follows. An invisible table that the account may read was dropped: the log
+    has the DROP.
     """
     found: dict[TableName, list[_Member]] = {}
     grants: dict[TableName, list[str]] = {}
-    for part in parts:
+    for part, names in zip(parts, followed, strict=True):
         rules = part.config.rules
-        unseen = [name for name in _followed(part, target) if rules.target_name(name) not in known]
+        unseen = [name for name in names if rules.target_name(name) not in known]
         unseen = [name for name in unseen if takes(name) or takes(rules.target_name(name))]
         if not unseen:
             continue
