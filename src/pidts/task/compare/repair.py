@@ -78,7 +78,7 @@ class Repairs:
     removes: bool = field(kw_only=True, default=False)
     """Whether extra rows of merged tables are also removed."""
     report: Report | None = None
-    """With `apply`: the report after each group was compared again. It shows whether differences remain."""
+    """With `apply`: the report after each group of rows was compared again. It shows whether differences remain."""
     written: int = 0
     removed: int = 0
     left: ExtraRows = field(default_factory=ExtraRows)
@@ -96,28 +96,28 @@ class Repairs:
     _never_quiet: set[TableName] = field(default_factory=set)
     """Tables for which the task had pending changes at every attempt to repair them."""
 
-    def differ(self, group: MergedTable, settled: Settled) -> bool:
+    def differ(self, merged: MergedTable, settled: Settled) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""
-        members = members_of(group)
+        members = members_of(merged)
         leaves = _left_alone(merged=len(members) > 1)
         settled = settled.only([place for place, (kind, _) in enumerate(settled.found) if kind not in leaves])
-        settled = self._without_left(group, members, settled)
+        settled = self._without_left(merged, members, settled)
         shared = self.shared
         for begin in range(0, len(settled.keys), _KEYS):
             if self.stop.is_set():
                 raise ComparisonInterrupted
             part = settled.only(range(begin, min(begin + _KEYS, len(settled.keys))))
             if self.apply:
-                self._write(group, members, part.keys)
+                self._write(merged, members, part.keys)
             else:
-                self._print(group, members, part)
+                self._print(merged, members, part)
         self.repaired += len(settled.keys) - (self.shared - shared)
         return self.apply and bool(len(settled.keys))
 
-    def _without_left(self, group: MergedTable, members: Sequence[SourceTable], settled: Settled) -> Settled:
+    def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: Settled) -> Settled:
         """Returns the differences without the extra rows of merged tables whose removal was not requested."""
         extra = [place for place, (kind, _) in enumerate(settled.found) if kind is DifferenceKind.EXTRA]
-        if not self._is_merged(group, members):
+        if not self._is_merged(merged, members):
             extra = [place for place in extra if settled.belongs_to[place] == NOBODY]
         found = ExtraRows.of([settled.belongs_to[place] for place in extra])
         if self.removes:
@@ -126,17 +126,17 @@ class Repairs:
         self.left += found
         return settled.only(sorted({*range(len(settled.found))} - {*extra}))
 
-    def _is_merged(self, group: MergedTable, members: Sequence[SourceTable]) -> bool:
+    def _is_merged(self, merged: MergedTable, members: Sequence[SourceTable]) -> bool:
         """Whether the table has rows of several shards. Dropped shards count, too: the target has a record of them."""
-        name = group.table.name
+        name = merged.table.name
         if name not in self._merged:
             source = members[0].part.config.source.source_id
             self._merged[name] = len(members) > 1 or has_others(self.target, name, self.task, source)
         return self._merged[name]
 
-    def _write(self, group: MergedTable, members: Sequence[SourceTable], keys: pa.Table) -> None:
+    def _write(self, merged: MergedTable, members: Sequence[SourceTable], keys: pa.Table) -> None:
         """Writes the rows of these keys; waits while the task has pending changes of these rows."""
-        name = group.table.name
+        name = merged.table.name
         origins = [
             RepairSource(
                 one.part.config.source.source_id,
@@ -151,7 +151,7 @@ class Repairs:
             try:
                 compares = any(one.part.config.on_divergence is not OnDivergence.OVERWRITE for one in members)
                 insist = name in self._never_quiet
-                done = repair(self.target, self.task, group.table, origins, keys, insist=insist, compares=compares)
+                done = repair(self.target, self.task, merged.table, origins, keys, insist=insist, compares=compares)
             except PendingChanges:
                 if time.monotonic() > deadline:
                     self._never_quiet.add(name)
@@ -163,19 +163,19 @@ class Repairs:
             self.shared += done.shared
             return
 
-    def _print(self, group: MergedTable, members: Sequence[SourceTable], settled: Settled) -> None:
+    def _print(self, merged: MergedTable, members: Sequence[SourceTable], settled: Settled) -> None:
         preamble, statements = _sql(self.target)
         if not self._began:
             self.print_sql("\n".join(preamble))
             self._began = True
         kinds = Counter(kind for kind, _ in settled.found)
         columns = sorted({name for _, names in settled.found for name in names})
-        name = members[0].name if len(members) == 1 else group.table.name
+        name = members[0].name if len(members) == 1 else merged.table.name
         self.print_sql(f"-- {name}: {', '.join(f'{count} {kind.value}' for kind, count in kinds.items())}")
         if columns:
             self.print_sql(f"-- {DifferenceKind.DIFFERENT.value} in {', '.join(columns)}")
         rows = [(one.rules.target_table(one.whole), _read(one, settled.keys)[0]) for one in members]
-        remedy = as_changes(group.table, rows, settled.keys)
+        remedy = as_changes(merged.table, rows, settled.keys)
         self.shared += remedy.shared
         for change in remedy.changes:
             for statement in statements(change):
