@@ -121,9 +121,9 @@ def serving(folder: Path) -> Iterator[tuple[int, str]]:
         service.kill()
         service.wait()
         for lock in state.glob("tasks/*/process.lock"):
-            if owner := holder_of(lock):
+            if holder := holder_of(lock):
                 with suppress(ProcessLookupError):
-                    os.kill(owner, signal.SIGKILL)
+                    os.kill(holder, signal.SIGKILL)
         time.sleep(1)  # A replicator ends with its task.
 
 

@@ -79,7 +79,7 @@ def test_every_transaction_names_the_one_before_and_holds_its_rows(name):
 
 
 @pytest.mark.parametrize("name", kept())
-def test_marks_close_the_gaps(name):
+def test_empty_entries_close_the_gaps(name):
     """If the scanner is asked for an empty entry after every event, the entries cover every byte of the log."""
     recording = load(name)
     walker, scanner = LogWalker(recording.log_file), TransactionScanner(0, start_of(recording))
@@ -154,7 +154,7 @@ def test_several_statements_are_all_kept(scanner):
     assert done.ddl == "CREATE TEMPORARY TABLE a (b int);\nINSERT INTO t VALUES (1)"
 
 
-def test_a_transaction_that_a_dying_server_left_unfinished_becomes_part_of_a_mark(scanner):
+def test_a_transaction_that_a_dying_server_left_unfinished_becomes_part_of_an_empty_entry(scanner):
     scanner.feed(query("BEGIN"))
     scanner.feed(query("INSERT INTO t VALUES (1)", offset=200))
     scanner.feed(event(EventType.ROTATE, struct.pack("<Q", 4) + b"bin.000002", offset=300))

@@ -50,7 +50,7 @@ GROUP = (
 )
 
 
-def test_a_group_that_prepares_is_a_mark_that_shows_what_it_holds():
+def test_a_group_that_prepares_is_an_empty_entry_that_shows_what_it_holds():
     (group,) = scanned(*GROUP, event(EventType.XA_PREPARE, prepare()))
     assert group.is_empty
     assert (group.row_events, group.tables) == (0, ())

@@ -168,7 +168,7 @@ def test_a_relay_whose_needs_are_unknown_is_purged_only_with_force(relay: Path, 
     assert [segment.number for segment in list_segments(relay, "s")] == [4, 5, 6]
 
 
-def test_the_checkpoint_counts_for_more_than_the_mark(
+def test_the_checkpoint_counts_for_more_than_the_recorded_need(
     relay: Path, task: Path, mariadb: Server, run_sql: RunSql, capsys: Output
 ) -> None:
     task.write_text(TASK.format(host=mariadb.host, port=mariadb.port).replace("shop", "relay_shop"))

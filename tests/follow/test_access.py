@@ -101,7 +101,7 @@ def test_requests_that_make_no_sense_are_refused_not_failed(served: Served) -> N
 
 
 @pytest.mark.parametrize("name", ["shop", "@m", "shop@", "shop@m/x", "shop@" + "m" * 101])
-def test_a_follower_moves_no_mark_of_this_machine(served: Served, name: str) -> None:
+def test_a_follower_moves_no_recorded_need_of_this_machine(served: Served, name: str) -> None:
     served.writer().close()
     TaskNeed(served.relay, "s", "shop").move(START)
     with served.serving(), closing(RelayClient(RelayServerAddress(served.url, served.token_file), "s")) as client:
@@ -111,7 +111,7 @@ def test_a_follower_moves_no_mark_of_this_machine(served: Served, name: str) -> 
     assert [(need.task, need.lsn) for need in read_needs(Folder.of(served.relay, "s"))] == [("shop", START)]
 
 
-def test_a_follower_does_not_move_the_mark_of_a_task_of_this_machine_with_such_a_name(served: Served) -> None:
+def test_a_follower_does_not_move_the_recorded_need_of_a_task_of_this_machine_with_such_a_name(served: Served) -> None:
     served.writer().close()
     need = TaskNeed(served.relay, "s", "shop@m")
     need.begin()

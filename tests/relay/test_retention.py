@@ -92,7 +92,7 @@ def test_a_first_start_that_failed_holds_nothing(relay: Path, log: list[Piece]) 
     assert len(read_needs(Folder.of(relay, "s"))) == 1
 
 
-def test_an_unreadable_mark_keeps_all_log(relay: Path, log: list[Piece]) -> None:
+def test_an_unreadable_need_keeps_all_log(relay: Path, log: list[Piece]) -> None:
     TaskNeed(relay, "s", "shop").move(lsn(log, 99))
     (relay / "s" / "needs" / "shop.json").write_text('{"lsn": ')
     found = release(relay, "s", PurgeLimits(checkpoints={"other": lsn(log, 99)}))
@@ -138,7 +138,7 @@ def test_log_that_is_younger_than_a_task_keeps_it_stays(relay: Path, log: list[P
     assert release(relay, "s", PurgeLimits(keep_seconds=10)).gone == ()
 
 
-def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: list[Piece]) -> None:
+def test_a_purge_and_a_first_need_do_not_pass_by_each_other(relay: Path, log: list[Piece]) -> None:
     """A task whose need is recorded has all log that it needs, or notices at once that some of it is missing."""
     folder = Folder.of(relay, "s")
     with needs_locked(folder):
@@ -151,7 +151,7 @@ def test_a_purge_and_a_first_mark_do_not_pass_by_each_other(relay: Path, log: li
     assert list_segments(relay, "s")[0].start <= lsn(log, 10)
 
 
-def test_a_mark_is_complete_or_missing(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_need_is_complete_or_missing(relay: Path, log: list[Piece], monkeypatch: pytest.MonkeyPatch) -> None:
     need = TaskNeed(relay, "s", "shop")
     need.move(lsn(log, 5))
     before = (relay / "s" / "needs" / "shop.json").read_bytes()

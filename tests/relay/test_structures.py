@@ -264,7 +264,7 @@ def test_a_statement_that_is_not_understood_makes_the_replicator_look_again(
         assert decoded(reader, stored_places(folder)[-1], name)[-1:] == [{"a": 9, "b": 10}]
 
 
-def test_a_stored_catalog_is_read_unchanged(tmp_path: Path) -> None:
+def test_stored_structures_are_read_unchanged(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path, "s")
     folder.path.mkdir()
     name = TableName("shop", "Größe")

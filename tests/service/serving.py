@@ -94,8 +94,8 @@ class Service:
         if self.process is not None and self.process.poll() is None:
             self.kill()
         for lock in self.state.glob("tasks/*/process.lock"):
-            if owner := holder_of(lock):
-                os.kill(owner, signal.SIGKILL)
+            if holder := holder_of(lock):
+                os.kill(holder, signal.SIGKILL)
 
 
 @contextmanager

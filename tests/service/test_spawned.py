@@ -35,8 +35,8 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFolder
         posted_file(draft, FILE.replace("port: 9", f"port: {silent.getsockname()[1]}"))
         made = state.create(draft, "shop", "running")
         yield made
-        if owner := holder_of(made.lock):
-            os.kill(owner, signal.SIGKILL)
+        if holder := holder_of(made.lock):
+            os.kill(holder, signal.SIGKILL)
 
 
 def started(spawner: Spawner, task: TaskFolder) -> Started:
