@@ -174,10 +174,10 @@ class TableSet:
         wanted = self._wanted
         if wanted.resync is None:
             return
-        tables = read_structures(self._source, self._config.allow)
+        there = table_names(self._source, self._config.allow)
         known = self._target.meta.structures.load(self._config.name, SourceTablesKey(self._config.source.source_id))
         for pattern in wanted.resync:
-            if not any(map(AllowList.parse(pattern), {*tables, *known})):
+            if not any(map(AllowList.parse(pattern), {*there, *known})):
                 what = f"--resync: no table of this task matches {pattern!r}"
                 raise ConfigError("unknown-name", what, todo=f"pidts plan {self._config.path} lists its tables")
         loss = wanted.lost or find_loss(self._config, self._source, stored)
@@ -191,7 +191,7 @@ class TableSet:
                 where=Where(source=self._config.source.source_id),
                 todo=self._config.run_command(" --resync"),
             )
-        demand_fit(self._fits(tables))
+        demand_fit(self._fits(read_structures(self._source, self._config.allow)))
         self._loss = loss
 
     def _demand_recorded_structures(self) -> None:
