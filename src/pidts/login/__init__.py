@@ -3,6 +3,7 @@
 from pidts.login.failures import (
     not_offered,
     not_trusted,
+    number_and_text,
     other_host,
     out_of_order,
     refused,
@@ -16,6 +17,7 @@ __all__ = [
     "Tls",
     "not_offered",
     "not_trusted",
+    "number_and_text",
     "other_host",
     "out_of_order",
     "refused",

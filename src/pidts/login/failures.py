@@ -1,4 +1,4 @@
-"""Translates errors of a TLS handshake, and of logins without a password, into what has to be corrected where."""
+"""Reads errors of a login and of a TLS handshake, and says what has to be corrected where."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ _DAMAGED = ("BAD_RECORD_MAC",)
 """OpenSSL's name for bytes that were damaged on the network. No peer sends such bytes, so a retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})
 """OpenSSL's two error numbers for a certificate that is not for this host name, or not for this address."""
+
+
+def number_and_text(error: Exception) -> tuple[int, str]:
+    """Returns the number and the text of an error of the MySQL driver; the number is 0 if the server sent none."""
+    if isinstance(error, pymysql.err.Error) and len(error.args) >= 2 and isinstance(error.args[0], int):
+        return error.args[0], str(error.args[1])
+    return 0, str(error) or type(error).__name__
 
 
 _SEEN = re.compile(r"for user '.*'@'([^']+)'|^Host '([^']+)' is not allowed")

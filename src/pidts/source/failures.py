@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, out_of_order, refused, seen_host, without_password
+from pidts.login import not_offered, number_and_text, out_of_order, refused, seen_host, without_password
 from pidts.model import PidtsError, PrecheckFailed, StructureChanged, Where
 from pidts.model.errors import Transient
 
@@ -44,7 +44,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     `login` says that the error came at the login: servers use the same numbers for a refused password and for a refused
     command.
     """
-    number, text = _number_and_text(error)
+    number, text = number_and_text(error)
     if login and (refusal := refused(error, "the source", where)) is not None:
         return refusal
     if number == NO_TLS:
@@ -97,9 +97,3 @@ def explained(where: Where, *, login: bool = False) -> Iterator[None]:
         yield
     except (pymysql.err.Error, OSError) as error:
         raise explain(error, where, login=login) from error
-
-
-def _number_and_text(error: Exception) -> tuple[int, str]:
-    if isinstance(error, pymysql.err.Error) and len(error.args) >= 2 and isinstance(error.args[0], int):
-        return error.args[0], str(error.args[1])
-    return 0, str(error) or type(error).__name__

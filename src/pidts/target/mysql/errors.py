@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from pidts.login import not_offered, refused, seen_host, without_password
+from pidts.login import not_offered, number_and_text, refused, seen_host, without_password
 from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.model.advice import COMPARE_TODO
 from pidts.schema import quote
@@ -159,7 +159,7 @@ def mapped(table: str = "") -> Iterator[None]:
 
 def translate(error: Exception, table: str = "") -> PidtsError:
     """Translates an error, with the server's own text."""
-    number, text = _number_and_text(error)
+    number, text = number_and_text(error)
     where = Where(table=table)
     if isinstance(error, OSError | pymysql.err.InterfaceError) or number in _LOST:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
@@ -224,7 +224,7 @@ def _is_gone(number: int, text: str, table: str) -> bool:
 
 def translate_connect(error: Exception, place: str) -> PidtsError:
     """Translates an error of a login; a refused login is permanent, since the next attempt would be refused, too."""
-    number, text = _number_and_text(error)
+    number, text = number_and_text(error)
     if (refusal := refused(error, f"the target {place}")) is not None:
         return refusal
     if number == _NO_TLS:
@@ -251,9 +251,3 @@ def _login_todo(number: int, text: str, place: str) -> str:
     if number in _OTHER_PLUGIN:
         return "On the target: ALTER USER ... IDENTIFIED WITH caching_sha2_password BY '...' (MariaDB: ed25519)"
     return without_password(text) or account_todo(f"`{grants}` prints CREATE USER and GRANT", host)
-
-
-def _number_and_text(error: Exception) -> tuple[int, str]:
-    if isinstance(error, pymysql.err.Error) and len(error.args) >= 2 and isinstance(error.args[0], int):
-        return error.args[0], str(error.args[1])
-    return 0, str(error) or type(error).__name__
