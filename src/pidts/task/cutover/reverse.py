@@ -19,7 +19,8 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.draft.task_file import pattern
 
 ENDING = "-back"
-_OF_SOURCE = ("host", "port", "user", "password", "password-file", "security")
+_SECRETS = ("password", "password-file")
+_OF_SOURCE = ("host", "port", "user", *_SECRETS, "security")
 
 
 def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Sequence[TableName]) -> str:
@@ -30,13 +31,7 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
         raise PrecheckFailed("not-cut-over", f"task {config.name} was not cut over yet", todo=todo)
     if (why := irreversible(parts, tables)) or not record.position:
         what = why or "the target writes no log of its own, or the account could not read where it ended"
-        raise PrecheckFailed(
-            "not-reversible",
-            f"there is no way back by a task: {what}",
-            todo="Write a task file for the way back by hand, with a full copy"
-            if config.target.type == "mysql"
-            else f"No task can do this: PiDTS reads no changes from {config.target.type}. Stay with the target",
-        )
+        raise PrecheckFailed("not-reversible", f"there is no way back by a task: {what}", todo=_instead(config))
     place = Position.parse(record.position)
     given = yaml.safe_load(read_small(config.path))
     routes = {
@@ -93,6 +88,8 @@ def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> st
     config = parts[0]
     if config.target.type != "mysql":
         return f"{config.target.type} is no source"
+    if config.is_between_zones:
+        return "the task is between zones, and another task carries the changes of the target's zone"
     if len(parts) > 1:
         return "the task has several sources"
     counts = Counter(map(config.rules.target_name, tables))
@@ -105,11 +102,36 @@ def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> st
     return ""
 
 
+def _instead(config: TaskConfig) -> str:
+    """Returns the advice if no file can be written."""
+    if config.target.type != "mysql":
+        return f"No task can do this: PiDTS reads no changes from {config.target.type}. Stay with the target"
+    if config.is_between_zones:
+        return "Let that task run: the zones are equal in both directions"
+    return "Write a task file for the way back by hand, with a full copy"
+
+
 def _source_login(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the source's login as it is written in the task file, or in a source file beside it."""
-    instance = given["mysql-instances"][0]
+    """Returns the login of the source's current server as the task file, or a source file beside it, writes it.
+
+    After a failover this server is a standby. Keys that the standby does not have are taken from `from`.
+    """
+    described = _source_as_written(config, given)
+    login: dict[str, Any] = dict(described["from"])
+    source = config.source
+    if source.server in source.servers[1:]:
+        standby = described["standbys"][source.servers.index(source.server) - 1]
+        if not standby.keys().isdisjoint(_SECRETS):
+            login = {key: value for key, value in login.items() if key not in _SECRETS}
+        login |= standby
+    return login
+
+
+def _source_as_written(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the mapping that has the key `from` of the source."""
+    instance: Mapping[str, Any] = given["mysql-instances"][0]
     if "from" in instance:
-        return dict(instance["from"])
+        return instance
     for path in sorted(config.path.parent.iterdir()):
         if path.suffix in {".yaml", ".yml"} and path != config.path and path.is_file():
             try:
@@ -117,7 +139,7 @@ def _source_login(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, 
             except (OSError, UnicodeDecodeError, yaml.YAMLError):
                 continue
             if isinstance(found, dict) and str(found.get("source-id")) == config.source.source_id and "from" in found:
-                return dict(found["from"])
+                return found
     raise AssertionError(f"the task file was read, and the source {config.source.source_id} was not found in it")
 
 
