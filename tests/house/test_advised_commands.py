@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ WITHOUT_PROCEDURE = re.compile(r"\b(?:start|with) a new (?:task|full copy)\b")
 """Advice that a reader cannot follow. `START_ANEW` names the procedure in docs/reference/errors.md."""
 NAMES = {"pidts zones return", "pidts ddl {} {}"}
 """Names of a record and of a lock on the target; people do not read them as advice."""
+NO_TASKS = {("target/postgres/meta.py", "task")}
+"""A value of the lock in `NAMES`."""
 
 
 def _texts(code: str) -> Iterator[tuple[int, str]]:
@@ -95,6 +98,39 @@ def test_each_advised_command_is_complete() -> None:
         for line, text in _texts(path.read_text("utf-8"))
         if text not in NAMES
         for command in incomplete(text)
+    ]
+    assert found == []
+
+
+UNQUOTED = re.compile(rf"pidts (?:(?:{OF_TASK})|(?:{GROUPS}) [a-z-]+|stop|list) $")
+"""The beginning of a command, up to its task."""
+QUOTED = re.compile(r"quote|shell_path")
+"""A value that is one word of a shell: the call that quotes it, or a name that says so."""
+
+
+def unquoted(code: str) -> Iterator[tuple[int, str]]:
+    """Yields the values that name the task of a command and are not quoted for a shell, with their lines."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.JoinedStr):
+            for before, value in pairwise(node.values):
+                if (
+                    isinstance(before, ast.Constant)
+                    and isinstance(value, ast.FormattedValue)
+                    and UNQUOTED.search(str(before.value))
+                    and not QUOTED.search(ast.unparse(value.value))
+                ):
+                    yield node.lineno, ast.unparse(value.value)
+
+
+def test_the_path_of_a_task_file_is_one_word_of_a_shell() -> None:
+    """With a path such as `/srv/my tasks/shop.yaml`, the command must still name the file."""
+    assert list(unquoted("f'See: pidts status {config.path}'"))
+    assert not list(unquoted("f'See: pidts status {config.shell_path}'"))
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {value}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, value in unquoted(path.read_text("utf-8"))
+        if (str(path.relative_to(PACKAGE)), value) not in NO_TASKS
     ]
     assert found == []
 

@@ -63,7 +63,7 @@ def show_plan(
     total = f"{config.name}: {count}, about {rows:,} rows in {size / 1e6:,.1f} MB"
     console.print(Text(total + (f"; {refused} refused" if refused else "")))
     if not with_sql and any(table.statements for table in tables):
-        console.print(Text(f"the SQL that makes them: pidts plan {config.path} --sql", "dim"))
+        console.print(Text(f"the SQL that makes them: pidts plan {config.shell_path} --sql", "dim"))
     for note in notes:
         console.print(Text(f"note: {note}", "yellow"))
     for source in (source for source, of_source in found.items() if not of_source):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -144,11 +145,11 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             print(f"-- {one.table}: {wait}", file=sys.stderr)
         if one.locked:
             unchanged = plural("locked row", one.locked, "stays unchanged", "stay unchanged")
-            print(f"-- {one.table}: {unchanged}; see: pidts locks list {config.path}", file=sys.stderr)
+            print(f"-- {one.table}: {unchanged}; see: pidts locks list {config.shell_path}", file=sys.stderr)
         if one.problem:
             print(f"-- {one.table}: {one.problem}", file=sys.stderr)
         elif one.differences and not one.has_key:
-            todo = f"pidts run {config.path} --resync {one.table}"
+            todo = f"pidts run {config.shell_path} --resync {shlex.quote(str(one.table))}"
             print(
                 f"-- {one.table} has no key, so single rows cannot be repaired; copy it again: {todo}", file=sys.stderr
             )
@@ -180,10 +181,10 @@ def _still_not_equal(config: TaskConfig, work: Repairs, report: Report) -> str:
         found.append(plural("row", report.differences, "is still not equal", "are still not equal"))
     if waiting:
         said = plural("row", waiting, "waits and was not repaired", "wait and were not repaired")
-        found.append(f"{said}; see: pidts ddl list {config.path}")
+        found.append(f"{said}; see: pidts ddl list {config.shell_path}")
     if locked:
         said = plural("row", locked, "is locked and was not repaired", "are locked and were not repaired")
-        found.append(f"{said}; see: pidts locks list {config.path}")
+        found.append(f"{said}; see: pidts locks list {config.shell_path}")
     if not found and any(one.equal for one in report.tables):
         found.append("all rows that were compared are equal now" if left else "all rows are equal now")
     return ", ".join(filter(None, (*found, left)))

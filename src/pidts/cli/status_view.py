@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -213,7 +214,7 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         print(f"             the oldest change that waits is from {moment(source.held.since)}")
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
-        print(f"             see them: pidts locks list {task}")
+        print(f"             see them: pidts locks list {shlex.quote(str(task))}")
 
 
 def _differing(rows: int) -> str:

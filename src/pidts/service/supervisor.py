@@ -7,6 +7,7 @@ thread has it only for moments, never while it waits for a database server.
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -166,7 +167,7 @@ class Supervisor:
                 raise WrongTaskState(
                     "task-exists",
                     f"there is a task {name} already",
-                    todo=f"pidts stop {name}, or give the new one another name",
+                    todo=f"pidts stop {shlex.quote(name)}, or give the new one another name",
                 )
             wish: Wish = "running" if start else "stopped"
             folder = self._state.create(draft, name, wish)
@@ -216,7 +217,9 @@ class Supervisor:
         with self._changing(name) as task:
             if resync is not None and task.is_alive:
                 raise WrongTaskState(
-                    "task-runs", f"the task {name} runs; tables are copied again by a start", todo=f"pidts stop {name}"
+                    "task-runs",
+                    f"the task {name} runs; tables are copied again by a start",
+                    todo=f"pidts stop {shlex.quote(name)}",
                 )
             if not (task.is_alive and task.wanted.wish == "running"):
                 task.want(WantedState("running", time.time(), None if resync is None else tuple(resync)))
@@ -227,7 +230,7 @@ class Supervisor:
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
                 raise WrongTaskState(
-                    "task-stopped", f"the task {name} is stopped, not paused", todo=f"pidts start {name}"
+                    "task-stopped", f"the task {name} is stopped, not paused", todo=f"pidts start {shlex.quote(name)}"
                 )
         return self.start(name)
 
@@ -264,7 +267,9 @@ class Supervisor:
             self._wait_for_end(name)
         with self._changing(name) as task:
             if task.is_alive or task.wanted.wish == "running":
-                raise WrongTaskState("task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {name}")
+                raise WrongTaskState(
+                    "task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {shlex.quote(name)}"
+                )
             self._state.remove(task.folder)
             del self._tasks[name]
         left = "The relay and the target's records of the task stay: a new task of this name continues from them"

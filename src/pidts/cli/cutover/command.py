@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import threading
 from collections.abc import Sequence
@@ -99,7 +100,7 @@ def cutover(
     if not yes:
         with closing(parts[0].target.server.connect()) as target:
             found = _switch(parts, target, options, tables, threading.Event(), quiet=True).look()
-        _show(found, as_json=as_json, command=str(task))
+        _show(found, as_json=as_json, quoted=shlex.quote(str(task)))
         return PidtsError.exit_code if any(step.state == "blocked" for step in found.steps) else 0
     return _carry_out(parts, options, tables, as_json=as_json)
 
@@ -122,7 +123,7 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
 
     from pidts.verify import Report
 
-    at_once = f"{_ENDED_AT_ONCE} pidts status {parts[0].path}"
+    at_once = f"{_ENDED_AT_ONCE} pidts status {parts[0].shell_path}"
     found = run_until_stopped(work, says=_STOPPING, again=_AT_ONCE, at_once=at_once)
     if found is None:
         print(f"stopped; {_end_of_undo(parts[0])}", file=sys.stderr)
@@ -130,7 +131,7 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
     if isinstance(found, Report):
         print(_end_of_undo(parts[0]), file=sys.stderr)
         return show_report(parts[0].name, found, as_json=as_json)
-    _show(found, as_json=as_json, command=str(parts[0].path), shown=not as_json)
+    _show(found, as_json=as_json, quoted=parts[0].shell_path, shown=not as_json)
     return 0
 
 
@@ -144,7 +145,7 @@ def _end_of_undo(config: TaskConfig) -> str:
     except PidtsError as error:
         return (
             f"it is not known whether everything is undone: {error.what}. The source may still be read-only. Once the "
-            f"target answers, this says what to do: pidts status {config.path}"
+            f"target answers, this says what to do: pidts status {config.shell_path}"
         )
     if left is None:
         return _UNDONE
@@ -230,11 +231,12 @@ def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
     print("  on the old server: SET GLOBAL super_read_only = OFF (MySQL), and no application may write there;")
     print("    read_only may stay ON if the account of the task holds CONNECTION_ADMIN or READ ONLY ADMIN")
     print("  on the old server: drop its triggers, and SET GLOBAL event_scheduler = OFF")
-    print(f"Then: pidts check {path}, and pidts run {path}")
+    quoted = shlex.quote(str(path))
+    print(f"Then: pidts check {quoted}, and pidts run {quoted}")
     return 0
 
 
-def _show(found: Checklist, *, as_json: bool, command: str, shown: bool = False) -> None:
+def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) -> None:
     if as_json:
         print(json.dumps(found.to_json(), ensure_ascii=False), flush=True)
         return
@@ -251,16 +253,16 @@ def _show(found: Checklist, *, as_json: bool, command: str, shown: bool = False)
             "There may be more objects that the target does not have: the source does not show them to the task's "
             "account."
         )
-        print(f"pidts grants {command} --cutover prints the privileges:")
+        print(f"pidts grants {quoted} --cutover prints the privileges:")
     for hidden in found.unseen:
         print(f"  {hidden}")
     if found.is_done:
         record = found.record
         if record is not None and record.position:
             print(f"The target's log at the switch: {record.position} {record.gtid}".rstrip())
-            print(f"The way back, while the source stays read-only: pidts cutover {command} --reverse")
+            print(f"The way back, while the source stays read-only: pidts cutover {quoted} --reverse")
         return
-    print(f"Nothing was changed. To do it: pidts cutover {command} --yes")
+    print(f"Nothing was changed. To do it: pidts cutover {quoted} --yes")
 
 
 def _show_step(step: CutoverStep) -> None:

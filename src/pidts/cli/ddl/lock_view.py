@@ -6,6 +6,7 @@ number of the other shards. `--table` shows all shards of one table.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,8 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     else:
         print(f"{lock.target}: a schema change waits for all shards{since(lock.since)}; {_count(lock)}")
     groups, others = first_of(by_statement(lock.arrived), whole=whole)
-    all_of_it = f"pidts ddl list {task} --table {lock.target}"
+    quoted, table = shlex.quote(str(task)), shlex.quote(str(lock.target))
+    all_of_it = f"pidts ddl list {quoted} --table {table}"
     for group in groups:
         print(f"  statement  {group[0].statement}{' (on the table of each shard)' if len(group) > 1 else ''}")
         shown, more = first_of(group, whole=whole)
@@ -56,12 +58,12 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     for halt in _reasons(lock):
         print(f"  because    [{halt.code}] {halt.what}")
         print(f"  do         {with_task(halt.todo, str(task))}")
-    which = f"--source {lock.first.source} --at {lock.first.lsn}"
+    which = f"--source {shlex.quote(lock.first.source)} --at {lock.first.lsn}"
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)
-    choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {task} {which}"]
+    choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {quoted} {which}"]
     if not (joins or (mine and mine.stays)):  # for either of these two reasons, unlocking would not end the wait
-        choices.insert(0, f"do not wait for the others: pidts ddl unlock {task} --table {lock.target}{of}")
+        choices.insert(0, f"do not wait for the others: pidts ddl unlock {quoted} --table {table}{of}")
     for heading, choice in zip(("or", ""), choices, strict=False):
         print(f"  {heading:<10} {choice}")
 

@@ -68,36 +68,36 @@ def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
     return [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
 
 
-def _commands(halt: Halt, task: str, source: str) -> list[str]:
+def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
     at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
     tables = shlex.quote(_of_source(halt.tables, source))
-    resync = f"stop the task, then: pidts run {task} --resync {tables} {_WITH_SERVICE}"
+    resync = f"stop the task, then: pidts run {quoted} --resync {tables} {_WITH_SERVICE}"
     if is_waiting_for_shards(halt):
-        return [f"See: pidts ddl list {task}"]
+        return [f"See: pidts ddl list {quoted}"]
     if halt.statement and halt.code in _NEEDS_COPY:
-        first = f"First: pidts ddl replace {task} {_prefilled(halt, at)}"
+        first = f"First: pidts ddl replace {quoted} {_prefilled(halt, at)}"
         return [first, f"If rows then have wrong values, copy the table again: {resync}"]
     if halt.statement and halt.code in _DEPENDED_ON:
-        again = f"Then: pidts ddl retry {task} {at} --yes; then create them again, as far as they are still valid"
+        again = f"Then: pidts ddl retry {quoted} {at} --yes; then create them again, as far as they are still valid"
         whole = _prefilled(halt, at, before="DROP ...; ", after="; CREATE ...", confirmed=False)
-        steps = [again, f"Or all of it at once: pidts ddl replace {task} {whole}"]
+        steps = [again, f"Or all of it at once: pidts ddl replace {quoted} {whole}"]
         return steps if halt.tables else [*steps, "Then run the task again"]
     if halt.statement and halt.code in _MOVES_ROWS:
         # After the statement both sides have the same structure. A copy then adds the missing rows and removes the
         # extra rows.
-        return [f"By copying the table again: pidts ddl skip {task} {at} --yes; {resync}"]
+        return [f"By copying the table again: pidts ddl skip {quoted} {at} --yes; {resync}"]
     if halt.statement:
         words = "" if halt.instead else ", with SQL and names of the target"
         commands = (
-            f"Then: pidts ddl retry {task} {at} --yes; or instead: pidts ddl skip {task} {at} --yes, "
-            f"or{words}: pidts ddl replace {task} {_prefilled(halt, at)}"
+            f"Then: pidts ddl retry {quoted} {at} --yes; or instead: pidts ddl skip {quoted} {at} --yes, "
+            f"or{words}: pidts ddl replace {quoted} {_prefilled(halt, at)}"
         )
         return [commands] if halt.tables else [commands, "Then run the task again"]
     if halt.tables:
         of_source = f" --source {shlex.quote(source)}" if source else ""
-        again = f"pidts ddl retry {task} --table {shlex.quote(str(halt.tables[0]))}{of_source} --yes"
+        again = f"pidts ddl retry {quoted} --table {shlex.quote(str(halt.tables[0]))}{of_source} --yes"
         return _after_refused_row(halt, again, resync)
-    return [f"Then run the task again: pidts run {task} {_WITH_SERVICE}"]
+    return [f"Then run the task again: pidts run {quoted} {_WITH_SERVICE}"]
 
 
 def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
@@ -141,7 +141,7 @@ def show_halts(halts: Iterable[tuple[str, Halt]], task: Path) -> None:
     for source, halt in in_order[:_HALTS]:
         show_halt(halt, task, source)
     if len(in_order) > _HALTS:
-        print(f"and {len(in_order) - _HALTS:,} more: pidts ddl list {task}", file=sys.stderr)
+        print(f"and {len(in_order) - _HALTS:,} more: pidts ddl list {shlex.quote(str(task))}", file=sys.stderr)
 
 
 def show_halt(halt: Halt, task: Path, source: str = "") -> None:
@@ -187,7 +187,7 @@ def show_ddl_list(
         print(f"{name}: nothing is halted")
     if len(all_orders) > len(orders):
         old = plural("ddl command", len(all_orders) - len(orders))
-        print(f"{old} finished more than a day ago: pidts ddl list {task} --json")
+        print(f"{old} finished more than a day ago: pidts ddl list {shlex.quote(str(task))} --json")
 
 
 def _is_old(one: BlockedChange) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -125,7 +126,11 @@ def resolve_locks(
     set_values = dict(map(_pair, values or [])) | (_read_values(values_file) if values_file else {})
     chosen, given = _taken(take, set_values), ids or []
     if bool(given) == every or (every and not table):
-        raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo=f"See: pidts locks list {task}")
+        raise ConfigError(
+            "usage",
+            "name either some ids, or --table TABLE --all",
+            todo=f"See: pidts locks list {shlex.quote(str(task))}",
+        )
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import ResolveWith
     from pidts.cli.locks.view import Resolved
@@ -149,7 +154,7 @@ def resolve_locks(
             what = (
                 f"a command had begun to give all zones the row of zone {winner}: some zones may already have that row"
             )
-            print(f"{what}. Compare the zones (pidts verify {task})", file=sys.stderr)
+            print(f"{what}. Compare the zones (pidts verify {shlex.quote(str(task))})", file=sys.stderr)
         done.show(asked=asked, done=True)
 
 

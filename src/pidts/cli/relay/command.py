@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -106,7 +107,9 @@ def forget_task(
     forgotten = [place for place in places if forget_need(place.relay, place.source_id, name)]
     if not forgotten:
         raise ConfigError(
-            "unknown-name", f"this relay has no record of a task {name!r}", todo=f"See: pidts relay list {named}"
+            "unknown-name",
+            f"this relay has no record of a task {name!r}",
+            todo=f"See: pidts relay list {shlex.quote(str(named))}",
         )
     for place in forgotten:
         print(f"{place.source_id}: task {name} is forgotten; if it still runs, it records again which log it needs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,7 +107,8 @@ def show_zones_status(file: Path, directions: Sequence[Direction], *, as_json: b
         for one in found:
             if one.exit_code:
                 said = one.error or "needs an operator"
-                print(f"{one.direction}: {said}. See: pidts status {path_of(file, one.direction)}", file=sys.stderr)
+                quoted = shlex.quote(str(path_of(file, one.direction)))
+                print(f"{one.direction}: {said}. See: pidts status {quoted}", file=sys.stderr)
     return exit_code(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from typing import Annotated
 
@@ -39,6 +40,9 @@ def hand_over(
             print("To do it, repeat the command with --yes")
         else:
             zones = ", ".join(command.run())
-            print(f"zone {zone} gets the changes of {zones} directly from now on. Start their tasks: pidts run {file}")
+            print(
+                f"zone {zone} gets the changes of {zones} directly from now on. Start their tasks: "
+                f"pidts run {shlex.quote(str(file))}"
+            )
 
     run_until_stopped(work, may_leave=False)

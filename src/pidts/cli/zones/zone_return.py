@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
 from pathlib import Path
@@ -69,7 +70,10 @@ def let_zone_return(
             begin_out=returning.begin_out,
         )
         let_return(zone, tasks, steps, discard=discard, say=say)
-        print(f"zone {zone} has returned. Start its tasks: pidts run {file}. Then programs may write there")
+        print(
+            f"zone {zone} has returned. Start its tasks: pidts run {shlex.quote(str(file))}. "
+            "Then programs may write there"
+        )
 
     run_until_stopped(work, may_leave=False)
 

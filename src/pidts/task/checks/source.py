@@ -335,7 +335,7 @@ def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
     if not held.is_known:
         kept = "how much log the relay keeps for this can be seen only on the machine that has the relay"
     message = f"{listed(sorted(held.tables))}: still at an earlier place of the log than the other tables; {kept}"
-    return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.path}")]
+    return [Finding("held_back", ok=True, message=f"{message}. See: pidts ddl list {config.shell_path}")]
 
 
 def _fine(count: int, missing: int, *, resumed: bool) -> str:

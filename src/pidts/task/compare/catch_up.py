@@ -137,7 +137,7 @@ class TaskCatchUp:
         named = f"{self._prefix}{table}"
         if (halt := self._halt(table, at)) is not None:
             why = f"the copy of {named} waits for a halt: [{halt.code}] {halt.why}"
-            return NotCaughtUp(f"{why}; see: pidts ddl list {self._config.path}")
+            return NotCaughtUp(f"{why}; see: pidts ddl list {self._config.shell_path}")
         if is_present(self._target, self._config.name, self._config.source.source_id):
             return NotCaughtUp()
         why = f"{named} is still being copied, and no run of the task is seen"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,9 +132,14 @@ class TaskConfig:
     """Notes on keys that do not have the effect that they have in DM, each with its file and line."""
     path: Path
 
+    @property
+    def shell_path(self) -> str:
+        """Returns the path of the task file as one word of a shell, for the commands in messages."""
+        return shlex.quote(str(self.path))
+
     def run_command(self, options: str = "") -> str:
         """Returns the command that runs the task, for messages. Here it is not known whether a service runs it."""
-        return f"pidts run {self.path}{options} (with a service: `pidts start`, not `pidts run`)"
+        return f"pidts run {self.shell_path}{options} (with a service: `pidts start`, not `pidts run`)"
 
     @property
     def allow(self) -> AllowList:

@@ -99,7 +99,7 @@ def _await(
         if stop.is_set():
             raise CutoverStopped
         if behind.waits and not behind.is_stopped:
-            todo = f"Solve it first: pidts ddl list {part.path}"
+            todo = f"Solve it first: pidts ddl list {part.shell_path}"
             raise Halted("cutover-halted", behind.waits, todo=todo)
         if not is_running(part, target):
             run_once()
@@ -107,7 +107,7 @@ def _await(
                 raise CutoverStopped
             if catch_up.behind(table, end) is not None:
                 what = f"a run of the task has ended, and the target still lacks changes of {table}"
-                todo = f"See what it waits for: pidts status {part.path}"
+                todo = f"See what it waits for: pidts status {part.shell_path}"
                 raise PrecheckFailed("cutover-not-ready", what, todo=todo)
             return
         stop.wait(_PAUSE)

@@ -27,7 +27,7 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
     """Returns the text of the task file; `tables` are the task's tables, with their names on the source."""
     config = parts[0]
     if record is None or record.stage is not CutoverStage.DONE:
-        todo = f"Cut over first: pidts cutover {config.path} --yes"
+        todo = f"Cut over first: pidts cutover {config.shell_path} --yes"
         raise PrecheckFailed("not-cut-over", f"task {config.name} was not cut over yet", todo=todo)
     if (why := irreversible(parts, tables)) or not record.position:
         what = why or "the target writes no log of its own, or the account could not read where it ended"

@@ -258,7 +258,7 @@ class CutoverRun:
                     "the cutover is done, so the application may have written to the target; the task would overwrite "
                     "its rows"
                 )
-                todo = f"If it has not written there: pidts cutover {self._parts[0].path} --undo --yes"
+                todo = f"If it has not written there: pidts cutover {self._parts[0].shell_path} --undo --yes"
                 raise ConfigError("usage", what, todo=todo)
             if record is not None:
                 self._undo(record)
@@ -481,7 +481,7 @@ class CutoverRun:
         """
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
         # A command that continues here may come long after the comparison: the source's machine may have restarted.
-        undo = f"pidts cutover {self._parts[0].path} --undo"
+        undo = f"pidts cutover {self._parts[0].shell_path} --undo"
         self._demand_read_only(f"Programs may have written there: give this cutover up ({undo}), then begin it again")
         end = target_log_end(self._parts[0], names)
         record = replace(record, stage=CutoverStage.DONE, position=end.position, gtid=end.gtid, done_at=time.time())
@@ -512,7 +512,7 @@ class CutoverRun:
             _log.warning(
                 "the source may still be read-only" if self._record.read_only else "the cutover is not undone yet",
                 cause=str(failure),
-                todo=f"pidts cutover {self._parts[0].path} --undo",
+                todo=f"pidts cutover {self._parts[0].shell_path} --undo",
                 after=type(error).__name__,
             )
 
@@ -561,7 +561,7 @@ class CutoverRun:
         what = f"another command has taken over or undone the cutover of task {self._name}, so this command ends here"
         todo = (
             "Do not switch the application now. If this shows no cutover, and a source is still read-only, make the "
-            f"source writable: pidts status {self._parts[0].path}"
+            f"source writable: pidts status {self._parts[0].shell_path}"
         )
         return Fenced("cutover-taken", what, todo=todo)
 
@@ -682,7 +682,7 @@ def without_way_back(part: TaskConfig) -> str:
     except PidtsError as error:
         if error.code == "binlog-off":
             return "the target writes no log"
-        todo = f"pidts grants {part.path} --cutover prints the privilege that reading the end of its log needs"
+        todo = f"pidts grants {part.shell_path} --cutover prints the privilege that reading the end of its log needs"
         return f"{error.what}. {todo}"
     return ""
 
@@ -697,7 +697,7 @@ def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:
     if not status.has_begun:
         raise PrecheckFailed("cutover-not-ready", "the task has not begun", todo=part.run_command())
     if step.state is StepState.BLOCKED:
-        todo = f"See what it waits for: pidts status {part.path}"
+        todo = f"See what it waits for: pidts status {part.shell_path}"
         raise Halted("cutover-halted", "; ".join((step.about, *step.details)), todo=todo)
 
 

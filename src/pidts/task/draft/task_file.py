@@ -57,13 +57,13 @@ class Draft:
     only: tuple[tuple[str, str], ...] = ()
     """The patterns of `--tables`, as schema and table; empty for all tables."""
 
-    def text(self, command: str) -> str:
-        """Returns the text of the file. `command` is the file's name in the commands that the text shows."""
-        return "\n".join([*self._head(command), "", *self._servers(), "", *self._choice(), "", *self._settings(), ""])
+    def text(self, quoted: str) -> str:
+        """Returns the text of the file. `quoted` is the file's name in the commands that the text shows."""
+        return "\n".join([*self._head(quoted), "", *self._servers(), "", *self._choice(), "", *self._settings(), ""])
 
-    def _head(self, command: str) -> Iterator[str]:
-        yield f"# {self.look.server} -> {self.target.type}. Read it through, then: pidts check {command}"
-        yield f"# The SQL that grants its accounts what they need: pidts grants {command}"
+    def _head(self, quoted: str) -> Iterator[str]:
+        yield f"# {self.look.server} -> {self.target.type}. Read it through, then: pidts check {quoted}"
+        yield f"# The SQL that grants its accounts what they need: pidts grants {quoted}"
         names = list(dict.fromkeys(filter(None, (self.source.variable, self.target.variable))))
         if names:
             yield f"# It contains no passwords. Before each command: export {' '.join(f'{name}=...' for name in names)}"

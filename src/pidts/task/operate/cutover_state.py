@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,7 +62,8 @@ class CutoverState:
     @property
     def todo(self) -> str:
         """A text about the possible next steps."""
-        undo = f"pidts cutover {self.file} --undo"
+        quoted = shlex.quote(str(self.file))
+        undo = f"pidts cutover {quoted} --undo"
         if self.record.stage is CutoverStage.DONE:
             return (
                 "The application may write to the target now, and the task is over: remove it. "
@@ -74,7 +76,7 @@ class CutoverState:
         # may have been cut. If the source became writable before the command has ended, changes would be lost.
         if self.record.is_undone:
             return f"If no cutover command runs any more on any machine, do the rest of the undo: {undo}"
-        go_on = f"continue the cutover: pidts cutover {self.file} --yes; or give it up: {undo}"
+        go_on = f"continue the cutover: pidts cutover {quoted} --yes; or give it up: {undo}"
         return f"If no cutover command runs any more on any machine, {go_on}"
 
     def to_json(self) -> dict[str, Any]:

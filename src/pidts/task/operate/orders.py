@@ -238,7 +238,7 @@ class TaskOrders:
                 and other.place != at.place
                 and {*self.target_tables(other)} & {*self.target_tables(at)}
             ):
-                place = f"--source {other.source} --at {other.lsn}"
+                place = f"--source {shlex.quote(other.source)} --at {other.lsn}"
                 raise ConfigError(
                     "order-stands",
                     "a ddl command for another shard's change of the same table is waiting already, at "
@@ -404,7 +404,7 @@ def _none_waits(refused: Sequence[BlockedChange], source: str, table: str) -> Co
     `source` and `table` are the names to which the command was limited, if any.
     """
     behind = [
-        f"{one.next_change.statement} (--source {one.source} --at {one.next_change.lsn})"
+        f"{one.next_change.statement} (--source {shlex.quote(one.source)} --at {one.next_change.lsn})"
         for one in refused
         if one.next_change is not None
     ]
@@ -422,7 +422,7 @@ def _none_waits(refused: Sequence[BlockedChange], source: str, table: str) -> Co
 
 
 def _ambiguous(what: str, found: Sequence[BlockedChange]) -> ConfigError:
-    places = "; ".join(f"--source {one.source} --at {one.lsn}" for one in found)
+    places = "; ".join(f"--source {shlex.quote(one.source)} --at {one.lsn}" for one in found)
     return ConfigError("no-such-ddl", f"{len(found)} {what}s are waiting", todo=f"Name one of them: {places}")
 
 

@@ -12,6 +12,7 @@ together, shards are grouped by structure: each halt names the shards with which
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,7 +133,7 @@ def find_lock(locks: Sequence[OpenLock], name: str, place: str = "", source: str
     of = f" of {name}" if name else ""
     if not found:
         raise ConfigError("no-such-lock", f"no schema change{of} waits for other shards", todo=f"See: {LIST}")
-    names = " or ".join(f"--table {lock.target}" for lock in found)
+    names = " or ".join(f"--table {shlex.quote(str(lock.target))}" for lock in found)
     raise ConfigError("no-such-lock", f"{len(found)} tables wait for shards", todo=f"Name one of them: {names}")
 
 
@@ -149,7 +150,9 @@ def chosen_change(lock: OpenLock, place: str, source: str) -> BlockedChange:
     by_statement: dict[str, BlockedChange] = {}
     for one in lock.arrived:
         by_statement.setdefault(one.statement, one)
-    places = "; ".join(f"--source {one.source} --at {one.lsn} ({text[:_SHOWN]})" for text, one in by_statement.items())
+    places = "; ".join(
+        f"--source {shlex.quote(one.source)} --at {one.lsn} ({text[:_SHOWN]})" for text, one in by_statement.items()
+    )
     raise ConfigError(
         "no-such-lock",
         f"the shards of {lock.target} wait at different schema changes",

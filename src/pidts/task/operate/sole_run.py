@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -97,7 +98,7 @@ def _refuse(task: str, path: Path, holder: int) -> None:
         "already-running",
         f"{who} on this machine runs the task {task} already",
         todo=f"Look at it: pidts status TASK. To end it at the end of a transaction: {end} (where a service "
-        f"runs it: pidts stop {task})",
+        f"runs it: pidts stop {shlex.quote(task)})",
     )
 
 

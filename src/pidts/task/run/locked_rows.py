@@ -74,6 +74,6 @@ def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables:
             f"{number} rows of {', '.join(map(str, found))} are locked, and with pidts.conflict: version no row of "
             "these tables may be locked",
             where=Where(source=config.source.source_id),
-            todo=f"Look at them (pidts locks list {config.path}), resolve them (pidts locks resolve {config.path} "
-            "ID), and start again",
+            todo=f"Look at them (pidts locks list {config.shell_path}), resolve them "
+            f"(pidts locks resolve {config.shell_path} ID), and start again",
         )

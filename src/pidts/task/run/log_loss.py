@@ -116,7 +116,7 @@ def with_loss_explained(
     function queries the servers. The description leaves out what no server can tell any more.
     """
     is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
-    command = f"pidts run {config.path} --resync"
+    command = f"pidts run {config.shell_path} --resync"
     if is_one_of_several:
         command += f" {config.source.source_id}:"
     if config.is_between_zones:

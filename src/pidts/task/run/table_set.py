@@ -179,7 +179,7 @@ class TableSet:
         for pattern in wanted.resync:
             if not any(map(AllowList.parse(pattern), {*there, *known})):
                 what = f"--resync: no table of this task matches {pattern!r}"
-                raise ConfigError("unknown-name", what, todo=f"pidts plan {self._config.path} lists its tables")
+                raise ConfigError("unknown-name", what, todo=f"pidts plan {self._config.shell_path} lists its tables")
         loss = wanted.lost or find_loss(self._config, self._source, stored)
         if loss is None:
             self._demand_recorded_structures()

@@ -7,6 +7,7 @@ The record also shows which other tasks and sources write to a target table.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -112,7 +113,7 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
     if not (fit.has_rows and fit.problem):
         return fit
     if begun:
-        name = f"{config.source.source_id}:{fit.name}"
+        name = shlex.quote(f"{config.source.source_id}:{fit.name}")
         fix = f"Compare its rows with the source's and repair them: {config.run_command(f' --resync {name}')}"
         return replace(fit, fix=fix)
     if own:
