@@ -218,3 +218,19 @@ def switch_step(parts: tuple[TaskConfig, ...], target: TargetSession) -> Cutover
         parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
     )
     return switch.look().steps[-1]
+
+
+def test_the_list_says_in_advance_that_no_task_can_carry_rows_back(
+    parts: tuple[TaskConfig, ...], tmp_path: Path
+) -> None:
+    text = parts[0].path.read_text()
+    instance = next(line for line in text.splitlines() if line.startswith("mysql-instances: "))[
+        len("mysql-instances: [") :
+    ]
+    path = tmp_path / "two.yaml"
+    path.write_text(text.replace(instance, f"{instance[:-1]}, {instance.replace('source-id: a', 'source-id: b')}"))
+    with closing(parts[0].target.server.connect()) as target:
+        begin(parts[0], target)
+        assert switch_step(load_parts(path), target).details == (
+            "there will be no way back by --reverse: the task has several sources",
+        )

@@ -260,7 +260,10 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
         record = found.record
         if record is not None and record.position:
             print(f"The target's log at the switch: {record.position} {record.gtid}".rstrip())
-            print(f"The way back, while the source stays read-only: pidts cutover {quoted} --reverse")
+            if found.irreversible:
+                print(f"There is no way back by --reverse: {found.irreversible}")
+            else:
+                print(f"The way back, while the source stays read-only: pidts cutover {quoted} --reverse")
         return
     print(f"Nothing was changed. To do it: pidts cutover {quoted} --yes")
 

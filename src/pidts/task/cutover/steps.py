@@ -69,6 +69,8 @@ class Checklist:
     """The objects that the target does not get: triggers, views and the like."""
     unseen: Sequence[HiddenObjects] = ()
     """Kinds of objects that the target may also lack, but that are hidden from the accounts."""
+    irreversible: str = ""
+    """The reason why no task can carry rows back after the switch; empty if a task can."""
     record: Cutover | None = None
 
     @property

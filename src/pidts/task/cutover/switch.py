@@ -91,6 +91,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
+from pidts.task.cutover.reverse import irreversible
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.operate.presence import cutover_session, show_cutover
 from pidts.task.operate.status import TaskStatus, load_status
@@ -177,7 +178,7 @@ class CutoverRun:
         steps += [self._stop_step()]
         steps += [_remade_step(*step) for step in _remade(inventory)] if target_side.remakes(self._target) else []
         steps += [self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
-        steps += [_last_step(self._parts[0], without_way_back(self._parts[0]))]
+        steps += [_last_step(self._parts[0], self._irreversible() or without_way_back(self._parts[0]))]
         return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
@@ -241,7 +242,19 @@ class CutoverRun:
         return self._checklist(self._steps, inventory, record)
 
     def _checklist(self, steps: Sequence[CutoverStep], inventory: Inventory, record: Cutover | None) -> Checklist:
-        return Checklist(task=self._name, steps=steps, left=inventory.left, unseen=inventory.unseen, record=record)
+        return Checklist(
+            task=self._name,
+            steps=steps,
+            left=inventory.left,
+            unseen=inventory.unseen,
+            irreversible=self._irreversible(),
+            record=record,
+        )
+
+    def _irreversible(self) -> str:
+        """Returns the reason why no task can carry rows back; empty if one can, or if the target cannot be a source."""
+        part = self._parts[0]
+        return irreversible(self._parts, tables_of(part, self._target)) if part.target.type == "mysql" else ""
 
     def undo(self, *, even_if_done: bool = True) -> Cutover | None:
         """Makes the sources writable again, removes constraints that the cutover has created, and lets the task run.
