@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +17,7 @@ from pidts.model.errors import plural
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
-    from pidts.verify import Callbacks, ComparisonProgress, Report
+    from pidts.verify import Callbacks, ComparisonProgress, ComparisonState, MemoryFile, Report
 
 Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
 
@@ -115,38 +115,62 @@ def verified(
     """
     from pidts.task.compare.wiring import chosen, compare_task
     from pidts.task.run.comparison_jobs import comparison_jobs
-    from pidts.verify import Callbacks, MemoryFile
+    from pidts.verify import Callbacks, ComparisonState, MemoryFile
 
     first = parts[0]
     if first.target.is_datacenter:
         return _verified_channel(first, tables, examples=examples, stop=stop)
     file = MemoryFile(first.relay / first.source.source_id / "verify" / f"{first.name}.json")
     if restart:
-        file.forget()
+        with suppress(OSError):
+            file.forget()
     is_chosen = chosen(tables)
     asked = " ".join([tables, *(f"{one.source.source_id} {one.allow} {one.rules.routes}" for one in parts)])
     asked += f" {state}" if state else ""
-    if file.load(asked).begun:
+    memory = [ComparisonState(asked) if restart else file.load(asked)]
+    if memory[0].begun:
         anew = "" if state else "; --restart begins anew"
         print(f"continuing the interrupted comparison{anew}", file=sys.stderr)
     with progress_line(first.name) as line, comparison_jobs(parts, line.show_wait) as elsewhere:
-        callbacks = Callbacks(show=line.show_progress, save=file.save, stop=stop)
+        callbacks = Callbacks(show=line.show_progress, save=saved_in(file, memory), stop=stop)
 
         def attempt() -> Report:
             return compare_task(
                 *parts,
                 examples=examples,
                 takes=is_chosen,
-                memory=file.load(asked),
+                memory=memory[0],
                 callbacks=callbacks,
                 say=line.show_wait,
                 elsewhere=elsewhere,
             )
 
         report = with_retries(attempt, callbacks)
-    file.forget()
+    with suppress(OSError):
+        file.forget()
     demand_tables(report, tables)
     return report
+
+
+def saved_in(file: MemoryFile, memory: list[ComparisonState]) -> Callable[[ComparisonState], None]:
+    """Returns a function that replaces the state in `memory`, and in the file if the file can be written.
+
+    A user who may not write into the relay's folder, or a full disk, must not prevent a comparison.
+    """
+    is_said = False
+
+    def save(reached: ComparisonState) -> None:
+        nonlocal is_said
+        memory[:] = [reached]
+        try:
+            file.save(reached)
+        except OSError as error:
+            if not is_said:
+                what = f"{file.path} cannot be written: {error.strerror or error}"
+                print(f"{what}. After an interruption, the comparison would begin anew", file=sys.stderr)
+            is_said = True
+
+    return save
 
 
 def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: threading.Event) -> Report:
