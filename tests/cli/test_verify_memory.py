@@ -1,4 +1,4 @@
-"""A comparison does not need a writable folder: without one, it only cannot be continued later."""
+"""Which comparison a later command continues, and that a comparison does not need a writable folder."""
 
 from __future__ import annotations
 
@@ -6,11 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from pidts.cli.verify import saved_in
+from pidts.cli.verify import comparison_of, saved_in
 from pidts.model import TableName
+from pidts.task.config.task_file import load_parts
 from pidts.verify import ComparisonState, MemoryFile, TableReport
 
+OTHER = {"target": "other", "source": "other", "[shop]": "[shop, crm]", '"1"': '"2"'}
 REACHED = ComparisonState("all").finished(TableReport(TableName("shop", "orders"), rows=2), ())
+
+TASK = """\
+name: shop
+task-mode: all
+target-database: {type: mysql, host: target, user: u}
+mysql-instances: [{source-id: a, from: {host: source, user: u}, block-allow-list: all, column-mapping-rules: [ids]}]
+block-allow-list: {all: {do-dbs: [shop]}}
+column-mappings:
+  ids: {schema-pattern: shop, table-pattern: orders, expression: partition id, target-column: id,
+        arguments: ["1", "shop", "orders"]}
+"""
+
+
+@pytest.mark.parametrize("changed", ["host: target", "host: source", "do-dbs: [shop]", '"1"'])
+def test_another_server_or_another_rule_makes_another_comparison(tmp_path: Path, changed: str) -> None:
+    # Otherwise `pidts verify` would report rows as equal that it has only compared with the former server.
+    name, _, value = changed.rpartition(" ")
+    texts = {"t.yaml": TASK, "other.yaml": TASK.replace(changed, f"{name} {OTHER[value]}".strip())}
+    found = []
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text)
+        found.append(comparison_of(load_parts(tmp_path / file), "", ""))
+    assert found[0] != found[1]
+    assert found[0] == comparison_of(load_parts(tmp_path / "t.yaml"), "", "")
 
 
 def test_a_comparison_goes_on_if_its_state_cannot_be_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

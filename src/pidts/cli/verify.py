@@ -125,8 +125,7 @@ def verified(
         with suppress(OSError):
             file.forget()
     is_chosen = chosen(tables)
-    asked = " ".join([tables, *(f"{one.source.source_id} {one.allow} {one.rules.routes}" for one in parts)])
-    asked += f" {state}" if state else ""
+    asked = comparison_of(parts, tables, state)
     memory = [ComparisonState(asked) if restart else file.load(asked)]
     if memory[0].begun:
         anew = "" if state else "; --restart begins anew"
@@ -150,6 +149,22 @@ def verified(
         file.forget()
     demand_tables(report, tables)
     return report
+
+
+def comparison_of(parts: Sequence[TaskConfig], tables: str, state: str) -> str:
+    """Returns a text that is equal for two commands if the second may continue the comparison of the first.
+
+    A comparison with another server is another comparison: rows that are equal there may differ here.
+    """
+    from pidts.task.config.current_server import address_of
+
+    found = [tables, parts[0].target.place]
+    for one in parts:
+        rules = one.rules
+        found.append(
+            f"{one.source.source_id} {address_of(one.source.server)} {rules.allow} {rules.routes} {rules.mappings}"
+        )
+    return " ".join([*found, *([state] if state else [])])
 
 
 def saved_in(file: MemoryFile, memory: list[ComparisonState]) -> Callable[[ComparisonState], None]:
