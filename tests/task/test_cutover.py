@@ -36,6 +36,7 @@ from pidts.model import (
     Cutover,
     CutoverStage,
     Fenced,
+    Halted,
     Lsn,
     PrecheckFailed,
     SourceTablesKey,
@@ -176,6 +177,27 @@ def made(
 ) -> CutoverRun:
     stop = threading.Event()
     return kind(parts, target, options or CutoverOptions(), run_once=no_run, verify=lambda *_: report, stop=stop)
+
+
+def test_a_row_that_is_locked_meanwhile_ends_the_cutover(
+    parts: tuple[TaskConfig, ...], source: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    """A comparison with `--verify-tables`, or none at all, would not notice that the target lacks held changes."""
+
+    def locks_a_row(*_: object) -> Report:
+        sql = "INSERT INTO pidts_meta.row_lock (task, source, table_schema, table_name, row_key, lsn, about) VALUES ('t', 'one', 'shop', 'orders', 'k', '', '{}')"
+        run_sql(postgres, sql, database=database)
+        return EQUAL
+
+    with closing(parts[0].target.server.connect()) as target:
+        run = CutoverRun(parts, target, CutoverOptions(), run_once=no_run, verify=locks_a_row)
+        with pytest.raises(Halted) as ended:
+            run.carry_out()
+        assert ended.value.code == "cutover-halted"
+        assert ended.value.what == "shop.orders: 1 row is locked"
+        assert target.meta.cutovers.read("t") is None, "everything is undone"
+    with closing(connect(parts[0].source.server)) as session:
+        assert not source_read_only.is_read_only(session)
 
 
 def killed_cutover(parts: tuple[TaskConfig, ...]) -> None:

@@ -7,7 +7,7 @@ from pidts.task.cutover.steps import StepState
 from pidts.task.cutover.switch import _tables_step
 from pidts.task.operate.backlog import HeldTablesOfSource
 from pidts.task.operate.orders import BlockedChange
-from pidts.task.operate.status import SourceStatus, TaskStatus
+from pidts.task.operate.status import LockedTable, SourceStatus, TaskStatus
 
 AT = Lsn(0, 1, 10)
 T, U, V = (TableName("shop", name) for name in "tuv")
@@ -27,3 +27,12 @@ def test_halted_and_held_tables_are_named() -> None:
         "shop.t: a value is too long",
         "shop.u, shop.v wait at an earlier place in the log",
     )
+
+
+def test_locked_rows_block_a_cutover() -> None:
+    # The target lacks their held changes. With `--no-verify`, nothing else would notice this.
+    held = HeldTablesOfSource("s", {}, 0)
+    source = SourceStatus(source="s", server="db:3306", held=held, locked_rows=(LockedTable(T, 2), LockedTable(U, 1)))
+    step = _tables_step(TaskStatus("task", (source,)))
+    assert step.state is StepState.BLOCKED
+    assert step.details == ("shop.t: 2 rows are locked", "shop.u: 1 row is locked")

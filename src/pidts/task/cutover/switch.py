@@ -327,6 +327,7 @@ class CutoverRun:
         record = self._make_constraints(StepName.CHECKS, inventory.checks, (), record)
         record = self._make_constraints(StepName.KEYS, inventory.expression_keys, (), record)
         self._demand_unchanged(ends)
+        self._demand_no_locked_row()
         if self._stop.is_set():
             raise CutoverStopped
         record = replace(record, stage=CutoverStage.STOPPING)
@@ -458,6 +459,14 @@ class CutoverRun:
             if self._options.read_only and (accounts := self._unbound_accounts()):
                 todo += f". Such accounts are {listed(accounts)}"
             raise PrecheckFailed("source-writable", what, todo=todo)
+
+    def _demand_no_locked_row(self) -> None:
+        """Raises if a row was set aside since the first step: the target lacks the row's held changes."""
+        for part in self._parts:
+            locked = self._target.meta.row_locks.recorded(self._name, part.source.source_id)
+            if locked:
+                what = "; ".join(_locked(table, rows) for table, rows in sorted(locked.items()))
+                raise Halted("cutover-halted", what, todo=f"Resolve them first: pidts locks list {part.shell_path}")
 
     def _demand_read_only(self, todo: str) -> None:
         """Raises if somebody has made a source writable since this command found it read-only, or a restart has."""
@@ -718,16 +727,25 @@ def _tables_step(status: TaskStatus) -> CutoverStep:
     halts = [one.halt for source in status.sources for one in source.halted if one.halt is not None]
     copying = [str(one) for source in status.sources for one in source.copying]
     held = {table for source in status.sources for table in source.held.tables}
-    if halts or held:
+    locked = [_locked(one.table, one.rows) for source in status.sources for one in source.locked_rows]
+    if halts or held or locked:
         details = [f"{listed(halt.tables) or 'all tables'}: {halt.what}" for halt in halts]
         if silent := sorted(held.difference(*(halt.tables for halt in halts))):
             details.append(f"{listed(silent)} {'wait' if len(silent) > 1 else 'waits'} at an earlier place in the log")
-        about = "tables are halted or wait for a schema change"
+        details += locked
+        about = "tables are halted, wait for a schema change, or have locked rows"
         return CutoverStep(StepName.TABLES, StepState.BLOCKED, about, tuple(details))
     if copying:
         # A run that ends when it is synced copies all of these tables.
         return CutoverStep(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
-    return CutoverStep(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
+    return CutoverStep(
+        StepName.TABLES, StepState.DONE, "no table is halted, waits, has locked rows or is still being copied"
+    )
+
+
+def _locked(table: TableName, rows: int) -> str:
+    """Returns a text about locked rows: the target lacks their held changes."""
+    return f"{table}: {plural('row', rows, 'is', 'are')} locked"
 
 
 def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn | RemadeTable]]]:
