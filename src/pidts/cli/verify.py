@@ -218,12 +218,16 @@ def demand_tables(report: Report, asked: str) -> None:
 
 def with_retries(attempt: Callable[[], Report], callbacks: Callbacks) -> Report:
     """Compares, and tries again after each transient error, with growing pauses."""
+    from pidts.verify import ComparisonInterrupted
+
     pause = _FIRST_PAUSE
     for left in reversed(range(_TRIES)):
         try:
             return attempt()
         except Transient:
-            if not left or callbacks.stop.wait(pause):
+            if callbacks.stop.is_set() or (left and callbacks.stop.wait(pause)):
+                raise ComparisonInterrupted from None
+            if not left:
                 raise
             pause *= 2
     raise AssertionError  # never reached: the loop returns or raises

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pidts.cli.verify import comparison_of, saved_in
-from pidts.model import TableName
+from pidts.cli.verify import comparison_of, saved_in, with_retries
+from pidts.model import TableName, Transient
 from pidts.task.config.task_file import load_parts
-from pidts.verify import ComparisonState, MemoryFile, TableReport
+from pidts.verify import Callbacks, ComparisonInterrupted, ComparisonState, MemoryFile, Report, TableReport
 
 OTHER = {"target": "other", "source": "other", "[shop]": "[shop, crm]", '"1"': '"2"'}
 REACHED = ComparisonState("all").finished(TableReport(TableName("shop", "orders"), rows=2), ())
@@ -55,3 +55,15 @@ def test_a_state_is_stored_for_the_next_command(tmp_path: Path) -> None:
     file, memory = MemoryFile(tmp_path / "verify" / "t.json"), [ComparisonState("all")]
     saved_in(file, memory)(REACHED)
     assert memory == [file.load("all")] == [REACHED]
+
+
+def test_a_comparison_that_is_stopped_after_a_lost_connection_is_interrupted() -> None:
+    """It ends as after each Ctrl-C, with the line that says how it continues, and not with the error that may pass."""
+    callbacks = Callbacks()
+
+    def attempt() -> Report:
+        callbacks.stop.set()
+        raise Transient("source-lost", "the connection to the source is gone")
+
+    with pytest.raises(ComparisonInterrupted):
+        with_retries(attempt, callbacks)
