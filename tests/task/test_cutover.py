@@ -200,6 +200,19 @@ def test_a_row_that_is_locked_meanwhile_ends_the_cutover(
         assert not source_read_only.is_read_only(session)
 
 
+def test_an_undo_names_a_source_that_the_task_file_does_not_name_any_more(parts: tuple[TaskConfig, ...]) -> None:
+    said: list[str] = []
+    with closing(parts[0].target.server.connect()) as target:
+        record = Cutover(began_at=1.0, read_only={"gone": {"read_only": "OFF"}})
+        target.begin()
+        assert target.meta.cutovers.replace("t", None, record)
+        target.commit()
+        CutoverRun(parts, target, CutoverOptions(), run_once=no_run, verify=None, say=said.append).undo()
+        assert target.meta.cutovers.read("t") is None
+    (line,) = said
+    assert line.startswith("the task file does not name gone any more")
+
+
 def killed_cutover(parts: tuple[TaskConfig, ...]) -> None:
     """Kills a cutover after the step `stopping` is recorded."""
     with pytest.raises(ProcessDied):
