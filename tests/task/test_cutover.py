@@ -28,6 +28,7 @@ from tests.examples import points
 
 from pidts import sandbox
 from pidts.apply import TargetSession
+from pidts.cli.app import run_command
 from pidts.cli.status_view import show_status, status_json
 from pidts.cli.verify import verified
 from pidts.model import (
@@ -53,6 +54,7 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
+from pidts.task.operate.presence import show_cutover
 from pidts.task.operate.status import TaskStatus, task_status
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.attempts import Attempts
@@ -211,6 +213,24 @@ def test_an_undo_names_a_source_that_the_task_file_does_not_name_any_more(parts:
         assert target.meta.cutovers.read("t") is None
     (line,) = said
     assert line.startswith("the task file does not name gone any more")
+
+
+def test_after_an_error_the_command_says_whether_everything_is_undone(
+    parts: tuple[TaskConfig, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(parts[0].path)
+    assert run_command(["cutover", path, "--yes", "--verify-tables", "shop.nothing"]) == 2
+    said = capsys.readouterr().err
+    assert "unknown-name" in said
+    assert "everything is undone: the source is as it was before" in said
+    # A command that has changed nothing has nothing to say about it.
+    with closing(parts[0].target.server.connect()) as target, closing(parts[0].target.server.connect()) as other:
+        assert show_cutover(other, "t")
+        assert target.meta.cutovers.read("t") is None
+        assert run_command(["cutover", path, "--yes"]) == 3
+    said = capsys.readouterr().err
+    assert "cutover-running" in said
+    assert "undone: " not in said
 
 
 def killed_cutover(parts: tuple[TaskConfig, ...]) -> None:

@@ -112,10 +112,13 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
     from pidts.task.cutover.switch import Different
     from pidts.verify import ComparisonInterrupted
 
+    runs: list[CutoverRun] = []
+
     def work(stop: threading.Event) -> Checklist | Report | None:
         with closing(parts[0].target.server.connect()) as target:
             try:
-                return _switch(parts, target, options, tables, stop, quiet=as_json).carry_out()
+                runs.append(_switch(parts, target, options, tables, stop, quiet=as_json))
+                return runs[0].carry_out()
             except Different as found:
                 return found.report
             except (CutoverStopped, ComparisonInterrupted):
@@ -124,7 +127,12 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
     from pidts.verify import Report
 
     at_once = f"{_ENDED_AT_ONCE} pidts status {parts[0].shell_path}"
-    found = run_until_stopped(work, says=_STOPPING, again=_AT_ONCE, at_once=at_once)
+    try:
+        found = run_until_stopped(work, says=_STOPPING, again=_AT_ONCE, at_once=at_once)
+    except PidtsError:
+        if any(run.has_begun for run in runs):
+            print(_end_of_undo(parts[0]), file=sys.stderr)
+        raise
     if found is None:
         print(f"stopped; {_end_of_undo(parts[0])}", file=sys.stderr)
         return PidtsError.exit_code

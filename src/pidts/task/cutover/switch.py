@@ -161,6 +161,11 @@ class CutoverRun:
         self._is_taken = False
         """Whether another command has changed the record since."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether this command has begun or continued the cutover, and no other command has taken it over."""
+        return self._record is not None and not self._is_taken
+
     def look(self) -> Checklist:
         """Returns the remaining steps; changes nothing."""
         record = self._target.meta.cutovers.read(self._name)
