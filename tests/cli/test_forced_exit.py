@@ -106,3 +106,31 @@ def test_a_second_ctrl_c_ends_the_process_at_once_with_a_last_line() -> None:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said.splitlines()[-1] == "see what is left"
+
+
+RUN = """
+import signal, sys
+from pidts.cli.signals import end_at_once_on_signals, run_until_stopped
+
+end_at_once_on_signals(0)
+run_until_stopped(lambda stop: None, ends_within=60.0)
+print("work done", flush=True)
+sys.stdin.readline()
+print("cleaned up", flush=True)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_work_interrupts_no_clean_up_and_changes_no_exit_code(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "work done\n"
+        process.send_signal(number)
+        assert process.stderr.readline() == "\n"
+        assert process.stderr.readline().startswith("the work has ended; the command ends after its clean-up")
+        said, _ = process.communicate("go on\n", timeout=60)
+    assert (process.returncode, said) == (7, "cleaned up\n")

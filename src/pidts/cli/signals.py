@@ -25,6 +25,7 @@ _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _AT_ONCE = "ended at once"
 _BEFORE_START = "stopped"
+_CLEANS_UP = "the work has ended; the command ends after its clean-up"
 _WAIT = "stopping, and removing everything that was started"
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -59,11 +60,14 @@ def run_until_stopped(
 
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
     at once, and `again` says so; it is False for work that has to clean up after itself. `at_once` is the last line of
-    a process that ends in this way. `ends_within` ends the process, as `kill -9` does, if the process still runs this
-    number of seconds after the first signal. It may be set only if the process ends with this work, and if the next
-    process can continue from any state.
+    a process that ends in this way.
+
+    `ends_within` ends the process, as `kill -9` does, if the process still runs this number of seconds after the first
+    signal. It may be set only if the process ends with this work, and if the next process can continue from any state.
+    The process then handles signals in this way until its end: a signal that comes after the work neither interrupts
+    the summary and the clean-up nor changes the exit code.
     """
-    stop = threading.Event()
+    stop, has_ended = threading.Event(), threading.Event()
     results: list[Result] = []
     errors: list[BaseException] = []
 
@@ -82,7 +86,8 @@ def run_until_stopped(
         if ends_within is not None and not stop.is_set():
             end_within(ends_within)
         stop.set()
-        said = f"{says}{again if number == signal.SIGINT else ''}" if may_leave else _WAIT
+        ending = _CLEANS_UP if has_ended.is_set() else says
+        said = f"{ending}{again if number == signal.SIGINT else ''}" if may_leave else _WAIT
         with suppress(OSError):  # in `pidts run ... 2>&1 | tee`, the same Ctrl-C has ended `tee`
             os.write(2, f"\n{said}\n".encode())
 
@@ -94,8 +99,10 @@ def run_until_stopped(
             # A join without a time limit would also delay signals.
             thread.join(0.1)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        has_ended.set()
+        if ends_within is None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
     if errors:
         raise errors[0]
     return results[0]
