@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
 import pytest
+from numba.core import event
 from tests.running import PIDTS
+
+from pidts.cli.app import compilation_explained
 
 TASK = """
 name: t
@@ -49,3 +53,16 @@ def test_a_signal_ends_a_run_while_code_is_compiled(
         said, error = process.communicate(timeout=60)
     assert (process.returncode, said) == (code, ""), lines
     assert error.splitlines()[-1] == "stopped"
+
+
+def test_code_is_compiled_even_if_stderr_cannot_be_written() -> None:
+    compiles = []
+    with (
+        suppress(OSError),
+        Path("/dev/full").open("w") as full,
+        redirect_stderr(full),
+        compilation_explained(),
+        event.trigger_event("numba:compile"),
+    ):
+        compiles.append(True)
+    assert compiles

@@ -66,8 +66,8 @@ def _kept(function: F, **options: Any) -> F:
 class _FirstCompilation(event.Listener):
     """Calls a function when a function is compiled for the first time."""
 
-    def __init__(self, say: Callable[[], None]) -> None:
-        self._say: Callable[[], None] | None = say
+    def __init__(self, say: Callable[[], object]) -> None:
+        self._say: Callable[[], object] | None = say
 
     def on_start(self, event: Any) -> None:  # noqa: ARG002 - as Numba calls it
         """Is called before a compilation; code that is read from disk is not compiled."""
@@ -80,8 +80,11 @@ class _FirstCompilation(event.Listener):
 
 
 @contextmanager
-def first_compilation(say: Callable[[], None]) -> Iterator[None]:
-    """Calls `say` before a function is compiled for the first time in the block."""
+def first_compilation(say: Callable[[], object]) -> Iterator[None]:
+    """Calls `say` before a function is compiled for the first time in the block.
+
+    An error of `say` would prevent the compilation.
+    """
     listener = _FirstCompilation(say)
     event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
     try:

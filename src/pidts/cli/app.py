@@ -23,7 +23,7 @@ from pidts.cli.failover import failover
 from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
-from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs
+from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs, write_line
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
@@ -263,7 +263,7 @@ def _run(
     ends = until_synced or parts[0].mode == "full"
     end_at_once_on_signals(PidtsError.exit_code if ends else 0)
     with ExitStack() as resources:
-        resources.enter_context(_compilation_explained())
+        resources.enter_context(compilation_explained())
         from pidts.cli.ddl.view import show_halts
         from pidts.cli.final_summary import print_summary
         from pidts.cli.view import every_view, in_a_line, progress_view
@@ -317,7 +317,7 @@ def _run(
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
-def _compilation_explained() -> AbstractContextManager[None]:
+def compilation_explained() -> AbstractContextManager[None]:
     """Prints a line if code is compiled in the block: the first start on a machine waits for the compiler."""
     from pidts.binlog.compiled_or_plain import compiled
 
@@ -325,7 +325,7 @@ def _compilation_explained() -> AbstractContextManager[None]:
         return nullcontext()
     from pidts.binlog.jit import first_compilation
 
-    return first_compilation(lambda: print(_COMPILES, file=sys.stderr, flush=True))
+    return first_compilation(lambda: write_line(_COMPILES, sys.stderr))
 
 
 def _run_zones(
