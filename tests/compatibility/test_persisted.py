@@ -96,6 +96,7 @@ def test_a_recorded_halt_is_read_and_written_as_it_was() -> None:
     halt = Halt.loads(json.dumps(sample))
     assert (halt.tables, halt.lsn, halt.key) == ((TableName("shop", "orders"),), Lsn(0, 42, 1188), "id=50")
     assert json.loads(halt.dumps()) == sample
+    assert Halt.loads(json.dumps({**sample, "added by a later version": 1})) == halt
 
 
 @pytest.mark.parametrize("file", ["row-lock-0.1.0.json", "held-changes-0.1.0.json"])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pidts.model import ConstraintKind, Cutover, TableName
+from pidts.model import ConstraintKind, Cutover, CutoverCommand, TableName
 
 ORDERS = TableName("shop", "orders")
 
@@ -25,3 +25,10 @@ def test_earlier_records_have_foreign_keys_alone(name: str) -> None:
     del data["foreign_keys"], data["checks"], data["keys"], data["on_update"], data["counters"]
     data[name] = [["shop", "orders", "bought"]]
     assert Cutover.loads(json.dumps(data)).constraints == ((ConstraintKind.FOREIGN_KEY, ORDERS, "bought"),)
+
+
+def test_fields_that_a_later_version_adds_are_not_read() -> None:
+    record = Cutover(command=CutoverCommand("db1", 7, 12.5))
+    data = json.loads(record.dumps())
+    data["added"] = data["command"]["added"] = 1
+    assert Cutover.loads(json.dumps(data)) == record

@@ -118,6 +118,11 @@ class CutoverCommand:
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CutoverCommand:
+        """Returns the command that a record names. A later version may have recorded further fields."""
+        return cls(data["host"], data["process"], data["began_at"])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutover:
@@ -187,6 +192,6 @@ class Cutover:
             gtid=data["gtid"],
             began_at=data["began_at"],
             done_at=data["done_at"],
-            command=CutoverCommand(**data["command"]) if data.get("command") else None,
+            command=CutoverCommand.from_json(data["command"]) if data.get("command") else None,
             is_undone=data.get("is_undone", False),
         )

@@ -77,11 +77,12 @@ class Halt:
 
     @classmethod
     def loads(cls, text: str) -> Halt:
-        """Returns the halt from this text; the inverse of `dumps`."""
+        """Returns the halt from this text; the inverse of `dumps`. Fields that a later version adds are left out."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
         lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays", "instead", "values")}
-        return cls(**{**data, **lists, "tables": names, "lsn": Lsn.parse(data["lsn"])})
+        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        return cls(**{**known, **lists, "tables": names, "lsn": Lsn.parse(data["lsn"])})
 
     @classmethod
     def of(
