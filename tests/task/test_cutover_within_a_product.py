@@ -6,7 +6,7 @@ The task itself does not run here: its records say that the target has everythin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from pidts import sandbox
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Lsn, SourceTablesKey
+from pidts.model import Checkpoint, Fenced, Lsn, SourceTablesKey
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.source.position import log_end
@@ -23,7 +23,7 @@ from pidts.target.mysql.cutover import remade_tables
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.cutover.steps import CutoverStep
+from pidts.task.cutover.steps import CutoverStep, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -172,6 +172,36 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
         assert run_sql(target_server, names, database) == [("p0",), ("p1",)]
         again.undo()
         assert run_sql(target_server, names, database) == [("p0",), ("p1",)], "nobody takes them back"
+
+
+class UnseenCutover(CutoverRun):
+    """A command on a target without named locks: no other command sees it."""
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        yield
+
+
+def test_a_cutover_that_another_machine_undoes_changes_no_table_afterwards(
+    parts: tuple[TaskConfig, ...], target_server: Server, database: str, run_sql: RunSql
+) -> None:
+    options = CutoverOptions(read_only=False)
+
+    def undo(step: CutoverStep) -> None:
+        if step.name is StepName.STOP:
+            with closing(parts[0].target.server.connect()) as other:
+                UnseenCutover(parts, other, options, run_once=lambda: None, verify=None).undo()
+
+    with closing(parts[0].target.server.connect()) as target:
+        begin(parts[0], target)
+        switch = UnseenCutover(parts, target, options, run_once=lambda: None, verify=None, show=undo)
+        with pytest.raises(Fenced, match="cutover-taken"):
+            switch.carry_out()
+    made = (
+        "SELECT index_name FROM information_schema.statistics WHERE table_schema = %s "
+        "AND index_type IN ('FULLTEXT', 'SPATIAL')"
+    )
+    assert run_sql(target_server, made, database) == []
 
 
 def killed_at(name: str) -> Callable[..., str]:

@@ -46,7 +46,8 @@ prevents: an undo makes the source writable just before *stopping* is recorded, 
 cutover still ends as done.
 
 The source and the constraints are no part of the record. So before an undo changes them, and after a cutover has, the
-command looks at the record once more. Without named locks, a command that is slow between these two statements may
+command looks at the record once more. It also looks before it gives a table a definition that no undo takes back.
+Without named locks, a command that is slow between these two statements may
 still drop a constraint of the other command, or make the source writable. The other command looks at the source again
 before it records *done*.
 """
@@ -455,7 +456,11 @@ class CutoverRun:
         return ""
 
     def _remake(self, step: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> None:
-        failed = [f"{one}: {problem}" for one in wanted if (problem := target_side.remake(self._target, one))]
+        failed: list[str] = []
+        for one in wanted:
+            self._demand_own()  # after an undo the task runs again, and this could rewrite a table under its run
+            if problem := target_side.remake(self._target, one):
+                failed.append(f"{one}: {problem}")
         about = f"{len(wanted) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
         self._done(step, about, failed)
 
