@@ -32,7 +32,7 @@ def account_todo(grants: str, host: str = "") -> str:
 
     `host` is this machine as the target sees it, if the target's accounts belong to hosts.
     """
-    exists = f"If an account for the host {host} or for % exists" if host else "If the account exists"
+    exists = f"If an account for the host {host}, for its address or for % exists" if host else "If the account exists"
     return f"{exists}: correct user and password under target-database. If not, create it: {grants}. {ADMIN_TODO}"
 
 

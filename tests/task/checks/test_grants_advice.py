@@ -69,6 +69,8 @@ def test_after_a_refused_login_the_advice_names_the_host_that_the_server_sees(
     todo = mysql.translate_connect(error, "h:3306").todo
     assert f"`pidts grants TASK --only target --host {host} --target 'mysql://ADMIN" in todo
     assert f"The source sees this machine as {host}: " in explain(error, Where(), login=True).todo
+    if number == 1045:
+        assert f"If an account for the host {host}, for its address or for % exists: correct user" in todo
 
 
 def test_a_login_that_is_refused_without_a_host_is_advised_without_one() -> None:
