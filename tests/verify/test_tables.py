@@ -20,7 +20,7 @@ import pytest
 
 from pidts.cli.repair import repaired
 from pidts.cli.verify import grants_in_advice, verified
-from pidts.model import Checkpoint, Halt, Lsn, PidtsError, Position, SourceTablesKey, TableName
+from pidts.model import Checkpoint, Halt, Halted, Lsn, PidtsError, Position, SourceTablesKey, TableName
 from pidts.plan import CopyState, PlanState
 from pidts.plan.state import held_at
 from pidts.relay import Origin, RelayWriter
@@ -313,6 +313,8 @@ def test_what_the_account_may_not_do_is_named_with_its_grant(
         with pytest.raises(PidtsError) as refused, grants_in_advice([config]):
             compare_task(config)
         assert refused.value.code == "missing-privilege"
+        with pytest.raises(PidtsError, match="Correct the row"), grants_in_advice([config]):
+            raise Halted("target-refused", "the target: a row (error 1366)", todo="Correct the row")
         pair.on_source(f"GRANT BINLOG MONITOR ON *.* TO '{user}'@'%'")
         (client,) = re.findall(r"GRANT [^;]*REPLICATION CLIENT ON \*\.\* TO [^;]*;", refused.value.todo)
         assert client.endswith(f" TO '{user}'@'%';")

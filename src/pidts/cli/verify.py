@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
 
 _LINE_SECONDS = 5.0
-_NOT_GRANTED = frozenset({"missing-privilege", "target-refused"})
-"""Codes of errors that a missing privilege may have caused."""
 _TRIES = 6
 _FIRST_PAUSE = 0.5
 _ALERT_SECONDS = 30.0
@@ -69,11 +67,11 @@ def verify(
 
 @contextmanager
 def grants_in_advice(parts: Sequence[TaskConfig]) -> Iterator[None]:
-    """If a server refuses what a comparison needs, adds the GRANT statements that the task's accounts lack."""
+    """If an account lacks a privilege, replaces the error's advice by the GRANT statements that the accounts lack."""
     try:
         yield
     except PidtsError as error:
-        if error.code in _NOT_GRANTED:
+        if error.lacks_privilege:
             from pidts.task.checks.privileges import lacking_grants
 
             if statements := lacking_grants(parts):

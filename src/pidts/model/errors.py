@@ -92,6 +92,11 @@ class PidtsError(Exception):
         """Makes errors picklable, since they cross process borders in Spark."""
         return (_rebuild, (type(self), self.code, self.what, self.where, self.todo, self.instead, self.values))
 
+    @property
+    def lacks_privilege(self) -> bool:
+        """Whether a server has refused a statement because the account lacks a privilege."""
+        return self.code == "missing-privilege"
+
     def __str__(self) -> str:
         text = f"[{self.code}] {self.what}"
         if place := str(self.where):

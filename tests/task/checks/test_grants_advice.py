@@ -79,3 +79,17 @@ def test_a_login_that_is_refused_without_a_host_is_advised_without_one() -> None
     assert "sees this machine" not in explain(error, Where(), login=True).todo
     refused = pymysql.err.OperationalError(1130, "no")
     assert "--host ADDRESS" in mysql.translate_connect(refused, "h:3306").todo
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks"),
+    [
+        (mysql.translate(pymysql.err.OperationalError(1142, "INSERT command denied"), "shop.orders"), True),
+        (mysql.translate(pymysql.err.DataError(1366, "Incorrect integer value"), "shop.orders"), False),
+        (postgres.translate(psycopg.errors.InsufficientPrivilege("permission denied"), "shop.orders"), True),
+        (postgres.translate(psycopg.errors.CheckViolation("violates check constraint"), "shop.orders"), False),
+        (PrecheckFailed("missing-privilege", "no SELECT"), True),
+    ],
+)
+def test_a_missing_privilege_is_told_apart_from_a_refused_row(error: PidtsError, *, lacks: bool) -> None:
+    assert error.lacks_privilege is lacks

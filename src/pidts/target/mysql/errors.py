@@ -147,6 +147,11 @@ class StatementRefused(Halted):
 
     number = 0
 
+    @property
+    def lacks_privilege(self) -> bool:
+        """Whether the server has refused the statement because the account lacks a privilege."""
+        return self.number in _NOT_GRANTED
+
 
 @contextmanager
 def mapped(table: str = "") -> Iterator[None]:

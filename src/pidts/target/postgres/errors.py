@@ -68,6 +68,11 @@ class StatementRefused(Halted):
     without_index = ""
     """The advice to the operator if only the target's table has the unique index over `columns`."""
 
+    @property
+    def lacks_privilege(self) -> bool:
+        """Whether the server has refused the statement because the role lacks a privilege."""
+        return self.sqlstate == _NOT_PERMITTED
+
 
 @contextmanager
 def mapped(table: str = "") -> Iterator[None]:
