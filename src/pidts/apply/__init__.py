@@ -1,4 +1,4 @@
-"""Applies changes to a target exactly once: rows and checkpoint commit together, whenever a process crashes."""
+"""Applies changes to a target exactly once: rows and checkpoint commit together, even if a process crashes."""
 
 from pidts.apply.apply_rules import ApplyRules
 from pidts.apply.checkpoint import Outcome, settle

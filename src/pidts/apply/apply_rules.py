@@ -40,7 +40,8 @@ class ApplyRules:
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows. A write by another zone is set aside."""
     seeks_rivals: bool = False
-    """Whether a row is set aside if it needs a unique value of another row, since the target has refused such a row."""
+    """Whether a row that needs another row's unique value is set aside: true after the target has refused such a row.
+    """
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False
     """Whether rows may be locked already."""
@@ -65,10 +66,10 @@ class ApplyRules:
     """For each source table, the target table of its last changes, and whether `is_plain` is true for it."""
 
     def is_plain(self, batch: ChangeBatch) -> bool:
-        """Whether the reduced changes of a table, if they have whole images, can be written as they are.
+        """Whether this table's changes, if they have whole images, are written as the reduction returns them.
 
-        The changes can be written as they are if nothing has to be read from the target first, no row is set aside, and
-        no other table has rows in the same target table.
+        They are if nothing has to be read from the target first, no row is set aside, and no other table has rows in
+        the target table.
         """
         known = self._plain.get(batch.origin)
         if known is None or known[0] is not batch.table:
@@ -102,8 +103,8 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        The target may not compare rows itself if versions decide about a table (`guards`), since more rows may then be
-        removed than the changes say.
+        If versions decide about a table (`guards`), the target may not: it may have to remove more rows than the
+        changes name.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)
@@ -111,7 +112,7 @@ class ApplyRules:
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may be asked to refuse new rows of these changes whose keys it already has.
 
-        The target is not asked if versions decide about a table (`guards`).
+        If versions decide about a table (`guards`), the target is not asked.
         """
         return self.inserts and not self._guards_any(batches)
 

@@ -1,4 +1,4 @@
-"""Compares a worker's stored checkpoint with a batch that wants to commit."""
+"""Compares a worker's stored checkpoint with a batch that is about to commit."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
 
 
 def demand_epoch(stored: Sequence[Checkpoint], task: str, source: str, epoch: int) -> None:
-    """Raises if there is no checkpoint, or if one has another epoch than that of this run's claim."""
+    """Raises if there is no checkpoint, or if the epoch of a checkpoint is not the epoch of this run's claim."""
     if not stored:
         raise Fenced(
             "fenced",

@@ -79,7 +79,7 @@ class CheckpointRecord(Protocol):
         """
 
     def lock_places(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows as `lock_shared` does, and returns them; `copy` may be empty, however far the copies are.
+        """Locks the rows as `lock_shared` does, and returns them, perhaps without the progress of copies (`copy`).
 
         The progress of thousands of copies is a long text, so a session reads it only if a row has new values. A change
         by hand of nothing but this text may be found only by the next batch.
@@ -116,7 +116,7 @@ class NoteRecord(Protocol):
     """One text for each table of a source and for each merged table, such as the result of loading a whole table."""
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns the last text; empty if none was written, or only by an earlier task of this name."""
+        """Returns the task's last text; empty if there is none, or only one of an earlier task of this name."""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Overwrites the text. The note without a table's name has the task's rules."""
@@ -149,7 +149,7 @@ class SafeRangeRecord(Protocol):
 
 
 class HaltRecord(Protocol):
-    """The tables that wait for an operator, and why."""
+    """The tables that wait for an operator, with the reasons."""
 
     def read(self, task: str, source: str) -> list[Halt]:
         """Returns all halts, in log order."""
@@ -427,9 +427,9 @@ class Meta(Protocol):
         """Creates the missing tables of `pidts_meta`, outside of transactions."""
 
     def ddl_lock(self, task: str, source: str) -> AbstractContextManager[None]:
-        """Locks schema changes.
+        """Holds the lock of schema changes until the context or the session ends.
 
-        `checkpoints.claim` and others that ask for this lock wait until the context or session ends.
+        Meanwhile, `checkpoints.claim` and other callers that need this lock wait.
         """
 
     def leave_unfinished(self, name: TableName) -> None:

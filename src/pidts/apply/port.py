@@ -52,7 +52,7 @@ class TargetSchema(Protocol):
         """Returns the columns by which rows with different identities can collide (`reduce.collision_columns`)."""
 
     def read_ahead(self, tables: Iterable[Table]) -> None:
-        """May read what the next method needs of each table, if it is faster to read many tables at once.
+        """Lets the target read what the next calls need of these tables, if reading many tables at once is faster.
 
         Called before a batch is prepared. What was read is not used after the transaction, or after the next call.
         """
@@ -61,7 +61,7 @@ class TargetSchema(Protocol):
         """Returns the reasons why the target's table cannot have rows of this structure; None if there is no table."""
 
     def computed_otherwise(self, table: Table) -> list[str]:
-        """Returns those texts of `misfits` that say which columns the target may compute otherwise than the source."""
+        """Returns the texts of `misfits` about columns that the target may compute in another way than the source."""
 
     def fingerprint(self, name: TableName) -> str | None:
         """Returns a text that changes exactly when the table's structure does; None if there is no such table."""
@@ -191,7 +191,7 @@ class TargetSession(Protocol):
 
 
 class Target(Protocol):
-    """The data for connecting to a target; picklable, since it travels to Spark's tasks."""
+    """The data for connecting to a target; picklable, since it is sent to Spark's tasks."""
 
     @property
     def piece_rows(self) -> int:

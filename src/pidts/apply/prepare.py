@@ -67,7 +67,7 @@ from pidts.reduce.identity import FEW, identities
 from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
-"""The operations that the log has; all others are those of a copy or a repair."""
+"""The operations in the log; all other operations come from a copy or a repair."""
 
 _log = structlog.get_logger(__name__)
 

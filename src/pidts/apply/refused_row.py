@@ -1,4 +1,4 @@
-"""Finds the row that a target refuses, out of all rows that a commit writes.
+"""Finds, among all rows that a commit writes, the row that the target refuses.
 
 A server refuses a statement with many rows, and does not always name the row. So the changes of the commit are tried
 again, each time only a part from their beginning. The shortest part that the target refuses ends with the refused row.

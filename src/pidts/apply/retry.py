@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Exponential backoff with jitter, so that two workers do not meet again at the same moment after a deadlock."""
+    """Exponential backoff with jitter, so that two workers do not try again at the same moment after a deadlock."""
 
     attempts: int = 8
     first: float = 0.05

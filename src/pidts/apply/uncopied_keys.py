@@ -45,7 +45,7 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
 
 
 def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAhead | None:
-    """Returns a function that says whether the target's row of a key may be newer than the batch; None without a copy.
+    """Returns a function that says whether the target's row of a key may be newer than the batch; None if no copy runs.
 
     `same_keys` as in `unread`. `all_changes`: the batch has all changes of the table. Otherwise a change that the batch
     lacks may have brought a row to any key. If the target table had rows before its copy, it may have a different row

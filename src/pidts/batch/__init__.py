@@ -1,1 +1,1 @@
-"""Carries out a batch, on Spark or without it: decode, apply, schema changes."""
+"""Carries out a batch, on Spark or without it: decodes, applies and copies."""

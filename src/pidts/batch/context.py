@@ -1,4 +1,4 @@
-"""Everything that a Spark task needs. It is sent with the job, not in files or arguments."""
+"""The context of a run: everything that carrying out a batch needs. A Spark task gets it with the job."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class JobContext:
     def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
         """Returns each worker's part of these changes.
 
-        An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. Then the
-        method halts, unless the copy reads that row again, since only the target's row has these columns, and the other
-        worker removes it. When the method halts, no worker has written anything of the batch. So all workers are at one
-        place in the log, and an operator can change the number of workers.
+        An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. Only the
+        target's row has these columns, and the other worker removes that row. So the method halts, unless the copy
+        reads the row again. When it halts, no worker has written anything of the batch: all workers are at one place in
+        the log, and an operator can change the number of workers.
         """
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
         watched = self.watched.get(batch.table.name, ())
@@ -72,7 +72,7 @@ class JobContext:
 
     @property
     def dealing(self) -> str:
-        """Returns a text that stays the same as long as the target's keys assign rows to the same workers."""
+        """Returns a text that changes when the target's keys assign rows to other workers."""
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
         keyed = self.rules.keyed and self.rules.keyed.intersection(map(self.rules.target_name, self.structures))
         decides = [*watched, *sorted(map(str, keyed))]

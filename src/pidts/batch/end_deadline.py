@@ -1,7 +1,7 @@
 """Decides how long an attempt that ends may wait for the batch that it has begun.
 
-If the process continues, the attempt waits without a limit, since the next attempt must not find a running batch of
-this one. If the process is going to end, the batch ends with the process. The process may be asked to end at any moment
+If the process continues, the attempt waits without a limit: its batch must not run any more when the next attempt
+begins. If the process is going to end, the batch ends with the process. The process may be asked to end at any moment
 of the wait. What would happen without this module: an attempt ends because the task file has changed, and its batch
 waits for a lock on the target. Then the run is asked to end, and waits as long as somebody has the lock.
 """

@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KnownTables:
-    """Checks every batch, since rows of a table without a structure must not be left out silently.
+    """Checks every batch, so that rows of a table without a structure are never left out silently.
 
     Rows of MariaDB's sequences are left out, and a log line names each sequence once.
     """

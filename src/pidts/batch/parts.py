@@ -29,7 +29,7 @@ class LogPart:
     inside: bool = False
     """Whether this is a piece of one large transaction. Otherwise the part ends at the end of a transaction."""
     behind_cut: bool = False
-    """Whether the part has a piece of a large transaction, or an earlier part of the batch has one."""
+    """Whether this part or an earlier part of the batch has a piece of a large transaction."""
 
     @property
     def size(self) -> int:

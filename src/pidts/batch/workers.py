@@ -66,7 +66,7 @@ class KnownPlaces:
         return found
 
     def and_those_of(self, other: KnownPlaces) -> KnownPlaces:
-        """Returns the places that one of the two knows."""
+        """Returns the places that this object or the other one knows."""
         return KnownPlaces({**self._found, **other._found})
 
 

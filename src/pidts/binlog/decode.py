@@ -96,7 +96,7 @@ def event_group_columns(groups: CommittedEventGroups) -> npt.NDArray[np.int64]:
 
 
 class KeptDecoder:
-    """Decodes slices of one log as `decode_slice` does, and keeps from slice to slice what it knows about the tables.
+    """Decodes slices of one log as `decode_slice` does, and remembers the tables from slice to slice.
 
     All slices have the same structures and early filters, and none has a `commit` or an `after`. A new decoder returns
     the tables of a slice in the order in which they first appear in the slice. A decoder that is kept from an earlier

@@ -97,8 +97,8 @@ def first_compilation(say: Callable[[], object]) -> Iterator[None]:
 def _folder() -> Iterator[None]:
     """Sets Numba's cache folder while a function is declared, and then restores the setting for other users of Numba.
 
-    All threads share the setting of the cache folder. If it were restored while another thread declares a function,
-    that function's machine code would be stored in the working directory, and the next process would compile it again.
+    All threads share the setting of the cache folder. If one thread restored it while another declares a function, that
+    function's machine code would go to the working directory, and the next process would compile it again.
     """
     settings: Any = numba.config
     with _declaring:

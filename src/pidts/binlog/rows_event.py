@@ -76,7 +76,7 @@ class RowsEvent:
 
 
 def _head(cursor: Cursor, kind: EventType) -> tuple[int, int, list[bytes]]:
-    """Reads what is before the images: the table's id, the number of its columns, and a bitmap for each image."""
+    """Reads the fields before the images: the table's id, the number of its columns, and a bitmap for each image."""
     table_id = cursor.uint(6)
     cursor.take(2)
     if kind in _VERSION_2:

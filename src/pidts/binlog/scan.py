@@ -57,7 +57,7 @@ class _OpenTransaction:
 
 
 class TransactionScanner:
-    """Takes every event of one source in log order, and returns each transaction when its last event comes.
+    """Reads every event of one source in log order, and returns each transaction after its last event.
 
     If a server crashed while it wrote, a log file may end with the beginning of a transaction. This transaction was
     never committed, and its events become part of the next empty entry.

@@ -55,7 +55,7 @@ def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: 
 
     If `commit` is given, the events are a prepared group that is committed there.
 
-    Every event that may roll back something counts, whatever it rolls back, since such events are rare between rows.
+    Every event that may roll something back counts, since such events are rare between rows.
     """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False

@@ -80,7 +80,7 @@ class RelayClient:
         self._connection: HTTPConnection | None = None
 
     def more(self, has: IndexPrefix, wait: float) -> LogResponse:
-        """Returns the piece of the relay that follows what the copy has.
+        """Returns the piece of the relay after the copy's end.
 
         The server waits up to `wait` seconds for log to send.
         """

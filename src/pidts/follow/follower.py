@@ -2,8 +2,8 @@
 
 The follower requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the
 next part. It reconnects after transient errors, and ends with an error if continuing would join two different logs.
-Before it reads anything, and every few seconds, it tells the relay server which log is still needed by the tasks that
-use its copy of the relay. So the relay server keeps this log.
+Before it reads anything, and every few seconds, it reports which log the tasks that use its copy still need. So the
+relay server keeps this log.
 
 If the copy and the serving relay differ, there are three cases:
 
@@ -232,7 +232,7 @@ class Follower:
     def _report(self, client: RelayClient) -> None:
         """Reports every few seconds which log the copy's tasks need.
 
-        From the age of a follower's last report, the server can see whether the follower is gone.
+        The age of the last report shows the server whether the follower still runs.
         """
         if monotonic() < self._report_at:
             return

@@ -34,7 +34,7 @@ class Listening:
     """A relay server's address, certificate and token file."""
 
     address: str
-    """HOST:PORT; 0 means any free port."""
+    """HOST:PORT; port 0 means any free port."""
     token_file: Path
     certificate: Path | None = None
     key: Path | None = None

@@ -11,7 +11,7 @@ _FIRST_REQUEST_SECONDS: Final = 15.0
 
 
 class TimedProtocol(H11Protocol):
-    """Closes a connection on which no request comes for some seconds, which would keep a file descriptor for ever."""
+    """Closes a connection without requests after some seconds, so that it does not keep a file descriptor for ever."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""

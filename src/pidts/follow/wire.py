@@ -20,7 +20,7 @@ from pidts.relay.copy_writer import IndexPrefix, SegmentPiece
 API: Final = "/relay/v1"
 """The prefix of all paths; another version of the protocol gets another prefix."""
 MOST_BYTES: Final = 96 << 20
-"""The largest body. A follower does not read more, since the answer may come from another program."""
+"""The largest body. A follower reads no more than this, since another program may have sent the answer."""
 _LENGTH = struct.Struct("<I")
 _MOST_ABOUT = 1 << 20
 _KINDS: Final[Mapping[str, type[PidtsError]]] = {"halted": Halted, "transient": Transient}

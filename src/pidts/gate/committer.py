@@ -43,8 +43,8 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitTime, CommitTimes
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Yields rows of `transfer_data` in order, as tables, each with the numbers of its last row. The first row of all gets
-the numbers that follow the given ones.
+"""Yields rows of `transfer_data` in order, as tables, each with the numbers of its last row. The very first row has the
+numbers after the given ones.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
 """The largest numbers of rows and of bytes of one piece."""
@@ -201,7 +201,7 @@ class ChannelCommitter:
         self._others.clear()
 
     def _cleaned(self, own: Connected, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
-        """Removes the rows of an interrupted attempt; returns False if the log part is already committed."""
+        """Removes the rows that an interrupted attempt has left; returns False if the log part is already committed."""
         own.session.begin()
         stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
         if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:

@@ -13,9 +13,9 @@ class Retention:
     """The age at which records may be removed, and the time of the next removal.
 
     The age counts from the source's event. A channel that catches up after a long stop writes records that are already
-    too old. Until it reads events younger than the retention, nothing is removed. Otherwise the records of each commit
-    would be removed before the next commit, and before any program has read them. A source that is always busy does not
-    delay the removal.
+    too old. So nothing is removed until it reads events younger than the retention. Otherwise the records of each
+    commit would be removed before the next commit, and before any program has read them. A source that is always busy
+    does not delay the removal.
     """
 
     def __init__(

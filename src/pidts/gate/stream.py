@@ -77,8 +77,8 @@ _BUSY_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
 _UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or begin a new channel"
 _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
-"""The number of records that one transaction removes, and the number of such transactions in a row. Both numbers are
-small, so that other programs do not wait long for a lock.
+"""The most records that one transaction removes, and the most such transactions in a row. Both are small, so that other
+programs do not wait long for a lock.
 """
 
 
@@ -213,9 +213,10 @@ class ChannelStream:
         self._thread.start()
 
     def close(self) -> None:
-        """Lets the current commit finish.
+        """Waits for the current commit, and ends the thread.
 
-        If the process is going to end and the commit takes long, leaves the commit to the server and the next run.
+        If the process is going to end and the commit takes long, does not wait: the server ends the commit, and the
+        next run checks it.
         """
         self._closed.set()
         end_deadline = EndDeadline(self._leaves, _LEAVE_SECONDS)

@@ -1,4 +1,4 @@
-"""The checkpoint that a target has for a task: the task's position, and the schema change that is being made."""
+"""The checkpoint of a task on its target, and the journal of the schema change that is being made."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Checkpoint:
     saved_at: float = field(default=0.0, compare=False)
     """The time of storing by the target's clock, in seconds since 1970; 0 if it was not asked for."""
     altered: str = field(default="", compare=False)
-    """The reason why the target's row is not accepted as a checkpoint that a task wrote; empty if it is accepted."""
+    """The change by hand that the target's row shows; empty if it shows none."""
 
 
 class DdlState(StrEnum):

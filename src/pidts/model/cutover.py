@@ -143,7 +143,7 @@ class Cutover:
     command: CutoverCommand | None = None
     """The command that saved this record; None if an earlier version saved it."""
     is_undone: bool = False
-    """Whether an undo of this cutover has begun. Only the rest of the undo may follow."""
+    """Whether an undo of this cutover has begun. Then only the undo can continue."""
 
     def dumps(self) -> str:
         """Returns the record as text."""

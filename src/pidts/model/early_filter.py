@@ -1,4 +1,4 @@
-"""An early filter decides, by some of a table's columns, which of the table's changes are wanted.
+"""Early filters, which decide by some of a table's columns which of its changes are wanted.
 
 The decoder applies the filter before it reads the other columns, and never reads them for a dropped change. Most of a
 row's bytes are in texts that no filter uses.

@@ -1,4 +1,4 @@
-"""Errors that say what happened, where, and what to do now, for somebody who is called at three in the morning."""
+"""The errors of PiDTS. Each says what happened, where, and what to do now."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class ServerDown(PrecheckFailed):
 
 
 class Halted(PidtsError):
-    """Continuing would lose or invent data; an operator has to decide."""
+    """An error after which continuing would lose or invent data: an operator has to decide."""
 
     exit_code = 5
 
@@ -171,17 +171,17 @@ class DecodeError(Halted):
 class Fenced(PidtsError):
     """Another run of the same task has taken over, and this run must not write any more.
 
-    If this run began again, it would only take the task back from the other run. So an operator has to decide.
+    This run does not begin again by itself: it would only take the task back from the other run.
     """
 
     exit_code = 5
 
 
 class Transient(PidtsError):
-    """A retry may help: after a lost connection, a deadlock, or a restart of the server."""
+    """An error that another attempt may avoid: a lost connection, a deadlock, a restart of the server."""
 
     usual_todo = "A running task tries again by itself. If this has ended a command, run the command again"
 
 
 class OtherCheckpoint(Transient):
-    """A worker's transaction wrote nothing, since the stored checkpoint is not the one that the worker wrote last."""
+    """A worker's transaction wrote nothing, since the stored checkpoint differs from the worker's last checkpoint."""

@@ -18,7 +18,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Tables that wait for an operator, while all others go on."""
+    """A halt: the tables that wait for an operator, the place, the cause and the advice."""
 
     tables: tuple[TableName, ...]
     """The halted tables; empty: all tables of the task."""

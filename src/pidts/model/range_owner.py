@@ -25,8 +25,8 @@ class RangeOwner:
     settled: bool
     """Whether the last move has ended."""
     number: int
-    """The number of moves of the range, including those that were taken over or undone. An earlier move does not
-    overwrite a later one.
+    """The number of moves of the range, including moves that were taken over or undone. With it, an earlier move does
+    not overwrite a later one.
     """
     ranges: str
     """All ranges of the task files at the last move, in the form of `Owners.text`."""

@@ -87,7 +87,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A record that one member of a merged table got a row with this key while another member lagged."""
+    """A record that a member of a merged table got a row with this key while another member lagged."""
 
     member: TableName
     key: str

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pidts.model.table import TableName
 
 RETURNING = "PIDTS_ZONE_RETURN"
-"""The environment variable by which `pidts zones return` informs its run that the zone may have rows."""
+"""The environment variable with which `pidts zones return` tells its run that the zone may have rows."""
 
 ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 """The names of zones. A server may ignore the case of table names, so a name has only lower-case letters."""

@@ -14,7 +14,7 @@ from pidts.model import LoggedChanges, Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many changes of the source a `NetChange` stands for. An update that changes the key counts as one update."""
+    """The numbers of source changes in a `NetChange`. An update that changes the key counts as one update."""
 
     inserted: int = 0
     updated: int = 0
@@ -29,7 +29,7 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """Returns the number of all applied changes, including copied rows."""
+        """Returns the number of all applied changes, including copied rows and removed keys."""
         return self.inserted + self.updated + self.deleted + self.copied + self.removed
 
     def __add__(self, other: Counts) -> Counts:
@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The rows that a target has to have before a `NetChange` is written, as the source had them."""
+    """The rows that the target must have before a `NetChange` is written: the rows of the source."""
 
     removed: pa.Table
     """The rows whose keys are in `deletes`, with all columns."""

@@ -7,9 +7,9 @@ and without this claim there would be faults such as these:
     rows (1, u=1) and (2, u=2);  swap their u          fails as one upsert: u=2 is still taken when row 1 is written
     row  (1, u=1);  set u=5;  INSERT (2, u=1)          MySQL's ON DUPLICATE KEY UPDATE overwrites row 1, row 2 is lost
 
-Therefore every row whose secondary unique values differ between the start and the end of the batch is removed first,
-even if it is written again. The remaining rows already have the unique values of the batch's end, and the source had
-all of these at once. So chains and rotations of any length need no special treatment.
+Therefore a row whose secondary unique values differ between the start and the end of the batch is removed first, even
+if it is written again. The remaining rows already have the unique values of the batch's end, and the source had all of
+these at once. So chains and rotations of any length need no special treatment.
 
 A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, no row of the
 target is removed. A copied row does not count as a first change. While a table is being copied, all its rows on the
@@ -36,9 +36,8 @@ of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
 in these columns from another table's row, or from a row of a dropped table of the same name. So if these changes make a
-row new to its table (by an INSERT, by an UPDATE from another key, or as a copied row), the target's row with its key is
-removed first, whichever table that row belongs to. If a row's table had it before, the row keeps its values in these
-columns.
+row new to its table (INSERT, UPDATE from another key, copied row), the target's row with its key is removed first,
+whichever table that row belongs to. If a row's table had it before, the row keeps its values in these columns.
 """
 
 from __future__ import annotations
@@ -188,8 +187,8 @@ def _keyed(
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
-    # If a key was inserted and deleted in the batch, the target has no row with this key, or the row of another table
-    # or program, which must stay.
+    # If a key was inserted and deleted in the batch, the target has no row with this key, or a row of another table or
+    # program. That row must stay.
     if member is not None or inserting:
         removed = pc.and_(removed, nets.column("start").is_valid())
     if watched and ahead:

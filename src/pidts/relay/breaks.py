@@ -19,7 +19,7 @@ from pidts.plan.continuity import Discontinuity
 from pidts.relay.reader import RelayReader
 
 _ENOUGH = 1 << 30
-"""The search ends after this many intact bytes, since the damage was found in a batch, and no batch is so large."""
+"""The search ends after this many intact bytes: the damage was found in a batch, and no batch is larger."""
 _ADVICE = "Look at the disk; then empty this folder and start again from the target's checkpoint"
 
 

@@ -151,7 +151,7 @@ class Folder:
         return Where(source=self.source_id, file=str(self.index(segment)))
 
     def corrupt(self, segment: int, what: str) -> Discontinuity:
-        """Returns the error for bytes that differ from the written ones."""
+        """Returns the error for bytes that differ from the bytes that were written."""
         todo = "Look at the disk; then empty this folder and start again from the target's checkpoint."
         return Discontinuity("relay-corrupt", what, where=self.where(segment), todo=todo)
 

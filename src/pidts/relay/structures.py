@@ -159,7 +159,7 @@ def drop_old_structures(relay: Path | str, source_id: str) -> None:
 
 
 def missing(reader: RelayReader) -> Transient:
-    """Returns the error which says that the relay has no structures stored for any of its places."""
+    """Returns the error for a relay that has stored structures for none of its places."""
     folder = reader.folder
     where = Where(source=folder.source_id, file=str(_directory(folder)))
     todo = (

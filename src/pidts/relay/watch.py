@@ -3,9 +3,9 @@
 A reader sees new events only once the index has them. So of the folder's files, only the newest index is watched for
 writes. Other files of interest are replaced as a whole, so their names appear again.
 
-The kernel may be unable to report a write (systems other than Linux, or no watch left for this user), or may not notice
-it (a network file system that another machine writes to). Then the wait ends when its time limit is reached, and the
-caller looks whether there is more to read.
+The kernel may be unable to report a write: on systems other than Linux, or if this user has no watch left. It does not
+notice what another machine writes to a network file system. Then the wait ends at its time limit, and the caller looks
+whether there is more to read.
 
 The folder may be missing or vanish, and appear again. Then the watch begins anew.
 """

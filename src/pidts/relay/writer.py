@@ -28,8 +28,8 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
    previous segment is complete, since it was synced first.
 6. While a transaction of many gigabytes is being written: as in 1. The memory used does not depend on the transaction's
    size.
-7. Disk full in any write or flush: both files are cut back to the last complete entry in the index (a reader may have
-   seen it, and its events are durable), `Transient` is raised, and the same writer can be used again when there is
+7. Disk full in any write or flush: both files are cut back to the last complete entry in the index: a reader may have
+   seen it, and its events are durable. `Transient` is raised, and the same writer can be used again when there is
    space. A new segment's files are removed. `give_way` then begins a segment in the space of a reserve, so that the
    full segment can be purged.
 8. Any other error of the disk: `Halted`. A failed flush may have dropped pages and marked them as written. So only

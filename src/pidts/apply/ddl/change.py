@@ -101,21 +101,21 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The attempt has recorded nothing: another ddl command was given, or another source's part began a new attempt."""
+    """The end of an attempt that recorded nothing: a new ddl command or another source's new attempt came before it."""
 
     source: str = ""
-    """The source whose part began a new attempt, in which its members reach the change again. Empty: another ddl
-    command was given.
+    """The source that began a new attempt, in which its members reach the change again. Empty: another ddl command was
+    given.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class OpenJournal:
-    """The attempt has begun nothing, since another member's change of the table has begun and has to end first."""
+    """The end of an attempt that began nothing, since another member's change of the table has to end first."""
 
     source: str
     lsn: Lsn
 
 
 Ended: TypeAlias = Outcome | Superseded | OpenJournal
-"""The ways in which an attempt at a change ends, besides an error."""
+"""The ways in which an attempt ends without an error."""

@@ -54,7 +54,7 @@ def note_refused(session: TargetSession, table: TableName, journal: DdlJournal) 
 
 
 def is_emptied(journal: DdlJournal) -> bool:
-    """Whether another member has begun a change and emptied this journal, none of whose statements was executed."""
+    """Whether another member's change has emptied this journal. None of the journal's statements was executed."""
     return journal.state is not DdlState.DONE and not journal.rendered
 
 

@@ -22,7 +22,7 @@ def fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[st
 
 
 def demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
-    """Halts if the target already has a column that the statement adds, and does not have the source's values in it."""
+    """Halts if the target already has a column that the statement adds, without the source's values."""
     before, there = change.before.get(statement.table), session.schema.structure(statement.table)
     if before is None or there is None:
         return

@@ -7,8 +7,8 @@ own programs have made this change:
     b    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ab finds c
 
 Only what the statement changes is compared: the columns and keys that differ between the structures before and after
-it. The change counts as made if the target has each of these columns and keys as the statement leaves it. Comparing the
-rest of the structure would prove no more, and two kinds of servers write many attributes differently.
+it. The change counts as made if the target has each of these columns and keys as the statement leaves it. The rest of
+the structure proves no more, and two kinds of servers write many attributes differently.
 
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    does not count as made: each zone's rows have their own times
     ADD COLUMN c, ADD COLUMN d, and c is there    is not made: the server refuses the statement; a person has to look
@@ -65,7 +65,7 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 def warn_if_not_shown(change: SchemaChange) -> None:
     """Warns if no structure shows whether programs of the zone have run the statement, too.
 
-    If they have, it runs twice, and this does harm.
+    If they have, the statement runs twice, which does harm.
     """
     statement = change.statement
     if not change.between_zones or change.order is not None:

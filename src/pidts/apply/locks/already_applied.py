@@ -22,11 +22,11 @@ out the same steps.
 Two zones. Suppose that b leaves out the change c = x -> y of zone a, and that no change of a follows c. At b the row
 has come to y by changes of b that a had not seen when a made c. Together these changes lead from x to y. They come to a
 after c, when the row is at y there. They cannot all find the states that they name: if they did, they would lead from y
-to y + (y - x), which is not a state. So a locks one of them or leaves one out. If the one that it leaves out is its
-last, it is x -> y, too: nothing else leads to a state. Then both zones have left out the same step. So it is enough to
-lock each change of another zone that *follows* one that was made already. A zone cannot find out whether the zone that
-made the following change already knew the changes of both zones. So some changes are locked although their zone knew
-these.
+to y + (y - x), which is not a state. So a locks one of them or leaves one out. If a leaves out the last of these
+changes, that change is x -> y, too: after any other one, a's row would be in no state. Then both zones have left out
+the same step. So it is enough to lock each change of another zone that *follows* a change that was made already. A zone
+cannot find out whether the zone that made the following change already knew the changes of both zones. So some changes
+are locked although their zone knew these.
 
 After a DELETE that was made already, two zones that have deleted the row agree, and its key may be used again. So it is
 enough to lock each change of the key that makes the deleted row again, if equal rows have equal texts. There is no
@@ -97,8 +97,8 @@ class MadeAlready:
     events: Numbers
     """Events that find the row as they would leave it."""
     behind: Mapping[int, str]
-    """Events that are set aside, with the reasons: events after an event that was made already, and events that find
-    another row than the event before them has left.
+    """Events that are set aside, with the reasons. They follow an event that was made already, or find another row than
+    the event before them has left.
     """
 
 
@@ -151,7 +151,7 @@ def behind_made(
 ) -> Mapping[int, str]:
     """Returns, with the reasons, the events that may not follow a change that was made already.
 
-    Tasks into this zone have recorded the change that was made already, or a task into the source's zone has
+    A task into this zone has recorded the change that was made already, or a task into the source's zone has
     (`pidts.apply.locks.zone_notes`).
     """
     events, table = met.events, met.events.batch.table

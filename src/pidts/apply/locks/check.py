@@ -102,9 +102,8 @@ class Checked:
     expecting: Collection[TableName]
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
     inserting: Collection[TableName]
-    """Tables for which the target refuses a new row if it has a row with the same key. When rows were read, it had no
-    row of the inserted keys, or rows of these keys were not read. Keys that the batch both inserts and deletes were
-    always read.
+    """Tables for which the target refuses a new row whose key it already has. The rows of the inserted keys were not
+    read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
     """
     differing_rows: Mapping[TableName, pa.Table]
     """Those rows of `there` that differ from the source's rows and are changed nevertheless."""
@@ -173,7 +172,7 @@ def checked(
 
 
 class _Unread(Enum):
-    """Says of which keys the rows are not read, because the target itself refuses a change that finds another row."""
+    """The keys whose rows are not read, because the target itself refuses a change that finds another row."""
 
     NONE = "none"
     NEW = "new"
@@ -212,7 +211,7 @@ def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
 def _may_insert(
     session: TargetSession, met: KeyRows, settings: ComparisonSettings, aside: SetAside | None, found: Divergence | None
 ) -> bool:
-    """Whether the batch may insert its new rows. It may if no row of the target with one of their keys is known.
+    """Whether the batch may insert its new rows: it may if no row of the target with one of their keys is known.
 
     Keys that are set aside (`found`) may have a row. But if only a later event of such a key differs, the key's first
     events are written, so the key must have no row.
@@ -304,7 +303,7 @@ class _Comparison:
     made: Numbers = field(default_factory=lambda: _NONE)
     """Between zones, the events whose result the target had already; without events of keys that are set aside."""
     applied: Numbers = field(default_factory=lambda: _NONE)
-    """The indexes of those rows of the target that are already as the first change of their key leaves them."""
+    """The indexes of the target's rows that already are as the first change of their key leaves them."""
 
 
 def _judged(

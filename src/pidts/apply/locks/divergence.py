@@ -1,10 +1,10 @@
 """Finds the keys at which the target's row differs from the row that the source had before the batch.
 
 Only the first event of each key in a batch is compared, since a later event finds the row that the event before it has
-made. A later event is compared only in columns that no earlier image of the row has. There are such columns if sessions
-of the source differ in their `binlog_row_image`: the first image of a row may then have fewer columns than the next
-one. So the outcome does not depend on where batches are cut. It is as if the events were applied one by one
-(`key_events` explains the words):
+made. A later event is compared only in columns that no earlier image of the row has. Such columns exist if sessions of
+the source differ in their `binlog_row_image`: the first image of a row may then have fewer columns than the second. So
+the outcome does not depend on where batches are cut. It is as if the events were applied one by one (`key_events`
+explains the words):
 
     the event            the target has                     then
     stays, leaves        the row before the event           goes on
@@ -12,9 +12,9 @@ one. So the outcome does not depend on where batches are cut. It is as if the ev
     arrives, leaves      no row                             goes on
     anything else                                           the row has diverged
 
-A table may have unique keys besides its identity. If one of its rows differs only at a later event of its key, all
-events of the key in the batch are held, from the first one on. The reason: only for the first event is it known which
-unique values the row has on the target.
+A table may have unique keys besides its identity. If a row of such a table differs only at a later event of its key,
+all events of the key in the batch are held. The reason: the unique values that the row has on the target are known only
+for the first event.
 
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 

@@ -14,7 +14,8 @@ b's change arrives:
     a    UPDATE 1: v = 5, UPDATE 1: v = 4                  b applies both after its own: v = 4
     b    UPDATE 1: v = 4 -> 7                              a finds v = 4, and has v = 7
 
-So each partial change is set aside, with all later changes of its key. A change is not set aside if the log has this:
+So each partial change is set aside, with all later changes of its key. A change is not set aside if the log has these
+rows:
 
     INSERT             the row, with the defaults of columns that no value was given for
     UPDATE             the row before

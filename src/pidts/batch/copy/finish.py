@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -> list[str] | None:
     """Finishes a table, however long this takes. Returns the statements that can run later (`Rendered.later`).
 
-    If there is no statement to run now, no other run has to wait for this one.
+    Where DDL is not part of a transaction, takes the lock only if there is a statement to run now.
 
     Returns None if the copy has to read recorded keys before the table can be finished.
     """

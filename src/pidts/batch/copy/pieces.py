@@ -181,7 +181,7 @@ class _SourceConnection:
 
 
 class _SourceConnections:
-    """Connections to the source for several threads: a thread takes one that is free, or opens another one."""
+    """Connections to the source for several threads: a thread takes a free connection, or opens another."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -190,7 +190,7 @@ class _SourceConnections:
 
     @contextmanager
     def one(self) -> Iterator[_SourceConnection]:
-        """Yields a connection, which another thread can take afterwards. After an error it is closed."""
+        """Lends a connection to one thread until the block ends. An error in the block closes the connection."""
         try:
             source = self._free.pop()
         except IndexError:

@@ -27,7 +27,7 @@ class Call:
         self._entries = np.zeros((0, 3), np.int64)
 
     def help(self, result: int, memory: Memory, ahead: float = 1.0, most: int = 0) -> bool:
-        """Provides what the loop lacks, so that it can continue; returns False if an error has stopped it.
+        """Provides the room or the text that the loop lacks; returns False if an error has stopped the loop.
 
         `ahead` is the expected number of rows divided by the current number. `most` limits the room for text, in bytes.
         Room is made for all expected rows, since untouched memory costs nothing, and a block that is large enough from

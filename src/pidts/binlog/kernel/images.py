@@ -2,8 +2,8 @@
 
 Rows are written to their final place in Arrow's layout. A side (all before images, or all after images) has a place for
 every row. If an operation lacks an image, as an insert lacks the before image, its place is set to NULL before the next
-image of this side is written. If there is no room for a row, the loop stops at the row's first byte, and reports what
-it needs.
+image of this side is written. If there is no room for a row, the loop stops at the row's first byte, and reports how
+much room it needs.
 """
 
 from __future__ import annotations

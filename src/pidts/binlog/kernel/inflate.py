@@ -138,7 +138,7 @@ def _more(at: int, end: int, bits: int, count: int) -> tuple[int, int, int]:
     """Reads so many bytes that at least 49 bits are known.
 
     Returns the place in the stream, the known bits and their number. After the end of the stream, bits are 0 and `at`
-    goes on.
+    still increases.
     """
     if end - at >= 8:
         whole = (56 - count) >> 3

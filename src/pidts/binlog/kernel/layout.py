@@ -27,7 +27,7 @@ They point to the list of steps that read some columns, and to the list of steps
 """
 LOOKING, PASSING = 0, 8
 LEAD, STEP_KIND, STEP_SIZE, STEP_COLUMN = range(0, 32, 8)
-"""A step skips `LEAD` bytes, and then does what its kind says."""
+"""A step skips `LEAD` bytes; its kind says what follows."""
 STEP = 32
 LOOK, PASS, PASS_BEHIND_SIZE = range(3)
 

@@ -100,7 +100,7 @@ def double_text(value: float) -> str:
 class _Document:
     """Reads one document.
 
-    The bytes of a document. In malformed bytes, containers may contain each other, so the number of entries is limited.
+    In malformed bytes, containers may contain each other, so the number of entries is limited.
     """
 
     __slots__ = ("_budget", "_data")

@@ -188,7 +188,7 @@ def _put_step(at: int, line: int, change_no: int, log_index: int, gtids: int, li
 def _put_group(at: int, group: int, first: Any, change_no: int, log_index: int, segment: int) -> int:
     """Writes the place of the group of events that the line `group` describes; returns the address after it.
 
-    `first` is the first line, the byte of the segment at which its events begin, and the one at which the block begins.
+    `first` is the first line, with the bytes of the segment at which its events and the block begin.
     """
     line, begin, base = first
     if group != line:

@@ -46,7 +46,7 @@ class Settled:
 def settled_steps(
     run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedEventGroups[PreparedExtent]
 ) -> Settled:
-    """Takes the steps of XA transactions in `run`, and changes `undecided` accordingly.
+    """Reads the steps of XA transactions in `run`, and updates `undecided`.
 
     The first transaction's events begin at byte `begin` of the segment. The first byte of the block in which the
     transactions were found is at byte `base` of the segment.
