@@ -22,6 +22,7 @@ from pidts.cli.findings import show_findings
 from pidts.model import DecodeError, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.source.finding import Finding, demand
 from pidts.target import MySqlTarget, PostgresTarget
+from pidts.task.checks.source import passed_if_ignored
 from pidts.task.operate.progress import Progress, SourceProgress
 
 BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
@@ -109,16 +110,45 @@ def test_an_error_has_code_what_where_and_what_to_do(capsys: Output) -> None:
 
 
 def test_several_failed_checks_are_told_apart_and_their_fixes_begin_below_each_other(capsys: Output) -> None:
-    unfit = [Finding(item, ok=False, message="no", fix=fix) for item, fix in (("a", ""), ("b", "One"), ("c", "Two"))]
+    items = (("binlog_expiry", ""), ("standby", "One"), ("table_list", "Two"))
+    unfit = [Finding(item, ok=False, message="no", fix=fix) for item, fix in items]
     with pytest.raises(PrecheckFailed) as failed:
         demand(unfit)
     errors.show_error(failed.value, as_json=False)
     assert capsys.readouterr().err.splitlines() == [
-        "error [precheck-failed] 3 checks failed. a: no; b: no; c: no",
-        "  do    b: One",
-        "        c: Two",
-        "        Or ignore it at your own risk: ignore-checking-items: [a, b, c]",
+        "error [precheck-failed] 3 checks failed. binlog_expiry: no; standby: no; table_list: no",
+        "  do    standby: One",
+        "        table_list: Two",
+        "        Or ignore it at your own risk: ignore-checking-items: [binlog_expiry, standby, table_list]",
     ]
+
+
+@pytest.mark.parametrize("item", ["dump_privilege", "replication_privilege", "target_privilege", "binlog_format"])
+def test_no_advice_offers_to_ignore_a_check_without_which_the_run_would_fail_or_lose_changes(
+    capsys: Output, item: str
+) -> None:
+    found = Finding(item, ok=False, message="no", fix="GRANT ...;")
+    with pytest.raises(PrecheckFailed) as failed:
+        demand([found])
+    assert failed.value.todo == "GRANT ...;"
+    assert show_findings("t", [found], as_json=False) == 3
+    assert "ignore" not in capsys.readouterr().out
+    assert passed_if_ignored(found, (item,)).ok, "whoever knows better may still write it"
+
+
+def test_a_check_names_the_checks_that_have_failed_and_are_ignored(capsys: Output) -> None:
+    ignored = ("binlog_expiry", "standby", "version")
+    found = [Finding(item, ok=item == "version", message="said") for item in ignored]
+    found = [passed_if_ignored(one, ignored) for one in found]
+    assert show_findings("t", found, as_json=False) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "note    binlog_expiry  ignored: said"
+    assert shown[-2:] == [
+        "binlog_expiry, standby have failed and are ignored (ignore-checking-items in the task file)",
+        "t: ready to run",
+    ]
+    assert show_findings("t", found, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["ignored"] == ["binlog_expiry", "standby"]
 
 
 def test_one_failed_check_is_named_once() -> None:

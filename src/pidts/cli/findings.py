@@ -36,28 +36,32 @@ def exit_code(report: Report) -> int:
 def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> int:
     """Prints the findings. The exit code shows whether the task can run."""
     ready = all(finding.ok for finding in findings)
+    ignored = list(dict.fromkeys(finding.item for finding in findings if finding.is_ignored))
     if as_json:
         items = [
             {"item": one.item, "ok": one.ok, "message": for_this_task(one.message), "fix": for_this_task(one.fix)}
             | ({} if one.ok else {"code": one.code, "ignored_by": one.ignored_by})
             for one in findings
         ]
-        print(json.dumps({"task": task, "ok": ready, "findings": items}, ensure_ascii=False))
+        print(json.dumps({"task": task, "ok": ready, "findings": items, "ignored": ignored}, ensure_ascii=False))
         return 0 if ready else PrecheckFailed.exit_code
     console = Console(soft_wrap=True, highlight=False)
     width = max((len(finding.item) for finding in findings), default=0)
     for finding in findings:
         label = ("hint  ", "yellow") if finding.fix else ("ok    ", "green")
-        label = ("note  ", "yellow") if finding.is_note else label
+        label = ("note  ", "yellow") if finding.is_note or finding.is_ignored else label
         state = Text(*label) if finding.ok else Text("failed", "bold red")
         console.print(
             Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", for_this_task(finding.message))
         )
         if finding.fix:
             console.print(Text.assemble(" " * (width + 10), ("fix: ", "dim"), for_this_task(finding.fix)))
-        if finding.ignored_by:
+        if finding.needs_hint:
             said = Text.assemble(("or, at your own risk: ", "dim"), finding.ignored_by)
             console.print(Text.assemble(" " * (width + 10), said))
+    if ignored:
+        verb = "has failed and is ignored" if len(ignored) == 1 else "have failed and are ignored"
+        console.print(Text(f"{', '.join(ignored)} {verb} (ignore-checking-items in the task file)"))
     failed = sum(not finding.ok for finding in findings)
     console.print(Text(f"{task}: {failed} of {len(findings)} checks failed" if failed else f"{task}: ready to run"))
     return 0 if ready else PrecheckFailed.exit_code

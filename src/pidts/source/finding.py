@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pidts.model import PrecheckFailed, ServerDown
 
 UNFIT = "precheck-failed"
+_IGNORE = "ignore-checking-items"
 _NEVER_IGNORED = frozenset({"relay_directory", "source_connection", "target_connection"})
+_HARMLESS = frozenset({"auto_increment_ID", "binlog_expiry", "standby", "table_list"})
+"""The checks that may fail although a run without them would neither fail nor damage rows.
+
+Any other failed check has to be corrected, so no advice offers to ignore it. If an account lacks a privilege, the run
+would fail, or leave out tables that it cannot see.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +35,25 @@ class Finding:
     """Whether the requirement fails because a server does not answer; the server may answer later by itself."""
     is_note: bool = False
     """Whether the finding is only information, and nothing has to be done."""
+    is_ignored: bool = False
+    """Whether the requirement is not fulfilled, and counts as fulfilled because the task file ignores it."""
     code: str = UNFIT
     """The code of the error, if this is the only finding that prevents a run."""
 
     @property
+    def can_be_ignored(self) -> bool:
+        """Whether the task file may make PiDTS ignore this failure."""
+        return not self.ok and self.item not in _NEVER_IGNORED
+
+    @property
     def ignored_by(self) -> str:
-        """Returns the line for the task file that makes PiDTS ignore this failure; empty if it cannot be ignored."""
-        return "" if self.ok or self.item in _NEVER_IGNORED else f"ignore-checking-items: [{self.item}]"
+        """Returns the line for the task file that makes PiDTS ignore this failure; empty if that might do harm."""
+        return f"{_IGNORE}: [{self.item}]" if not self.ok and self.item in _HARMLESS else ""
+
+    @property
+    def needs_hint(self) -> bool:
+        """Whether the failure may be ignored without harm, and `fix` does not say so."""
+        return bool(self.ignored_by) and _IGNORE not in self.fix
 
 
 def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
@@ -45,9 +64,9 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
         what = f"{len(failed)} checks failed. {what}" if several else what
         fixes = [f"{finding.item}: {finding.fix}" if several else finding.fix for finding in failed if finding.fix]
-        if all(finding.ignored_by for finding in failed):
+        if all(finding.ignored_by for finding in failed) and any(finding.needs_hint for finding in failed):
             items = ", ".join(dict.fromkeys(finding.item for finding in failed))
-            fixes.append(f"Or ignore it at your own risk: ignore-checking-items: [{items}]")
+            fixes.append(f"Or ignore it at your own risk: {_IGNORE}: [{items}]")
         todo = "\n".join(fixes)
         if all(finding.is_down for finding in failed):
             raise ServerDown(UNFIT, what, todo=todo)

@@ -354,7 +354,10 @@ def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
         return
     for name, key, actions in _cascades(asked):
         what = f"{name}: foreign key {key} {actions}: the rows it changes are not logged"
-        fix = f"Let the application change them, or ignore this item and watch {name} by other means"
+        fix = (
+            "Let the application change these rows itself. If no program ever changes or deletes the rows to which the "
+            "key refers, ignore this check: ignore-checking-items: [foreign_key]"
+        )
         yield Finding("foreign_key", ok=False, message=what, fix=fix)
 
 

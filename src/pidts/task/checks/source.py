@@ -376,6 +376,6 @@ def _unreachable(side: str, error: PidtsError) -> Finding:
 
 def passed_if_ignored(finding: Finding, ignored: tuple[str, ...]) -> Finding:
     """Returns the finding as passed if the task file ignores this check, otherwise unchanged."""
-    if not (finding.ignored_by and {finding.item, "all"} & set(ignored)):
+    if not (finding.can_be_ignored and {finding.item, "all"} & set(ignored)):
         return finding
-    return replace(finding, ok=True, message=f"ignored: {finding.message}", fix="")
+    return replace(finding, ok=True, is_ignored=True, message=f"ignored: {finding.message}", fix="")
