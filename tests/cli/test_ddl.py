@@ -282,7 +282,12 @@ def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: O
 def test_the_schema_change_behind_a_refused_row_is_shown(capsys: Output) -> None:
     row = replace(REFUSED_ROWS, next_change=NextSchemaChange(AT, "bin.000001:900", "ALTER TABLE b ADD x INT"))
     show_ddl_list("t", TASK, [row], [], [HeldTablesOfSource("s", {}, 0)], as_json=False)
-    assert f"  then       ALTER TABLE b ADD x INT (at bin.000001:900, Lsn {AT})\n" in said(capsys)
+    assert f"  then       ALTER TABLE b ADD x INT (at bin.000001:900, Lsn {AT})\n  do" in said(capsys)
+    for is_whole, least in ((True, ""), (False, "at least ")):
+        first = NextSchemaChange(AT, "bin.000001:900", "ALTER TABLE b ADD x INT", 2, is_whole)
+        more = replace(row, next_change=first)
+        show_ddl_list("t", TASK, [more], [], [HeldTablesOfSource("s", {}, 0)], as_json=False)
+        assert f"Lsn {AT})\n             and {least}2 more schema changes of the same tables\n" in said(capsys)
     for one, change in ((row, "ALTER TABLE b ADD x INT"), (REFUSED_ROWS, None)):
         show_ddl_list("t", TASK, [one], [], [HeldTablesOfSource("s", {}, 0)], as_json=True)
         (halted,) = json.loads(said(capsys))["halted"]

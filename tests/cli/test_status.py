@@ -169,12 +169,12 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
 
 def test_the_advice_after_the_last_run_names_the_task_file(recorded: RecordedTask) -> None:
     recorded.is_at("s1", PlanState(at(1)))
-    error = PrecheckFailed("target-denied", "no such user", todo="Run: pidts grants TASK --only target")
+    error = PrecheckFailed("target-denied", "no such user", todo="Run: pidts grants TASK --only target\nThen this")
     (config, _) = load_parts(recorded.path)
     config.relay.mkdir(exist_ok=True)
     with pytest.raises(PrecheckFailed), remembered_end(config):
         raise error
-    assert f"  do         Run: pidts grants {recorded.path} --only target\n" in recorded.text()
+    assert f"  do         Run: pidts grants {recorded.path} --only target\n             Then this\n" in recorded.text()
 
 
 def test_a_relay_on_a_full_disk_waits_for_an_operator(recorded: RecordedTask) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SHOWN = 5
 """The largest number of tables, shards or other items of one list that a text names."""
 
+_LABEL = 13
+"""The width of the labels before such texts."""
+
 T = TypeVar("T")
 
 
@@ -24,6 +27,11 @@ def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], 
     """Returns the first items of a list, or with `whole` all items, and the number of the items that are left out."""
     shown = things if whole else things[:SHOWN]
     return shown, len(things) - len(shown)
+
+
+def indented(text: str) -> str:
+    """Returns a text that follows a label, with its further lines below the first one."""
+    return text.replace("\n", f"\n{' ' * _LABEL}")
 
 
 def backlog_size(backlog: Backlog) -> str:

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pidts.cli.backlog_text import moment, retained_log
+from pidts.cli.backlog_text import indented, moment, retained_log
 from pidts.cli.ddl.lock_view import show_lock
 from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
 from pidts.cli.relay.view import in_units
@@ -149,7 +149,7 @@ def _show(found: TaskStatus, task: Path) -> None:
         silent = "it is running, but the source's log is not received here; "
     if (cutover := found.cutover) is not None:
         print(f"{found.task}: {cutover}")
-        print(f"  do         {cutover.todo}")
+        print(f"  do         {indented(cutover.todo)}")
         silent = "" if cutover.forbids_runs else silent
     print(f"{found.task}: {silent}{_in_short(found)}{retained}")
 
@@ -158,7 +158,7 @@ def _show_end(found: TaskStatus, task: Path) -> None:
     if (end := found.ended) is not None:
         print(f"{found.task}: the last run here ended at {moment(end.at)}: {end.text}")
         if todo := end.error.get("todo"):
-            print(f"  do         {with_task(todo, str(task))}")
+            print(f"  do         {indented(with_task(todo, str(task)))}")
 
 
 def _shards_with_column(one: PartialColumn) -> str:

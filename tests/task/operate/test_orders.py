@@ -214,6 +214,11 @@ def test_shards_that_disagree_are_not_unlocked_by_chance(two_sources: TaskOfTwoS
 @pytest.fixture
 def relay(two_sources: TaskOfTwoSources) -> Path:
     """Writes a relay with twelve transactions of s1: of a, of b, of both, and so on."""
+    return _written_relay(two_sources, {3})
+
+
+def _written_relay(two_sources: TaskOfTwoSources, changes: set[int]) -> Path:
+    """Writes the relay; the transactions with the numbers `changes` are schema changes of a."""
     folder = two_sources.parts[0].relay
     writer = RelayWriter.open(folder, "s1", segment_bytes=350)
     writer.begin(Origin("server", "bin", 0), at(0), "0-1-0")
@@ -230,8 +235,8 @@ def relay(two_sources: TaskOfTwoSources) -> Path:
             timestamp=1_700_000_000 + number,
             row_events=1,
             tables=tables[number % 3],
-            ddl="ALTER TABLE a ADD x INT" if number == 3 else None,
-            ddl_schema="shop" if number == 3 else "",
+            ddl="ALTER TABLE a ADD x INT" if number in changes else None,
+            ddl_schema="shop" if number in changes else "",
         )
         writer.commit(what)
         writer.sync()
@@ -268,6 +273,17 @@ def test_the_search_for_a_schema_change_behind_refused_rows_has_a_time_limit(two
     assert found is not None
     assert found.lsn == at(4)
     assert next_schema_changes(two_sources.parts[0], places, lambda _: False, seconds=-1.0) == [None]
+
+
+def test_schema_changes_after_the_first_one_are_counted(two_sources: TaskOfTwoSources) -> None:
+    _written_relay(two_sources, {0, 3, 6, 9})
+    places = [([TableName("shop", "a")], at(0)), ([TableName("shop", "a")], at(4)), ([TableName("shop", "b")], at(0))]
+    found = next_schema_changes(two_sources.parts[0], places, lambda lsn: lsn == at(7))
+    assert [one and (one.lsn, one.further, one.is_whole) for one in found] == [
+        (at(1), 2, True),
+        (at(10), 0, True),
+        None,
+    ]
 
 
 def _sealed(kind: int, body: bytes) -> bytes:

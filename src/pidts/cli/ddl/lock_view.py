@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pidts.cli.backlog_text import backlog_size, first_of, position_of, shard_name, since
+from pidts.cli.backlog_text import backlog_size, first_of, indented, position_of, shard_name, since
 from pidts.model import Halt
 from pidts.model.advice import with_task
 from pidts.model.errors import listed, plural
@@ -57,7 +57,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
         print(f"             … and {more:,} more: {all_of_it}")
     for halt in _reasons(lock):
         print(f"  because    [{halt.code}] {halt.what}")
-        print(f"  do         {with_task(halt.todo, str(task))}")
+        print(f"  do         {indented(with_task(halt.todo, str(task)))}")
     which = f"--source {shlex.quote(lock.first.source)} --at {lock.first.lsn}"
     of = f" {which}" if lock.disagrees else ""
     joins = mine is not None and is_joining(mine)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pidts.cli.backlog_text import (
     backlog_size,
     first_of,
+    indented,
     moment,
     position_of,
     retained_log,
@@ -349,8 +350,11 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
         print(f"  backlog    {backlog_size(one.backlog)}")
     if (change := one.next_change) is not None:
         print(f"  then       {change.statement} (at {change.position or '-'}, Lsn {change.lsn})")
+        if change.further:
+            least = "" if change.is_whole else "at least "
+            print(f"             and {least}{plural('more schema change', change.further)} of the same tables")
     for number, step in enumerate(advised_steps(halt, str(task), one.source if several else "")):
-        print(f"  {'' if number else 'do':<10} {step}")
+        print(f"  {'' if number else 'do':<10} {indented(step)}")
 
 
 def _place(one: BlockedChange, *, several: bool) -> str:

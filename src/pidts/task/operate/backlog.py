@@ -70,10 +70,20 @@ class NextSchemaChange:
     position: str
     """The place of the schema change, as a log file and a byte; empty if the relay does not know it."""
     statement: str
+    further: int = 0
+    """The number of schema changes of the table that follow this one in the relay."""
+    is_whole: bool = True
+    """False if counting stopped early, so that more schema changes may follow."""
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
-        return {"lsn": str(self.lsn), "position": self.position, "statement": self.statement}
+        return {
+            "lsn": str(self.lsn),
+            "position": self.position,
+            "statement": self.statement,
+            "further": self.further,
+            "is_whole": self.is_whole,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +160,9 @@ def next_schema_changes(
 ) -> list[NextSchemaChange | None]:
     """Returns, for each entry of `places`, the first schema change of these tables after the Lsn at which they stop.
 
-    Schema changes that the target has already (`is_done`) are left out. The result has None if there is none, if the
-    search takes longer than `seconds`, or if the relay is on another machine or cannot be read.
+    Schema changes that the target has already (`is_done`) are left out. The later ones are only counted. The result has
+    None if there is none, if the search takes longer than `seconds`, or if the relay is on another machine or cannot be
+    read.
     """
     found: list[NextSchemaChange | None] = [None] * len(places)
     if not places:
@@ -163,23 +174,22 @@ def next_schema_changes(
         for entry in relay.entries(min(after for _, after in places), joined=True) if received else ():
             transaction = entry.transaction
             if time.monotonic() > deadline:
-                break
+                return [one and replace(one, is_whole=False) for one in found]
             if not transaction.ddl:
                 continue
             relevance = classifier.of_schema_change(transaction)
             meant = [
                 number
                 for number, (tables, after) in enumerate(places)
-                if found[number] is None and transaction.lsn > after and relevance.touches(tables)
+                if transaction.lsn > after and relevance.touches(tables)
             ]
             if relevance.kind is not RelevanceKind.DDL or not meant or is_done(transaction.lsn):
                 continue
             position = str(relay.position(transaction.lsn) or "")
             change = NextSchemaChange(transaction.lsn, position, transaction.ddl or "")
             for number in meant:
-                found[number] = change
-            if None not in found:
-                break
+                first = found[number]
+                found[number] = change if first is None else replace(first, further=first.further + 1)
     return found
 
 
