@@ -48,7 +48,7 @@ class ValuesTarget:
     refuses_known_keys: bool = False
 
     piece_rows: ClassVar[int] = 2_500
-    keeps_rows: ClassVar[bool] = False
+    buffers_rows: ClassVar[bool] = False
 
     @property
     def store(self) -> Store:

@@ -198,7 +198,7 @@ class Target(Protocol):
         """Returns the fewest rows that a copy reads and commits at once; only a table's last rows may be fewer."""
 
     @property
-    def keeps_rows(self) -> bool:
+    def buffers_rows(self) -> bool:
         """Whether this process has all rows of a transaction in memory until the transaction ends."""
 
     def connect(self) -> TargetSession:

@@ -33,17 +33,17 @@ class Way(Enum):
     """Spark carries out the batch."""
 
 
-def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int = 1, keeps_rows: bool = False) -> Way:
+def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int = 1, buffers_rows: bool = False) -> Way:
     """Returns how a batch with this many waiting copied rows is carried out.
 
-    A row event may have thousands of rows, so bytes count as well. `keeps_rows` is that of the target: parts would save
-    no memory. Batches with `waiting` rows are never carried out in parts, since these rows are reduced together with
-    the whole log of the batch.
+    A row event may have thousands of rows, so bytes count as well. `buffers_rows` is that of the target: parts would
+    save no memory. Batches with `waiting` rows are never carried out in parts, since these rows are reduced together
+    with the whole log of the batch.
     """
     fits = plan.log_bytes <= _DRIVER_BYTES and plan.largest <= AT_ONCE
     if fits and plan.row_events + waiting <= direct_rows:
         return Way.AT_ONCE
-    if not direct_rows or waiting or keeps_rows:
+    if not direct_rows or waiting or buffers_rows:
         return Way.JOB
     is_large = not fits or plan.row_events > _MANY_EVENTS
     is_shared = workers > 1 and plan.log_bytes > _SHARED_BYTES

@@ -535,7 +535,9 @@ class TaskStream:
     def _way_of(self, plan: BatchPlan, waiting: int) -> Way:
         """Returns how a batch that is not a job yet is carried out."""
         context = self._context
-        return way_of(plan, self._direct_rows, waiting, workers=context.workers, keeps_rows=context.target.keeps_rows)
+        return way_of(
+            plan, self._direct_rows, waiting, workers=context.workers, buffers_rows=context.target.buffers_rows
+        )
 
 
 def _noted(query: Path, batch_id: int) -> JobNote | None:

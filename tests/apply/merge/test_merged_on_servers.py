@@ -142,7 +142,7 @@ class DyingTarget:
 
     def __init__(self, target: Target, *deaths: bool) -> None:
         self.target, self.deaths = target, list(deaths)
-        self.piece_rows, self.keeps_rows = target.piece_rows, target.keeps_rows
+        self.piece_rows, self.buffers_rows = target.piece_rows, target.buffers_rows
 
     def connect(self) -> Any:
         session = self.target.connect()

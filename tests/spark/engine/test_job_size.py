@@ -35,7 +35,7 @@ def batch(*slices: int, events: int = FEW) -> BatchPlan:
         (batch(8 * MB, events=MANY), 1_000_000, {}, Way.AT_ONCE),
         (batch(17 * MB), 0, {}, Way.JOB),
         (batch(17 * MB), 1000, {"waiting": 1}, Way.JOB),
-        (batch(17 * MB), 1000, {"keeps_rows": True}, Way.JOB),
+        (batch(17 * MB), 1000, {"buffers_rows": True}, Way.JOB),
         (batch(5000 * MB, events=10 * MANY), 100_000, {}, Way.IN_PARTS),
         (batch(1000 * MB), 1000, {"workers": 2}, Way.IN_PARTS),
         (batch(1025 * MB), 1000, {"workers": 2}, Way.JOB),

@@ -37,7 +37,7 @@ class IcebergTarget:
     """The fewest rows of a copy that are worth a commit: each commit writes several files and waits until they are
     durable, however few rows it has. Small data files also have to be merged later.
     """
-    keeps_rows: ClassVar[bool] = True
+    buffers_rows: ClassVar[bool] = True
 
     def connect(self) -> IcebergSession:
         """Returns a new session."""

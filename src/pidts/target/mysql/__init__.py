@@ -41,7 +41,7 @@ class MySqlTarget:
     """Whether sessions lock gaps: if a transaction has found no row of a key, no other session may insert this key."""
 
     piece_rows: ClassVar[int] = 2_500
-    keeps_rows: ClassVar[bool] = False
+    buffers_rows: ClassVar[bool] = False
 
     def connect(self) -> MySqlSession:
         """Returns a new session. A peer that is silent for half a minute counts as lost; a statement may take hours."""

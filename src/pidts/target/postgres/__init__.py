@@ -30,7 +30,7 @@ class PostgresTarget:
     changes: SchemaChanges = field(default_factory=SchemaChanges, repr=False, compare=False)
 
     piece_rows: ClassVar[int] = 2_500
-    keeps_rows: ClassVar[bool] = False
+    buffers_rows: ClassVar[bool] = False
 
     def connect(self) -> PostgresSession:
         """Returns a new session; a peer that is silent for half a minute counts as lost."""
