@@ -17,7 +17,7 @@ from pidts.apply import ApplyRules, Committer
 from pidts.batch import applying
 from pidts.batch.context import JobContext
 from pidts.batch.lagging_merge import KeptMoves, lagging_in
-from pidts.batch.parts import LogPart
+from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import (
     ChangeBatch,

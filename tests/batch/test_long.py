@@ -27,8 +27,8 @@ from tests.values_target import ValuesTarget
 from pidts.apply import Committer
 from pidts.batch import applying
 from pidts.batch.blobs import Blob
+from pidts.batch.log_parts import LogPart, parts
 from pidts.batch.long_batch import LeftBatchError, until_left
-from pidts.batch.parts import LogPart, parts
 from pidts.batch.workers import Commit
 from pidts.model import (
     ChangeBatch,

@@ -22,7 +22,7 @@ from tests.values_target.session import ValuesSession, ValuesTarget
 from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
-from pidts.batch.parts import LogPart
+from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import NetChange, buckets, with_whole_keys

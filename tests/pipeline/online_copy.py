@@ -25,7 +25,7 @@ from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.copy.rereads import has_recorded_keys, recorded_keys
 from pidts.batch.decoding import absent, copied
-from pidts.batch.parts import LogPart
+from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit, Workers
 from pidts.model import (
     ChangeBatch,

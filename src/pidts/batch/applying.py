@@ -41,7 +41,7 @@ from pidts.apply import ApplyRules, Committer, Lagging, Outcome, RefusedRow, Tar
 from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_in
-from pidts.batch.parts import PART_BYTES, LogPart, parts
+from pidts.batch.log_parts import PART_BYTES, LogPart, parts
 from pidts.batch.source_of_row import source_table
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName

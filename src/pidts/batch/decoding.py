@@ -22,7 +22,7 @@ import pyarrow as pa
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import staged_rows
-from pidts.batch.parts import LogPart
+from pidts.batch.log_parts import LogPart
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed

@@ -25,7 +25,7 @@ from pidts.apply import Committer
 from pidts.batch.applying import apply_long
 from pidts.batch.context import JobContext
 from pidts.batch.decoding import decode_for
-from pidts.batch.parts import LogPart
+from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import TableName
 from pidts.plan import BatchPlan, LogSlice
