@@ -137,10 +137,10 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
         key_numbers(merged([chunkless(keys, names), *parts])), np.cumsum([len(keys), *map(len, (r for _, r in found))])
     )
     wanted, of_origin = numbers[0], numbers[1:-1]
-    owners = Counter(number for each in of_origin for number in np.unique(each).tolist())
-    shared = [number for number, count in owners.items() if count > 1]
+    origin_counts = Counter(number for each in of_origin for number in np.unique(each).tolist())
+    shared = [number for number, count in origin_counts.items() if count > 1]
     order = [(name, "ascending") for name in names]
-    gone = keys.select(names).take(pa.array(np.flatnonzero(~np.isin(wanted, list(owners)))))
+    gone = keys.select(names).take(pa.array(np.flatnonzero(~np.isin(wanted, list(origin_counts)))))
     changes = []
     for (target_table, rows), each in zip(found, of_origin, strict=True):
         _, first = np.unique(each, return_index=True)

@@ -1,1 +1,1 @@
-"""Handles what only merged tables have: rows that move between shards, extra columns, several owners of rows."""
+"""Handles what only merged tables have: rows that move between shards, extra columns, keys that several shards have."""

@@ -36,15 +36,15 @@ def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tupl
     """
     table = parts[0].table
     rows = pa.concat_batches([part.rows for part in parts])
-    owner = np.concatenate([np.full(len(part), number) for number, part in enumerate(parts)])
+    part_of = np.concatenate([np.full(len(part), number) for number, part in enumerate(parts)])
     order = pc.sort_indices(rows.column("lsn").cast(pa.binary()))
-    rows, owner = rows.take(order), owner[order.to_numpy()]
+    rows, part_of = rows.take(order), part_of[order.to_numpy()]
     masks = _masks(parts, known, order.to_numpy(), len(table.columns))
     batch = ChangeBatch(table, rows)
-    shared = _shared(batch, owner)
+    shared = _shared(batch, part_of)
     if not shared:
         return batch, None if masks is None else masks[: len(rows)]
-    places = _Places(rows.column("op").to_numpy(), owner)
+    places = _Places(rows.column("op").to_numpy(), part_of)
     for events in shared:
         places.follow(events)
     before, after = (rows.column(side) for side in ("before", "after"))
@@ -70,10 +70,10 @@ def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBat
     leaving = [[values.filter(one.moved) for values in one.before] for one in theirs]
     numbers = key_numbers(merged([mine.current, *(one.current for one in theirs), *leaving]))
     sizes = [*map(len, parts), *(len(columns[0]) for columns in leaving)]
-    keys, owner = numbers[len(batch) :], np.repeat([*range(len(parts))] * 2, sizes)
+    keys, part_of = numbers[len(batch) :], np.repeat([*range(len(parts))] * 2, sizes)
     first, last = np.full(len(numbers), len(parts)), np.full(len(numbers), -1)
-    np.minimum.at(first, keys, owner)
-    np.maximum.at(last, keys, owner)
+    np.minimum.at(first, keys, part_of)
+    np.maximum.at(last, keys, part_of)
     whose = np.where(first == last, first, len(parts))[numbers[: len(batch)]]
     upstream = [*(part.upstream for part in parts), batch.upstream]
     found = (ChangeBatch(batch.table, batch.rows.filter(pa.array(whose == at)), one) for at, one in enumerate(upstream))
@@ -96,7 +96,7 @@ def _masks(parts: Sequence[ChangeBatch], known: Sequence[Known | None], order: N
     return np.concatenate(sides)
 
 
-def _shared(batch: ChangeBatch, owner: Numbers) -> list[Numbers]:
+def _shared(batch: ChangeBatch, part_of: Numbers) -> list[Numbers]:
     """Returns, for each key that changes in several tables, its changes in the log's order."""
     names, op = batch.table.identity, batch.rows.column("op").to_numpy()
     before, after = (image_columns(batch, side, names) for side in ("before", "after"))
@@ -106,9 +106,9 @@ def _shared(batch: ChangeBatch, owner: Numbers) -> list[Numbers]:
         [values.take(pa.array(places)) for values in image] for image, places in ((before, leaves), (after, arrives))
     ]
     number, change = key_numbers(merged(columns)), np.concatenate([leaves, arrives])
-    pairs = np.unique(np.stack([number, owner[change]]), axis=1)
-    keys, owners = np.unique(pairs[0], return_counts=True)
-    found = [np.unique(change[number == key]) for key in keys[owners > 1]]
+    pairs = np.unique(np.stack([number, part_of[change]]), axis=1)
+    keys, counts = np.unique(pairs[0], return_counts=True)
+    found = [np.unique(change[number == key]) for key in keys[counts > 1]]
     moved = (op == Op.UPDATE) & np.any(
         [to_mask(pc.not_equal(old, new)) for old, new in zip(before, after, strict=True)], axis=0
     )
@@ -121,8 +121,8 @@ def _shared(batch: ChangeBatch, owner: Numbers) -> list[Numbers]:
 class _Places:
     """For each change its operation, and the index of its before image among all images; -1 if it has none."""
 
-    def __init__(self, op: Numbers, owner: Numbers) -> None:
-        self._owner, self._size = owner, len(op)
+    def __init__(self, op: Numbers, part_of: Numbers) -> None:
+        self._part_of, self._size = part_of, len(op)
         self.op = op.copy()
         has = (op == Op.UPDATE) | (op == Op.DELETE)
         self.before = np.where(has, np.arange(len(op)), -1)
@@ -133,7 +133,7 @@ class _Places:
         holders, here = self._at_start(events)
         for event in map(int, events):
             if self.op[event] == Op.DELETE:
-                holders.discard(int(self._owner[event]))
+                holders.discard(int(self._part_of[event]))
                 if holders:
                     self.kept[event] = False
                 else:
@@ -142,7 +142,7 @@ class _Places:
                 continue
             if here >= 0 and self.op[event] != Op.COPY:
                 self.op[event], self.before[event] = Op.UPDATE, here
-            holders.add(int(self._owner[event]))
+            holders.add(int(self._part_of[event]))
             here = self._size + event
 
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
@@ -152,10 +152,10 @@ class _Places:
         """
         met: set[int] = set()
         for event in map(int, events):
-            owner = int(self._owner[event])
-            if owner not in met and self.before[event] >= 0:
-                return {owner}, int(self.before[event])
-            met.add(owner)
+            part = int(self._part_of[event])
+            if part not in met and self.before[event] >= 0:
+                return {part}, int(self.before[event])
+            met.add(part)
         return set(), -1
 
 

@@ -165,7 +165,7 @@ class _Outcomes:
         moved = np.concatenate([to_mask(one.moved) for one in keys])
         deleted = np.concatenate([to_mask(one.deleted) for one in keys])
         lsns = pa.concat_arrays([part.rows.column("lsn").cast(pa.binary()) for part in parts])
-        owner = np.repeat([self._members.index(part.origin) for part in parts], [len(part) for part in parts])
+        member = np.repeat([self._members.index(part.origin) for part in parts], [len(part) for part in parts])
         left = np.nonzero(moved)[0]
         # Each change is an event of one key, and a change that gives its row another key is an event of two.
         self._change = np.concatenate([np.arange(len(op)), left])
@@ -176,7 +176,7 @@ class _Outcomes:
         rank = np.empty(len(op), np.int64)
         rank[pc.sort_indices(lsns).to_numpy()] = np.arange(len(op))
         moment = 2 * rank[self._change] + ~self._leaves
-        outcome = number * len(self._members) + owner[self._change]
+        outcome = number * len(self._members) + member[self._change]
         order = np.lexsort((moment, outcome))
         begins = np.nonzero(np.concatenate([[True], outcome[order][1:] != outcome[order][:-1]]))[0]
         last = order[np.append(begins[1:], len(order)) - 1]
@@ -186,7 +186,7 @@ class _Outcomes:
         newest = np.maximum.reduceat(np.where(gets[order], np.arange(len(order)), -1), begins)
         self._key = number[last]
         """The key of each outcome; outcomes are in the order of their keys."""
-        self._owner = owner[self._change[last]]
+        self._member = member[self._change[last]]
         self._last = last
         self._has = ~self._leaves[last] & ~deleted[self._change[last]]
         """Whether the member has the key in the end."""
@@ -206,17 +206,17 @@ class _Outcomes:
         first = np.unique(self._key, return_index=True)[1]
         ends = np.append(first[1:], len(self._key))
         at = {text: place for place, text in enumerate(self.texts)}
-        owners = {member: number for number, member in enumerate(self._members)}
+        numbers = {member: number for number, member in enumerate(self._members)}
         for entry in entries:
             place = at.get(entry.key)
             if place is None:
                 continue
             mine = range(first[place], ends[place])
-            owner = owners.get(entry.member, -1)
-            if any(self._owner[outcome] == owner and not self._has[outcome] for outcome in mine):
+            member = numbers.get(entry.member, -1)
+            if any(self._member[outcome] == member and not self._has[outcome] for outcome in mine):
                 continue
             for outcome in mine:
-                if self._owner[outcome] != owner and not self._copied[outcome]:
+                if self._member[outcome] != member and not self._copied[outcome]:
                     aside[outcome] |= not self._has[outcome] or self._lsn(self._last[outcome]) < entry.lsn
         return aside
 
@@ -238,14 +238,14 @@ class _Outcomes:
         outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
         for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True):
-            given.setdefault(self._members[self._owner[outcome]], []).append(text)
+            given.setdefault(self._members[self._member[outcome]], []).append(text)
         return given
 
     def got(self) -> list[Moved]:
         """Returns the keys that members have got, and still have."""
         outcomes = np.nonzero(self._got >= 0)[0]
         return [
-            Moved(self._members[self._owner[outcome]], text, self._lsn(self._got[outcome]))
+            Moved(self._members[self._member[outcome]], text, self._lsn(self._got[outcome]))
             for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True)
         ]
 
