@@ -143,6 +143,7 @@ def is_idle(task: dict[str, Any]) -> bool:
 
 
 def call(url: str, method: str, path: str, body: str | None = None) -> Any:
+    """Returns the answer of the service. If it takes no more changes in this second, tries again in the next one."""
     host, port = url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     with closing(connection):
@@ -150,9 +151,12 @@ def call(url: str, method: str, path: str, body: str | None = None) -> Any:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
         data = answer.read()
-        if answer.status >= 300:
-            raise RuntimeError(f"{answer.status} {data.decode()}")
-        return json.loads(data)
+    if answer.status == http.HTTPStatus.TOO_MANY_REQUESTS:
+        time.sleep(1)
+        return call(url, method, path, body)
+    if answer.status >= 300:
+        raise RuntimeError(f"{answer.status} {data.decode()}")
+    return json.loads(data)
 
 
 def spent(root: int) -> dict[tuple[int, str], int]:
