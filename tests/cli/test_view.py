@@ -214,6 +214,18 @@ def test_lines_are_rare_unless_something_has_changed(capsys: pytest.CaptureFixtu
     assert [text.split(";")[0] for text in capsys.readouterr().err.splitlines()] == ["shop: copy", "shop: sync"]
 
 
+def test_a_notice_is_printed_once_and_a_state_in_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = [1000.0]
+    show = view.LineView(lambda: clock[0])
+    for is_notice, times in ((True, 1), (False, 3)):
+        for _ in range(3):
+            show(replace(COPYING, message="a is copied again", is_notice=is_notice))
+            clock[0] += 2 * view.LINE_SECONDS
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.count("a is copied again") for line in lines].count(1) == times
+        assert len(lines) == 3
+
+
 def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFixture[str]) -> None:
     halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="too long")
     waits = replace(halt, tables=(TableName("shop", "b"),), code="shard-awaits", awaits=("s: c",))

@@ -122,6 +122,7 @@ def _line_view() -> Iterator[LiveView]:
 class LineView:
     """Prints a line when the stage or the message changes, and every few seconds in between.
 
+    A message about something that has happened is printed once. A message about a state is part of each line.
     A halt is printed in full once, with the advice; all other lines only name its tables and its code. If many halts
     begin at once, a few of them are printed every few seconds.
     """
@@ -130,6 +131,8 @@ class LineView:
         """`now` returns the seconds of a clock that is never set back."""
         self._now = now
         self._shown: tuple[str, str] = ("", "")
+        self._notice = ""
+        """The last message about something that has happened."""
         self._due = 0.0
         self._told: frozenset[tuple[str, Halt]] = frozenset()
         """The halts that were printed in full, each with its source."""
@@ -146,6 +149,10 @@ class LineView:
         if news == self._shown and now < self._due:
             return
         self._shown, self._due = news, now + LINE_SECONDS
+        if progress.is_notice and progress.message == self._notice:
+            progress = replace(progress, message="")
+        elif progress.is_notice:
+            self._notice = progress.message
         options = log_options()
         if options.file is not None or options.form == "json":
             _log.info("progress", **_as_log_line(progress))

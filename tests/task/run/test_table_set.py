@@ -349,8 +349,8 @@ def test_tables_are_copied_once_more_while_their_log_flows_on(task: Task) -> Non
         task.start(resync=("*.u", "*.other"))
     lsn = task.state().lsn
     begun = task.start(resync=("*.u", "*.v"))
-    assert begun.notes[:2] == (f"{task.schema}.u is copied again", f"{task.schema}.v is copied again")
-    assert [note for note in begun.notes[2:] if f"overwrite those of {task.schema}.u, and" in note], "v has no rows"
+    assert begun.notes[0] == f"{task.schema}.u, {task.schema}.v are copied again"
+    assert [note for note in begun.notes[1:] if f"overwrite those of {task.schema}.u, and" in note], "v has no rows"
     state = task.state()
     assert {name.name: (one.mode, one.since) for name, one in state.copy.items()} == {
         "t": (CopyMode.NEW, None),
@@ -392,6 +392,7 @@ def test_a_table_whose_rows_are_refused_is_copied_from_a_place_after_them(task: 
             target.commit()
     begun = task.start(resync=("*.u",))
     assert begun.joined == (name,)
+    assert begun.notes[0].startswith(f"{name} is copied again: the task reads its present structure, skips")
     state = task.state()
     since = state.copy[name].since
     assert since is not None
@@ -426,7 +427,11 @@ def test_only_the_changes_before_the_next_schema_change_of_the_table_are_left_ou
     assert [one.ddl for one in changes] == ["ALTER TABLE u ADD b INT", "ALTER TABLE u ADD c INT"]
     assert begun.joined == ()
     assert [column.name for column in begun.structures[name].columns] == ["id", "a"]
-    assert "then it is run: ALTER TABLE u ADD b INT (at " in begun.notes[0]
+    skips = (
+        f"{name} is copied again: the task skips its changes before its next schema change, runs ALTER TABLE u ADD b "
+    )
+    assert begun.notes[0].startswith(f"{skips}INT (at ")
+    assert begun.notes[0].endswith(") and 1 later schema change, and then copies all its rows")
 
     def is_before_the_change() -> bool:
         state = task.state()
@@ -478,7 +483,9 @@ def test_an_incremental_task_leaves_out_the_changes_with_the_refused_row(task: T
     lsn = task.state().lsn
     begun = task.start(resync=("*.u",))
     assert begun.joined == ()
-    assert begun.notes[0] == f"{name} is copied again. Its changes up to now are left out"
+    assert begun.notes[0] == (
+        f"{name} is copied again: the task skips its changes up to now, and then copies all its rows"
+    )
     state = task.state()
     copy = state.copy[name]
     assert (copy.mode, state.at(name), state.lsn) == (CopyMode.REPAIR, lsn, lsn)
@@ -491,7 +498,11 @@ def test_an_incremental_task_leaves_out_the_changes_with_the_refused_row(task: T
     task.sql("INSERT INTO u VALUES (3, 3)", "ALTER TABLE u ADD b INT", "INSERT INTO u VALUES (4, 4, 4)")
     record_refusal(task, name)
     begun = task.start(resync=("*.u",))
-    assert "then it is run: ALTER TABLE u ADD b INT (at " in begun.notes[0]
+    skips = (
+        f"{name} is copied again: the task skips its changes before its next schema change, runs ALTER TABLE u ADD b "
+    )
+    assert begun.notes[0].startswith(f"{skips}INT (at ")
+    assert begun.notes[0].endswith("), and then copies all its rows")
     later = task.state().copy[name].since
     assert later is not None
     with closing(RelayReader(task.config.relay, "s")) as relay:

@@ -181,10 +181,10 @@ def test_the_pace_of_each_table_that_the_log_changes(clock: Clock) -> None:
 
 
 def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: Clock) -> None:
-    shown: list[str] = []
+    shown: list[tuple[str, bool]] = []
 
     def take(progress: Progress) -> None:
-        shown.append(progress.message)
+        shown.append((progress.message, progress.is_notice))
 
     tracker = Tracker("t", "s", take, clock=clock)
     tracker.note("a.u joins")
@@ -192,7 +192,7 @@ def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: Clock) -> None
     tracker.show("starting", message="news")
     clock.seconds += 60
     tracker.show("sync")
-    assert shown == ["a.u joins", "news", ""]
+    assert shown == [("a.u joins", True), ("news", False), ("", False)]
 
 
 def test_a_task_without_a_copy_has_nothing_to_go(clock: Clock) -> None:

@@ -151,6 +151,8 @@ class Progress:
     changed: tuple[TableChanges, ...] = ()
     """The target tables that this run has changed, sorted by rows per second; a hundred at most."""
     message: str = ""
+    is_notice: bool = False
+    """Whether the message reports something that has happened, and not a state that lasts."""
     cause: PidtsError | None = None
     """The error because of which a run is paused until the error's cause is gone; None if there is no such error."""
     refetched: int = 0

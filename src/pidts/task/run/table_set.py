@@ -281,8 +281,12 @@ class TableSet:
         }
         self.joined = (*sorted(tables), *sorted(gone))
         for name in sorted(tables):
-            how = "joins the task again" if name in self._anew else "joins the task"
-            self.notes.append(f"{name} {how}, its rows are copied")
+            self.notes.append(
+                f"{name} is copied again: the task reads its present structure, skips its changes up to now, and then "
+                "copies all its rows"
+                if name in self._anew
+                else f"{name} joins the task, its rows are copied"
+            )
         self.notes += row_notes([fit for fit in fits if fit.name in self._anew or fit.mode is CopyMode.REPAIR])
         return read.end
 
@@ -367,15 +371,24 @@ class TableSet:
             places.append(self._left_out.get(name))
             since = max((place for place in places if place is not None), default=None)
             change.copy[name] = replace(begun, since=since)
-        self.notes += [f"{name} is copied again{self._note_of_left_out(name)}" for name in sorted(meant)]
+        skipping = sorted(name for name in meant if name in self._left_out)
+        if others := sorted(meant.keys() - skipping):
+            self.notes.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} copied again")
+        self.notes += [
+            f"{name} is copied again: the task skips its changes {self._end_of_skipping(name)}, "
+            "and then copies all its rows"
+            for name in skipping
+        ]
         self.notes += row_notes(fits)
 
-    def _note_of_left_out(self, name: TableName) -> str:
-        """Returns the part of a note that says which changes are left out."""
-        if name in self._ahead:
-            first = self._ahead[name].first
-            return f". Its changes up to this statement are left out, then it is run: {first}"
-        return ". Its changes up to now are left out" if name in self._left_out else ""
+    def _end_of_skipping(self, name: TableName) -> str:
+        """Returns the part of a note that says up to where the task skips the changes of a table."""
+        if name not in self._ahead:
+            return "up to now"
+        ahead = self._ahead[name]
+        later = len(ahead.statements) - 1
+        more = f" and {plural('later schema change', later)}" if later else ""
+        return f"before its next schema change, runs {ahead.first}{more}"
 
     def _fits(
         self,

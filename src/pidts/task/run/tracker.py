@@ -153,13 +153,13 @@ class Tracker:
         elif self._lack is not None and not message:
             message = str(self._lack)
             stage = "paused" if caught_up else stage
-        if not message and self._clock() < self._note_until:
-            message = self._note
-        message = message or self._cutover
+        is_notice = not message and self._clock() < self._note_until and bool(self._note)
+        message = self._note if is_notice else message or self._cutover
         if not message and awaits_spark:
             message = "waiting for Spark"
         with self._lock:
             picture = self._picture(stage, caught_up=caught_up or only_waiting, message=message, report=report)
+            picture = replace(picture, is_notice=is_notice)
             self._stage_report = picture.sources[0].stage_report or self._stage_report
         self._on_progress(picture)
 
@@ -325,6 +325,7 @@ def combined(parts: Sequence[Progress]) -> Progress:
         tables=tuple(replace(table, source=_source(part)) for part in parts for table in part.tables),
         changed=_changed(parts),
         message=_message(parts),
+        is_notice=all(part.is_notice for part in parts if part.message),
         cause=next((part.cause for part in parts if part.cause is not None), None),
         refetched=sum(part.refetched for part in parts),
     )
