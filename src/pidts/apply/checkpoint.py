@@ -78,7 +78,7 @@ def demand_epoch(stored: Sequence[Checkpoint], task: str, source: str, epoch: in
     if not stored:
         raise Fenced(
             "fenced",
-            f"task {task} has no workers on this target",
+            f"task {task} has no checkpoint on this target",
             where=Where(source=source),
             todo="Another run has begun the task anew. See: pidts status TASK",
         )

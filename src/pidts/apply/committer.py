@@ -89,12 +89,12 @@ class Committer:
         self._retry = retry or Retry()
         self._sleep = sleep
         self.comparing = replace(self.rules, expects=True, inserts=True)
-        """The rules under which the target may itself compare rows, while it writes them."""
+        """The rules for batches that the target itself may compare with its rows while it writes them."""
         self._session: TargetSession | None = None
         self._left: dict[int, Checkpoint] = {}
         """The checkpoint row of each worker as this committer has left it; none after an error."""
         self._advances = True
-        """Whether the target can compare a checkpoint row with the one that this committer has left."""
+        """Whether the target can find out that a checkpoint row is as this committer has left it."""
         self._trips = 0
         """The number of the session's round trips so far."""
         self.times = CommitTimes()

@@ -18,11 +18,11 @@ Each attempt reads the changes of a long batch from the log again. The work can 
    nothing; if the first one has failed, the second one does the work.
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
-which is inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before
-the batch, as if nothing of the batch had happened. A restart plans the same transaction again, and each worker leaves
-out the changes up to its own checkpoint. Every row of the log has its own Lsn, so no row is lost or written twice, even
-without a key. Where a part ends depends only on the log and on the number of rows in a part. A repeated task finds for
-each part whether it was committed, and continues after the last one.
+which is inside the transaction. All other values of that checkpoint (GTID, position, copies) stay as they were before
+the batch. A restart plans the same transaction again, and each worker leaves out the changes up to its own checkpoint.
+Every row of the log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends
+only on the log and on the number of rows in a part. A repeated task finds for each part whether it was committed, and
+continues after the last one.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class _CommitInput:
         copied: Collection[TableName] = (),
         origin: str = "",
     ) -> None:
-        """The lagging tables are those in `cut` for parts with `behind_cut`, and those in `lagging` for other parts."""
+        """`cut` has the lagging tables for parts with `behind_cut`, and `lagging` those for all other parts."""
         self._log_parts, self._floor, self._part_bytes = log_parts, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._lagging, self._cut = lagging, cut or lagging
@@ -276,7 +276,7 @@ class _CommitInput:
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterator[LogPart]:
-        """Yields the changes, except those that this worker, ahead of others, committed in an earlier run."""
+        """Yields the changes without those that this worker, then ahead of others, committed in an earlier run."""
         for log_part in self._log_parts():
             floor = self._floor
             yield (

@@ -29,7 +29,7 @@ from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
 
 if sys.byteorder != "little":
-    raise ImportError("the log is little-endian, and so must the machine be")
+    raise ImportError("this machine is big-endian, and PiDTS needs a little-endian one")
 
 F = TypeVar("F", bound=Callable[..., Any])
 _declaring = threading.RLock()

@@ -70,7 +70,7 @@ class LogWalker:
         return self.log_index, offset, timestamp
 
     def check(self, kind: int, stored: tuple[int, int], found: tuple[int, int]) -> None:
-        """Checks an event that came in pieces: its `stored` size and checksum have to be those that were `found`."""
+        """Checks an event that came in pieces: raises unless its `stored` size and checksum equal the `found` ones."""
         if stored[0] != found[0]:
             raise self._bad("bad-size", f"an event has {found[0]} bytes, but its header says {stored[0]}")
         self._verify(found[1], stored[1], kind)

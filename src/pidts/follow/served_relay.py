@@ -173,7 +173,7 @@ class ServedRelay:
             pass
         except Discontinuity as error:
             self._repair(error, start)
-        raise self._not_yet("the relay changes at this moment")
+        raise self._not_yet("a part of the relay is being removed")
 
     def index(self, segment: int) -> bytes:
         """Returns the part of a segment's index that readers may see; empty if there is no such segment."""

@@ -51,7 +51,7 @@ class Listening:
 
     def context(self) -> ssl.SSLContext:
         """Returns the TLS settings with the current certificate."""
-        assert self.certificate is not None, "asked only with one"  # noqa: S101
+        assert self.certificate is not None, "called only if there is a certificate"  # noqa: S101
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.load(context)
@@ -59,7 +59,7 @@ class Listening:
 
     def load(self, context: ssl.SSLContext) -> None:
         """Loads the certificate. Connections that begin later use it."""
-        assert self.certificate is not None, "asked only with one"  # noqa: S101
+        assert self.certificate is not None, "called only if there is a certificate"  # noqa: S101
         try:
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
         except (OSError, ssl.SSLError, ValueError) as error:

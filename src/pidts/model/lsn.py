@@ -72,9 +72,9 @@ class Lsn:
 
     def __post_init__(self) -> None:
         if not (0 <= self.change_no < 10**4 and 0 <= self.log_index < 2**32):
-            raise ValueError(f"Lsn out of range: {self.change_no=} {self.log_index=}")
+            raise ValueError(f"Lsn out of range: change {self.change_no}, log file {self.log_index}")
         if not (0 <= self.offset < 10**12 and 0 <= self.row < 2**32):
-            raise ValueError(f"Lsn out of range: {self.offset=} {self.row=}")
+            raise ValueError(f"Lsn out of range: byte {self.offset}, row {self.row}")
 
     @classmethod
     def at(cls, position: Position, change_no: int = 0) -> Lsn:

@@ -181,8 +181,8 @@ class LogEntry:
     these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
     """
     is_behind_gap: bool = False
-    """Whether the reader has replaced the stored `prev_lsn` by the place from which it came. It is not certain that an
-    entry ends at that place.
+    """Whether the reader has replaced the stored `prev_lsn` by the place after which it reads. Perhaps no entry ends at
+    that place.
     """
 
     @property

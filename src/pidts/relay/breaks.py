@@ -76,5 +76,5 @@ def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) ->
 def _damaged(reader: RelayReader, error: DecodeError | Discontinuity, segment: int, after: Lsn) -> Discontinuity:
     folder = reader.folder
     where = Where(source=folder.source_id, position=str(after), file=str(folder.log(segment)))
-    what = error.what if isinstance(error, Discontinuity) else f"events behind {after} are damaged: {error.what}"
+    what = error.what if isinstance(error, Discontinuity) else f"events after {after} are damaged: {error.what}"
     return Discontinuity("relay-corrupt", what, where=where, todo=_ADVICE)

@@ -5,9 +5,9 @@ transaction in memory. `sync` makes it visible, always in this order: (a) the se
 the disk, (b) the index entries are written, (c) the index is flushed. Both files only grow at their end.
 
 Step (c) takes as long as (a), so it is left out for ordinary transactions: `open` computes their entries again from
-their events if a power loss has removed them (`pidts.relay.segments.index_rebuild`). The index is flushed at once if
-one of the new entries is not ordinary, if the events have no checksums, for the first entries of a segment, when the
-entries of 1 MiB of events are not flushed, and before the next segment is created.
+their events if a power loss has removed them (`pidts.relay.segments.index_rebuild`). The index is flushed at once in
+five cases: one of the new entries is not ordinary; the events have no checksums; the entries are the first of a
+segment; the entries of 1 MiB of events are not flushed; the next segment is about to be created.
 
 The points at which the writer can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 

@@ -323,7 +323,7 @@ class DdlRunner:
             raise
 
     def _take(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
-        """Marks the ddl commands as taken, in the open transaction. Returns None if none of them was replaced."""
+        """Marks the ddl commands as taken, in the open transaction. Returns `Superseded` if one was replaced."""
         orders = [(self._source, change.order), *((one.source, one.order) for one in change.others)]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):
@@ -366,8 +366,8 @@ class DdlRunner:
     def _lock_epochs(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
         """Locks the epoch of each source until the transaction ends.
 
-        A newer epoch of this source raises `Fenced`; for a newer epoch of another source, `Superseded` is returned, and
-        None if there is no newer epoch. All workers' rows have the same epoch, and while the first row is locked, a run
+        Returns None if there is no newer epoch, and `Superseded` for a newer epoch of another source. A newer epoch of
+        this source raises `Fenced`. All workers' rows have the same epoch, and while the first row is locked, a run
         that takes over waits until we commit.
         """
         epochs = {one.source: one.epoch for one in change.others} | {self._source: self._epoch}

@@ -63,5 +63,5 @@ def _demand_known(events: KeyEvents, owners: Owners, known: Mask, asked: Numbers
             f"the log does not have the values of {', '.join(sorted(names))}, which decide which zone owns a row",
             where=Where(table=str(batch.table.name), position=str(lsn)),
             todo="SET GLOBAL binlog_row_image=FULL in the zone, and let its sessions reconnect. To get past this "
-            "change, stop the task and leave the condition out of pidts.owners",
+            "change, stop the task and remove the condition from pidts.owners",
         )

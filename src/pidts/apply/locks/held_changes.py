@@ -163,7 +163,7 @@ def _types(table: Table) -> tuple[str, pa.Schema]:
 
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
-    """Returns what `held_batch` returns, for held changes that an early version of PiDTS has stored."""
+    """Does what `held_batch` does, for held changes that an early version of PiDTS has stored."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_TRANSACTIONS)

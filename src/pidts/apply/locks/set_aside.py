@@ -241,7 +241,7 @@ class SetAside:
                 "partial-row-image",
                 "the log has only a part of a row whose key changes, and the row with the old key is locked",
                 where=Where(table=str(batch.table.name), position=str(lsn)),
-                todo="Resolve the locked row (pidts locks list TASK). If such rows shall be set aside, set "
+                todo="Resolve the locked row (pidts locks list TASK). To have such rows set aside instead, set "
                 "binlog_row_image=FULL on the source and let its sessions reconnect",
             )
 

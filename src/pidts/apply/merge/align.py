@@ -8,7 +8,7 @@ A column that a row's shard lacks gets its constant default in the row, or else 
 tables without a key. In a table with a key, each row is written with the columns that its own table has (see
 `own_columns`). The target fills the other columns by itself where a row is new to its table (see
 `pidts.apply.merge.extra_columns`), and keeps their values where a row is changed. Two shards may have different
-defaults, and then only the target's rows show which of the two each row has.
+defaults, and then only the target's rows show which default each row has.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ would an UPDATE. If one part of a batch has a DELETE in t_1 and then this INSERT
 existing row is removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the
 defaults that every inserted row of t_2 gets.
 
-The existing row is also removed if a table has left it behind on the target. The table may have been dropped or created
-again, or its column was dropped in a part of the log that was not read. This can happen even if no other table of the
-same source maps to the target table, and even if the target's key distinguishes the tables' rows.
+The existing row is also removed if it remains from another table. The table may have been dropped or created again, or
+its column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
+maps to the target table, and even if the target's key distinguishes the tables' rows.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
@@ -21,7 +21,7 @@ in the whole part of the batch that inserts it, whatever else the part does to i
 row of its own table: the extra columns were set when that row was new.
 
 **Existing rows are removed only where tables share the target table**; the structures recorded on the target say which
-tables do. If only one table maps there, all rows are its own, and columns that somebody has added on the target keep
+tables do. If only one table maps there, all rows are its own. Then columns that somebody has added on the target keep
 their values when the rows are read again.
 
 Each commit reads the target's structure again, because a table of another source may have added a column since. A

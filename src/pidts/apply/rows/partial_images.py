@@ -186,7 +186,7 @@ class ImageCompletion:
         """Returns the full images that are to be written; halts at a change whose row the target does not have.
 
         The changes of a missing row are left out if the copy still reads the row (`is_unread`), or if a later change of
-        the batch removes it. They are also left out if the row did not get its key within the batch, and either the
+        the batch removes it. If the row did not get its key within the batch, they are left out in two more cases: the
         target already had the log up to this change (`seen_until`), or a filter may have dropped the row (`filtered`).
         With `can_record`, every other missing row is left to the copy, too, and its key is added to `unread`.
         """

@@ -57,7 +57,7 @@ def read_extra_rows(
 ) -> ExtraKeys:
     """Reads up to `limit` keys of `target_table` after `after` (None: from the first), and asks the source for them.
 
-    `own` has column values of the rows.
+    Reads only rows with the column values in `own`.
     """
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())

@@ -1,10 +1,10 @@
 """Finds the recorded keys of a copied table that are read again next.
 
-A batch records a key, in the transaction of its rows, if neither the log nor the target has the whole row that came to
-this key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk: it is read after the batch, and a
-later batch, which has the whole log up to the reading, settles it. So a record is a request to read a key. Reading a
-key once too often is harmless. If the row has got another key since then, that key is recorded, too. A crash can come
-at these points:
+A batch records a key, in the transaction of its rows, if neither the log nor the target has the whole row that got this
+key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk: it is read after the batch, and a later
+batch, which has the whole log up to the reading, settles it. So a record is a request to read a key. Reading a key once
+too often is harmless. If the row has got another key since then, that key is recorded, too. A crash can come at these
+points:
 
 1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
 2. Between that COMMIT and the COMMIT of the batch that settles the key: the record still exists, and the key is read

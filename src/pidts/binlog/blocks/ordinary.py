@@ -467,7 +467,7 @@ def _packed(state: Any, at: int, end: int) -> int:
 def _close(state: Any, at: int, end: int, block_end: int, step: int, xid_size: int) -> None:
     """Writes the line of the open transaction, whose last event begins at byte `at` of the log file.
 
-    If it is a step of an XA transaction, the name's text is already behind the place of the GTID's text.
+    If it is a step of an XA transaction, the name's text is already after the place of the GTID's text.
     """
     line = state[LINES] + state[LINE_COUNT] * (LINE * 8)
     store64(line + 8 * L_BEGIN, state[BEGIN])
@@ -509,8 +509,8 @@ def place(expected: int, log_pos: int, size: int) -> int:
 def _statement(state: Any, offset: int, body: int, end: int) -> int:
     """Handles a statement.
 
-    Returns `_ENDED` if it ends the transaction, XA_COMMIT or XA_ROLLBACK if it is this step of an XA transaction,
-    `_UNUSUAL` for a statement that is not ordinary, and XA_NONE for other statements.
+    Returns `_ENDED` for the end of the transaction, XA_COMMIT or XA_ROLLBACK for such a step of an XA transaction,
+    `_UNUSUAL` for a statement that is not ordinary, and XA_NONE for any other one.
     """
     control = control_of(body, end, state[CHARSETS])
     xa = xa_of(body, end, state[CHARSETS]) if control == C_NONE else XA_NONE
@@ -530,7 +530,7 @@ def _statement(state: Any, offset: int, body: int, end: int) -> int:
 
 @inline
 def _put_name(state: Any, step: int, body: int, end: int) -> int:
-    """Writes the name of an XA transaction behind the place of the GTID's text, and returns its size."""
+    """Writes the name of an XA transaction after the place of the GTID's text, and returns the name's size."""
     text = state[TEXTS] + state[TEXT_SIZE] + state[GTID_SIZE]
     if step == XA_NONE:
         return 0

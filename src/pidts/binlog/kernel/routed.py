@@ -1,4 +1,4 @@
-"""A `RowDecoder` that lets compiled code, the walk (`router`), read ordinary events, and handles others itself.
+"""A `RowDecoder` that leaves ordinary events to compiled code, the walk (`router`), and handles all others itself.
 
 The walk and the decoder both need the state of the open transaction: the walk as numbers, and the decoder as objects.
 Before the decoder handles an event, it takes over the walk's state. Afterwards, the walk takes over the decoder's

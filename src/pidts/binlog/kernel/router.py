@@ -322,7 +322,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
 
 @inline
 def _begin_group(state: Any, here: int) -> None:
-    """Notes the commit of the group that begins at byte `here` of the block, if one does."""
+    """If a group begins at byte `here` of the block, notes the group's commit."""
     entry = state[GROUPS] + _GROUP_BYTES * state[GROUP_NEXT]
     if load64(entry) == here:
         state[OFFSET], state[COMMIT], state[GROUP] = load64(entry + 8), load64(entry + 16), -1
