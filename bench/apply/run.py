@@ -158,7 +158,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
     parser.add_argument("--changes", type=int, default=200_000, help="in each log")
     parser.add_argument("--rounds", type=int, default=1, help="of each contender, in turn; the median counts")
-    parser.add_argument("--seconds", type=float, default=4, help="for those who would take minutes")
+    parser.add_argument("--seconds", type=float, default=4, help="at most, for contenders that would take minutes")
     parser.add_argument("--direct-rows", type=int, default=None, help="the task's `direct-rows`")
     parser.add_argument("--folder", type=Path, help="where relay and tables are written")
     parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")

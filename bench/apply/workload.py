@@ -2,8 +2,7 @@
 sizes.
 
 Half of the changes are updates, three tenths inserts, two tenths deletes. No row is changed twice, so no contender
-gains by combining changes of one row. No two logs change the same row, so each log can be applied to the table as it
-was at the beginning, whichever other logs were applied before.
+gains by combining changes of one row. No two logs change the same row. So the logs can be applied in any order.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ class Source:
     def _make(self) -> None:
         """Creates and fills the tables.
 
-        The numbers in the rows come from a table that is doubled until it is large enough, since only MariaDB can
-        generate numbers with a sequence engine.
+        The numbers in the rows come from a table that is doubled until it is large enough: only MariaDB can generate
+        them.
         """
         with closing(self.connect()) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {SCHEMA} COLLATE {_COLLATIONS['utf8mb4']}")

@@ -57,8 +57,8 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
             rows = read(connection, row_lock(server))
         except StructureChanged as error:
             return chunk_of_altered(config, server, table, low, error)
-        # The end of the log is read by a separate statement after the rows, since the log has a change before the rows
-        # show it.
+        # The log has a change before the rows show it, so the end of the log is read by a later statement than the
+        # rows.
         return Chunk(server.identity, rows, low, log_end(connection))
 
 

@@ -101,7 +101,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, RunDecision):
-            groups.failed(decision)  # so that the other members do not wait for the change's end
+            groups.failed(decision)  # Otherwise the other members would wait for the change's end.
         raise
 
 
@@ -120,7 +120,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
         raise
     match ended:
         case OpenJournal():
-            # This member repeats its request by itself. An attempt that ends in this way lets no other member continue.
+            # This member tries again by itself. For the other members, nothing has changed.
             groups.failed(step.run, moves=False)
         case Superseded():
             groups.failed(step.run)
@@ -217,8 +217,8 @@ def _decided(
         elif isinstance(restricted, AlterTable) and restricted != statement and not is_replaced:
             raise Halted(
                 "unlock-keeps-columns",
-                f"the statement drops columns of {target} that other shards still have, and PiDTS cannot find out what "
-                "the rest of the statement does without these drops",
+                f"the statement drops columns of {target} that other shards still have, and PiDTS cannot separate "
+                "these drops from the rest of the statement",
                 where=replace(due.where, table=str(member.table)),
                 todo=f"Make this change on the other shards, too; or give the SQL for the target: run {REPLACE}",
             )

@@ -172,8 +172,8 @@ class Interpreter:
                     f"{old} was renamed to {new}, and under the new name its rows would have other values on the "
                     "target",
                     where=replace(self.due.where, table=str(old)),
-                    todo="Give SQL that sets the rows on the target to the values that belong to the new name, and "
-                    f"that renames the target's table if its name changes, too: run {REPLACE}",
+                    todo="Give SQL that gives the target's rows the values of the new name, and renames the target's "
+                    f"table if its name changes, too: run {REPLACE}",
                 )
 
     def _taken(self, statement: Statement, text: str) -> Statement | None:
@@ -237,8 +237,8 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        With several sources, the structures lack the expressions of computed columns, since each source may compute a
-        column of the same target table by a different expression. They also do not say whether columns have ZEROFILL.
+        With several sources, the structures lack the expressions of computed columns: each source may have another
+        expression for the same column of the target. They also do not say whether columns have ZEROFILL.
         """
         found = _target_tables(tables, rules)
         if len(self.shared_tables.groups.known.sources) > 1:

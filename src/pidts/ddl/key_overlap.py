@@ -1,9 +1,9 @@
 """Checks whether the rows of a new table would overwrite other shards' rows.
 
 A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if it has an AUTO_INCREMENT column, its
-next numbers are known. If this column alone is the key on the target, and another shard has used one of these numbers,
-the new row overwrites the other shard's row without any error. Such tables are common: for each month a table is
-created, `CREATE TABLE orders_02 LIKE orders_01`, and its numbers begin with 1 again.
+next numbers are known. Another shard may have used one of these numbers. If this column alone is the key on the target,
+the new row silently overwrites that shard's row. Such tables are common: for each month a table is created, `CREATE
+TABLE orders_02 LIKE orders_01`, and its numbers begin with 1 again.
 
 If the target's key has extracted columns, only rows of tables with the same extracted values can collide. An example:
 tables with the same name on two servers, if no extracted column has the server.

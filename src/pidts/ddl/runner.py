@@ -240,7 +240,7 @@ def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> 
 
 
 def _watched(context: JobContext, made: Sequence[Table]) -> Mapping[TableName, tuple[str, ...]]:
-    if not made or context.workers == 1:  # one worker needs no columns, so nothing is asked
+    if not made or context.workers == 1:  # one worker gets all rows, whatever their columns
         return {}
     with closing(context.target.connect()) as session:
         return watched_by(session, made, context.workers)

@@ -15,7 +15,7 @@ _SLICE_GAP = 64 << 10
 """A gap with transactions of other tables ends a slice only if it has more bytes than this; a smaller gap is read, too.
 """
 _FAR = 1 << 31
-"""The distance in the source's log from which the 32 bits of an event's position are ambiguous."""
+"""From this distance in the source's log on, the 32 bits of an event's position may mean several places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
     without = apart | uncarried if uncarried else apart
     moving = start.index.unlike(end.index) - uncarried
     slices = _Slices()
-    cut = False  # whether rows after the last slice were left out, which an extended slice would contain
+    cut = False  # whether rows after the last slice were left out
     carried: set[TableName] = set()
     origins: set[str] = set()
     row_events = 0
@@ -257,7 +257,7 @@ class _Slices:
     def add(self, piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
         """Adds a slice, or extends the last one.
 
-        If rows between the two were `cut`, the bytes between them become a gap.
+        If rows between the last slice and this one were left out (`cut`), the bytes between them become a gap.
         """
         if (groups := entry.groups) is not None:
             self._add_groups(replace(piece, extent=groups.extent, begin=groups.begin, groups=groups), groups)
@@ -276,7 +276,7 @@ class _Slices:
     def _add_groups(self, piece: LogSlice, groups: CommittedEventGroups) -> None:
         """Adds a slice that has prepared groups, or adds the groups to the last slice.
 
-        Groups may be in one slice, and are then decoded together, only if they are in the same files.
+        The groups of one slice are decoded together, so they have to be in the same files.
         """
         last, size = self._slices[-1] if self._slices else None, self._group_bytes + groups.size
         before = last.groups if last is not None and _alike(last, piece) else None

@@ -119,13 +119,13 @@ class HeldTablesOfBatch:
                 self.has_moved = True
 
     def _advance_together(self, held_tables: Iterable[HeldTables], log: Log, goal: Lsn) -> None:
-        """Moves tables so that those which are released at the same time read the log once, and not once for each.
+        """Moves tables so that tables released at the same time read the log together, and not each for itself.
 
         A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
         *released*. They wait until tables from an earlier place reach them, and are held together with these from then
-        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Meanwhile, of
-        the tables that wait for them, only the last ones are moved, which are the first that can catch up, and only
-        while no tables ahead of them catch up. So the tables that are released together do not read the log more than
+        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Of the tables
+        that wait for them, only those at the latest place are moved meanwhile: they catch up first. They are not moved
+        while tables ahead of them catch up. So the tables that are released together do not read the log more than
         twice.
 
         Nothing more than each table's place is stored. After a crash, the tables that have not moved reach their
@@ -146,7 +146,7 @@ class HeldTablesOfBatch:
         self.held += released
 
     def _advance(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
-        """Moves tables, and the tables in `released` that they reach. These are removed from the list, which is sorted.
+        """Moves tables together with the released tables that they reach, and removes these from the sorted `released`.
 
         `size` is the amount of log that these and earlier tables have taken.
         """
@@ -199,7 +199,7 @@ class HeldTablesOfBatch:
 
 
 class _Way:
-    """The way of tables along the log, on which released tables join them."""
+    """The entries of the log over which tables move, and the released tables that join them."""
 
     def __init__(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
         """`released` has the tables that may join. The list is sorted, and each place in it is the end of an entry."""

@@ -2,8 +2,7 @@
 
 Six rules make everything after the planner simple:
 
-- a batch ends at a transaction's end, so the target never has only half of a transaction, whenever the task stops or
-  crashes and whenever somebody reads it;
+- a batch ends at a transaction's end, so the target never has only half of a transaction, even after a crash;
 - a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;
@@ -22,8 +21,8 @@ held tables have caught up.
 A schema change that names held and other tables waits until the held ones have caught up. A schema change whose tables
 are not known waits for all held tables, and all other tables wait, too. The exception is a schema change that only
 creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables takes the
-steps above when these tables reach it. If these tables are held at several places, the ones that reach it first wait
-for the others, and from then on all are held together.
+steps above when these tables reach it. If these tables are held at several places, the first ones to reach it wait for
+the others. From then on all are held together.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
 rows (`HeldTables.halted`). It is not known how long this takes, so other tables do not wait until the table has caught
@@ -66,9 +65,9 @@ def next_state(
     """Returns the state after the next batch, or None if there is nothing to do yet.
 
     `staged` has the chunks of `state.open_requests`. `done` are the schema changes of `state.dues` that have been run;
-    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now: a schema
-    change of a target table that they share with other tables is under way. Up to `goal` the position moves even
-    without changes to apply, so that a caller which waits for this place sees that it is reached.
+    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now, since a
+    schema change of the target table that they share is under way. Up to `goal` the position moves even without changes
+    to apply: a caller may wait for this place.
     """
     copy = {name: one.unread for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()

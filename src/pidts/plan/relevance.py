@@ -44,8 +44,8 @@ class Relevance:
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed. If such a table is being copied, its progress is not valid any more, since it
-    is a place in the order of the old key.
+    """Tables whose key may have changed. If such a table is being copied, its progress, a key of the old order, is not
+    valid any more.
     """
     comes_back: bool = False
     """Whether the rows came from a zone whose changes the task does not pass on.
@@ -128,9 +128,8 @@ class JoinedTables:
 def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:
     """Whether a place is the end of an entry of the log, so that the log can be read up to this place.
 
-    It is not if an earlier run has committed a part of a transaction, and the place is within this transaction. Nor is
-    it if the relay has nothing that ends there: a new server does not send what the relay has from the last one, and
-    the end of the new server's log may be behind that.
+    It is not if the place is within a transaction of which an earlier run has committed a part. Nor is it if no entry
+    of the relay ends there, as after a change of the source's server.
     """
     entry = next(iter(log(lsn, to)), None)
     return entry is not None and entry.transaction.prev_lsn == lsn and not entry.is_behind_gap

@@ -86,7 +86,7 @@ class HeldIndex:
         return cls().moved_to(held)
 
     def __reduce__(self) -> tuple[Callable[[tuple[HeldTables, ...]], HeldIndex], tuple[tuple[HeldTables, ...]]]:
-        """Makes a copy in another process find the identities of its own objects."""
+        """Makes a copy in another process from its own objects, whose identities differ."""
         return HeldIndex.of, (self.held,)
 
     def moved_to(self, held: tuple[HeldTables, ...]) -> HeldIndex:

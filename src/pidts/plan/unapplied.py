@@ -1,8 +1,8 @@
 """Finds the oldest transactions with the task's tables that the target does not have.
 
 After the place that a task has reached, the log may have only transactions of other tables. Then the task's place does
-not move for some time (`Limits.idle_entries`), although the target lacks nothing. So a target's lag is not the distance
-between two places in the log, but the age of the first transaction that has to be applied.
+not move for some time (`Limits.idle_entries`), although the target lacks nothing. So a target's lag is the age of the
+first transaction to apply, and not the distance between two places in the log.
 
 Changes of waiting tables are searched for separately. A table may wait for days until an operator acts; the lag of all
 other tables would not be visible any more if both were one number.

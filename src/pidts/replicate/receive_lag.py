@@ -66,7 +66,7 @@ class ReceiveLag:
         since = self._end.asked_at
         if received >= self._end.lsn:
             arrived = self._arrived(self._end.lsn)
-            # The ring has only the last few thousand records. If it has none for this Lsn, the log came long ago.
+            # Only the last few thousand arrivals are recorded. Without a record for this Lsn, the log came long ago.
             came = now - (wall - arrived) if arrived is not None else min(data_at, since)
             self._lag, self._is_open = max(0.0, came - since), False
         elif data_at < heard_at and heard_at > since + self._end.seconds:

@@ -4,10 +4,10 @@ The samples (`pidts.relay.standby_samples`) give a place in the standby's log: a
 received. From this place on, the standby's log is read once. Each of its transactions is looked up among the received
 transactions, by its identity (`pidts.binlog.transaction_identity`):
 
-- From the sampled place on, the first transactions of the standby's log were all received. The relay continues after
-  them. So nothing comes twice, unless the standby has committed in another order than its source. Then transactions may
-  come again, up to the place at which all received transactions have been found. This place is recorded
-  (`pidts.relay.repeats`), and rows before it are written in safe mode.
+- If the first transactions after the sampled place were all received, the relay continues after them. So nothing comes
+  twice, unless the standby has committed in another order than its source. Then transactions may come again, up to the
+  place at which all received transactions have been found. This place is recorded (`pidts.relay.repeats`), and rows
+  before it are written in safe mode.
 - If the standby's log ends before all received transactions have been found, the standby lacks some of them. It may
   still get these transactions.
 - If transactions have no identity (MySQL before 8.0.1), or the relay does not have the received transactions any more,
@@ -234,8 +234,8 @@ def _back_to(
 ) -> Counter[Identity]:
     """Returns `awaited` and earlier received transactions, back to the transaction `first` if the relay has it.
 
-    `first` is the standby's first transaction after the sampled place. If the standby lags, its log has, after this
-    place, also transactions that are before the sampled place in the source's log.
+    `first` is the standby's first transaction after the sampled place. The log of a standby that lags has after this
+    place also transactions that the source's log has before the sampled place.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]

@@ -161,9 +161,9 @@ def _all_of(key: Key) -> tuple[object, ...]:
 def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column], actions: Sequence[Action]) -> bool:
     """Whether the first key identified rows and no longer does; then MariaDB sorts the keys again.
 
-    The first key no longer identifies rows if a column of the key may be NULL now, or if the key was dropped together
-    with its columns. In all other cases MariaDB keeps the order, even if a column's new definition would change it, or
-    if the key itself is dropped. A key for which MariaDB stores hashes does not identify rows.
+    The first key no longer identifies rows if one of its columns may be NULL now, or if it was dropped together with
+    its columns. In all other cases MariaDB keeps the order, even if a column's new definition would change it, or if
+    the key itself is dropped. A key for which MariaDB stores hashes does not identify rows.
     """
     first = next(iter(table.keys), None)
     if first is None or not _names_rows(first, table):

@@ -16,9 +16,9 @@ the same structure. Then one statement is run for all of them. If the group alre
 **Optimistic**: G is the union of all members' structures: every column that one of them has. A change that leads from G
 to the new union is run at once, and no member waits. A change that does not alter the union passes. For example, the
 first DROP of a column passes as long as other members still have the column: only the last DROP is run. A change that
-no union can express, such as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait, too: a
-change that adds a column again while the target still has the member's earlier values in it, and a change that gives
-existing rows another value than the target gave them.
+no union can express, such as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait, too. One
+adds a column again while the target still has the member's earlier values in it. The other gives existing rows another
+value than the target gave them.
 
 **Missed changes** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
 other members *miss* this change until they have made it themselves. Structures alone do not show which members these
@@ -28,8 +28,8 @@ wait for B, since B's rows fit anyway. So the commit of the change records which
 which order. A member that reaches a missed change passes, and no longer misses this change and earlier changes. Every
 other change waits until the members that miss something have also reached it. The *head* is the structure of the
 members that miss nothing. If a column is not in the head, but a member has it or misses a change with it, G keeps the
-column until the last member has reached the structure without it. Then only the column is dropped; nothing else of this
-last member's statement is run.
+column. When the last member has reached the structure without it, only the column is dropped: nothing else of this
+member's statement is run.
 
 A new table is not a member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
 rows can be written to G. This is possible even if the new table already has an additional index or nullable column.
@@ -226,8 +226,8 @@ def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival
 def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns the decision for a member that passes without running its statement; None if it cannot pass.
 
-    A member passes when it reaches the structure of the others or a change that it misses, or when it is late and its
-    rows fit. When the last member passes, the columns that were kept for other members are removed.
+    A member passes in three cases: it reaches the structure of the others; it reaches a change that it misses; or it is
+    late and its rows fit. When the last member passes, the columns that were kept for other members are removed.
     """
     has_place = _is_late(group, mine) and _takes(mine, group.agreed)
     if not (same_version(mine.after, group.agreed) or group.settles(mine) or has_place):
@@ -353,8 +353,8 @@ def _computes_alike(one: Arrival, other: Arrival) -> bool:
 def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
     """Returns the columns that one of the two statements adds, and that the other statement makes by a rename.
 
-    Comparing structures does not show this. For example, `DROP COLUMN a, ADD COLUMN b INT`, run for a shard whose
-    statement is `CHANGE a b INT`, would remove the values that the shard keeps.
+    Comparing structures does not show this. For example, one shard's statement is `CHANGE a b INT`, which keeps the
+    values. If `DROP COLUMN a, ADD COLUMN b INT` were run for it, they would be lost.
     """
     if one.before is other.before and one.after is other.after and one.adds == other.adds:
         return frozenset()
@@ -427,9 +427,9 @@ def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision
 def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns the decision to run only the steps that lead to the union; None if the statement can be run unchanged.
 
-    There are two reasons why it cannot: either the target already has a part of the change, because other members have
-    made it, or other members still have columns that the change drops. A dropped and an added column may be one renamed
-    column, unless the statement says that the added column is new.
+    There are two reasons why it cannot: other members have already made a part of the change, or they still have
+    columns that it drops. A dropped and an added column may be one renamed column, unless the statement says that the
+    added column is new.
     """
     _, after = _wholes(group, mine)
     if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):

@@ -1,8 +1,8 @@
 """Predicts how a ddl command about a waiting schema change would affect rows, as far as structures show it.
 
 The prediction checks whether every value of one type can be written to a column of another type. The decision to wait
-is stricter: it compares only types of one family (`pidts.shards.structures.fits`). If one shard has changed a CHAR to a
-VARCHAR, the two tables are different versions, although the values of the CHAR fit into the VARCHAR.
+is stricter: it compares only types of one family (`pidts.shards.structures.fits`). For example, a CHAR and a VARCHAR
+make two versions, although the values of the CHAR fit into the VARCHAR.
 """
 
 from __future__ import annotations

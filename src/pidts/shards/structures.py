@@ -44,7 +44,7 @@ def _shared(table: Table, every_field: str) -> Table:  # noqa: ARG001 - a key
 
 
 def for_each_structure(question: Callable[[Table], bool]) -> Callable[[Table], bool]:
-    """Returns the question about a structure; it is asked once for each object, which a thousand shards may share."""
+    """Returns `question` with a memory of its answers, since a thousand shards may share one structure."""
     found: dict[int, tuple[Table, bool]] = {}
 
     def answer(table: Table) -> bool:
@@ -110,7 +110,7 @@ def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
 
 
 def widened_like(table: Table, like: Table) -> Table:
-    """Returns the table; a column that differs from the column of its name in `like` is replaced by that column."""
+    """Returns the table, in which each column that `like` has, too, is as in `like`."""
     theirs = {column.name.lower(): column for column in like.columns}
     pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
     return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))
@@ -225,7 +225,7 @@ def is_constant(default: str | None) -> bool:
 def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
     """Whether existing rows get the same value in both columns.
 
-    With `constant`, equal defaults are not enough if their value may change with time, as that of a clock does.
+    With `constant`, equal defaults do not count if their value may change with time, as that of a clock does.
     """
     if _known(one.default) is None and _known(other.default) is None:
         return one.nullable == other.nullable

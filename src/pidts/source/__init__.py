@@ -1,7 +1,7 @@
 """Reads MySQL and MariaDB servers as sources: their log, rows and structures. Also checks whether they are suitable.
 
 `connection` logs in, `position` finds places in the log, `dump` streams it, `structures` and `rows` read tables,
-`prechecks` says what has to be changed before a task can run.
+`prechecks` says what has to change before a task runs.
 """
 
 from pidts.model import StructureChanged

@@ -149,8 +149,8 @@ class ServerInfo:
         part of MariaDB's text may differ for the same server.
 
         MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice. It also
-        has a unique id, which it computes at each start from network card and port, so the same server in a new
-        container has another unique id. Therefore the server's log decides whether it is another server.
+        has a unique id, computed at each start from network card and port. So the same server in a new container has
+        another one. Therefore the server's log decides whether it is another server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.flavor} {self.server_uuid}"

@@ -50,8 +50,8 @@ def position(connection: Session) -> tuple[Position, str]:
         place, gtids = again, exact
     if not mariadb:
         return place, gtids
-    # This function of the server is exact even while the server commits, but the server has to read the whole log file
-    # up to the position.
+    # This function of the server is exact even while the server commits. But the server reads the whole log file up to
+    # the position.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
         raise Transient(

@@ -1,7 +1,7 @@
 """Reads the structures and sizes of a source's tables from information_schema and SHOW INDEX.
 
-A task may have 20,000 tables, so columns and keys are read by one query for many tables. The keys of a table are read
-by SHOW INDEX if their order matters and the server does not show the keys of many tables in their order.
+A task may have 20,000 tables, so columns and keys are read by one query for many tables. A table's keys are read by
+SHOW INDEX if their order matters and the query for many tables does not show it.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ def _keys_of_many(
 ) -> dict[str, list[dict[str, Any]]]:
     """Returns the keys of each of these tables as SHOW INDEX does, except tables whose keys have to be read alone.
 
-    These are tables without a key, which may have been dropped meanwhile, and tables of which the server does not show
-    the order of several keys. Older servers and MariaDB make the rows of SHOW INDEX from this table.
+    These are tables without a key, which may be dropped by now, and tables with several keys whose order the server
+    does not show. Older servers and MariaDB make the rows of SHOW INDEX from this table.
     """
     sql = (
         "SELECT table_schema, table_name, non_unique, index_name AS key_name, seq_in_index, column_name, collation, "
@@ -217,7 +217,7 @@ def _keys_of_many(
 def _by_table(
     connection: Session, sql: str, schema: str, parts: Iterable[Sequence[str]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns the rows of a query by table; each part of a schema's tables is a query.
+    """Returns the rows of a query by table. It is sent once for each of `parts`, the names of some tables.
 
     In `sql`, `{}` is the place of the tables' names.
     """

@@ -36,9 +36,9 @@ class Way(Enum):
 def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int = 1, buffers_rows: bool = False) -> Way:
     """Returns how a batch with this many waiting copied rows is carried out.
 
-    A row event may have thousands of rows, so bytes count as well. `buffers_rows` is that of the target: parts would
-    save no memory. Batches with `waiting` rows are never carried out in parts, since these rows are reduced together
-    with the whole log of the batch.
+    A row event may have thousands of rows, so bytes count as well. `buffers_rows`: the target keeps a transaction's
+    rows in memory, so parts would save none. Batches with `waiting` rows are never carried out in parts, since these
+    rows are reduced together with the whole log of the batch.
     """
     fits = plan.log_bytes <= _DRIVER_BYTES and plan.largest <= AT_ONCE
     if fits and plan.row_events + waiting <= direct_rows:

@@ -20,12 +20,12 @@ _FEW = 1024
 """The largest number of log entries that a plan keeps in memory until its batch is done."""
 _NEVER = -1
 _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
-"""The intervals at which a plan is made although there is nothing new: usually, and while the copy reads."""
+"""The intervals at which a plan is made although nothing new has arrived: usually, and while the copy reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """The log from the place of a state on, as far as it has nothing for the task. No plan has to read it again."""
+    """A part of the log after a state that has nothing for the task. No plan has to read it again."""
 
     state: PlanState
     to: Lsn

@@ -32,7 +32,7 @@ _OF_A_TASK = (
 
 
 class CheckpointRecord:
-    """Reads and writes the checkpoints by plain statements. A server adds its locks and its transaction to `claim`."""
+    """Reads and writes the checkpoints by plain statements. Each kind of server adds the locks of `claim`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -145,9 +145,10 @@ class CheckpointRecord:
         return [_checkpoint(row) for row in rows]
 
     def _places(self, task: str, source: str, *, lock: str) -> list[Checkpoint]:
-        """Returns all workers' rows, locked, without copy progress. Reads the whole rows if one of them is not known.
+        """Locks all workers' rows, and returns them without copy progress. Reads the whole rows if one of them is new.
 
-        A row is known by its values. Of the copy progress, the beginning is enough: it has the digest of all values.
+        A row is new if no earlier call has read these values. Of the copy progress, the beginning is enough: it has the
+        digest of all values.
         """
         shorter = _COLUMNS.replace("copy_progress", f"LEFT(copy_progress, {_BEGIN})")
         rows, _ = self._run(
@@ -167,8 +168,8 @@ def claimed_rows(
     """Returns the rows of the next epoch, and whether they must replace the stored rows.
 
     Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
-    as altered until the caller saves a new place. Without the mark, if the run ended between the claim and the next
-    save, the altered place would look like a place that a task has written.
+    as altered until the caller saves a new place. Without the mark, the altered place of a run that ends before its
+    first save would look like one that a task has written.
 
     `read` is the epoch that the caller has read: if another run has claimed the rows since, the claim is refused.
 

@@ -278,7 +278,7 @@ def refuse_unfillable(
 
 
 def left_out(statement: Statement) -> tuple[str, ...]:
-    """Returns the foreign keys and checks of a statement.
+    """Returns a note on each foreign key and check of a statement.
 
     A task does not create foreign keys and checks on the target, since the source has checked the rows.
     """

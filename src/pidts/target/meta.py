@@ -2,9 +2,9 @@
 
 A record only executes statements of one session; its caller begins and commits transactions.
 
-Halts are written for operators and commands, and decide nothing. Orders (ddl commands) do: an operator *gives* an
-order, and the transaction that begins the journal of the ordered change *takes* it. So after a restart it is known
-whether the journal has the ordered change.
+Halts only inform operators and commands. Orders (ddl commands) decide: an operator *gives* an order, and the
+transaction that begins the journal of the ordered change *takes* it. So after a restart it is known whether the journal
+has the ordered change.
 """
 
 from __future__ import annotations

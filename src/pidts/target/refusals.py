@@ -59,7 +59,7 @@ def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
     """
     todo = (
         f"The unique index {index} on the target refuses the row, and the rows of the source need not differ in its "
-        f"columns. Remove it: {remedy}"
+        f"columns. Remove the index: {remedy}"
     )
     return f"{todo}; or, if it belongs to a UNIQUE constraint: {of_constraint}" if of_constraint else todo
 

@@ -5,11 +5,11 @@ that differ at first are *doubtful*: `settle` decides about many of them at a ti
 
 Rows that only the target has are found in one of three ways:
 
-- If the target orders keys as the source does, and the checksums of a span differ, the target's keys of this span are
-  looked up on the source. The target's keys above the source's highest key are looked up at the end.
-- If the target probably orders keys as the source does, the first case applies as long as the checksums of all spans
-  are equal. Once a checksum has differed, all of the target's keys are looked up at the end.
-- If the target orders keys in another way, all of the target's keys are looked up at the end.
+- If the target orders keys as the source does: the target's keys of each span whose checksums differ are looked up on
+  the source. The target's keys above the source's highest key are looked up at the end.
+- If the target probably orders keys as the source does: as in the first case while the checksums of all spans are
+  equal. Once a checksum has differed, all of the target's keys are looked up at the end.
+- If the target orders keys in another way: all of the target's keys are looked up at the end.
 """
 
 from __future__ import annotations

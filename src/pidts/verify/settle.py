@@ -7,9 +7,9 @@ One round, for many keys at once:
 1. `low`: a place in the source's log. Everything that is read from now on contains all changes before it.
 2. The source's rows are read. `high` is the end of the log directly afterwards: the rows contain only changes before
    it.
-3. Wait until the target has all of the table's log up to `high`. In a merged table, it is possible that the log of some
-   members does not arrive for now, because these members wait for a schema change. In this round, nothing can be
-   decided about a row that only such a member has, or that no member has. The rows of all other members can be decided.
+3. Wait until the target has all of the table's log up to `high`. In a merged table, some members may wait for a schema
+   change, so that their log does not arrive for now. In this round, nothing can be decided about a row that only such a
+   member has, or that no member has. The rows of all other members can be decided.
 4. The target's rows are read, and then the source's rows once more.
 5. If the target's row equals the row that the source has at the second reading, it counts as equal. Otherwise, if
    the source's row has changed between its two readings, programs are writing to it, and the next round compares it

@@ -10,7 +10,7 @@ always the same. Then
 
 It is not enough to leave out the changes of the zone that the task writes to. For example, a star has the hub `h` and
 the leaves `x` and `y`, and `x` has got a change of `y` from the hub. A task from `x` to `h` that leaves out only the
-changes of `h` would carry this change back to the hub, and from there to `y`.
+changes of `h` would carry it back to the hub, and on to `y`.
 
 In a full mesh each path consists of one feed, so no changes are passed on.
 

@@ -28,7 +28,7 @@ class Outlook:
         """Returns the effects after this member has arrived, too; None if they have to be examined again.
 
         `wait` is the common wait after the arrival. The columns that an unlock would keep depend on the structures of
-        the members that have not arrived, but not on the number of these members.
+        the members that have not arrived, but not on their number.
         """
         structure = members.get(member)
         if structure is not None and not any(members.get(one) is structure for one in wait.awaited):

@@ -150,8 +150,8 @@ class SharedTables:
             if moves and (self.shared(old) or self.shared(new)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}, so its rows would have to move from {self.rules.target_name(old)} to "
-                    f"{self.rules.target_name(new)}, and PiDTS moves no rows if other tables share one of the two",
+                    f"{old} was renamed to {new}, so its rows belong to {self.rules.target_name(new)} now and not to "
+                    f"{self.rules.target_name(old)}. PiDTS moves no rows if other tables share one of the two",
                     where=replace(where, table=str(old)),
                     todo=f"Move the target's rows, then run {SKIP}",
                 )

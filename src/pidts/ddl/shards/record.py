@@ -89,8 +89,8 @@ def dropped_under(
 def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
     """Returns records that clear the dropped columns of former members.
 
-    Without records that clear them, the dropped columns would also apply to a new table with a former member's name,
-    which has only its own rows.
+    Otherwise the dropped columns would also apply to a new table with a former member's name, which has only its own
+    rows.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
     return {DroppedColumnsKey(source): {name: None for name in gone if known.get(Member(source, name))}}
@@ -130,9 +130,8 @@ def settle_missed(
 ) -> None:
     """Updates, in the open transaction, the missed changes of tables that continue after an unread part of the log.
 
-    If a table has the structure after one of its missed changes, it has made that change and no longer misses it or any
-    change before it. The progress of any other table is not known: it counts as missing nothing, like a dropped table
-    (None).
+    If a table has the structure after one of its missed changes, it no longer misses this change and earlier ones. The
+    progress of any other table is not known: it counts as missing nothing, like a dropped table (None).
     """
     missed = load_missed(session, task, (source,)) if target_table else {}
     left = {

@@ -1,9 +1,9 @@
 """Holds tables while a change of their group is made for other members.
 
 A member that has arrived at the change waits before it. Without this module, the other shards of the group would
-continue to write to the table that is being changed. Their batches, with all other tables in them, would wait for the
-end of the change, and the end of the change would wait for their checkpoints. So the tables of these shards are held,
-as if they had a due change themselves, and the change begins when all their parts have stopped writing to the table.
+continue to write to the table that is being changed. Their batches would wait for the end of the change, and the end of
+the change would wait for their checkpoints. So the tables of these shards are held, as if they had a due change
+themselves. The change begins when all their parts have stopped writing to the table.
 
 The state of the barrier is not durable. If a part does not report in time that it has stopped, the change begins
 without it. The part may be down, or may be writing to a table that another session has locked. Then its writes wait on

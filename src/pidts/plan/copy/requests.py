@@ -1,9 +1,9 @@
 """Decides which tables are read next, and how many rows of each.
 
 A chunk should take half a second and little memory, however large its rows are. So each chunk determines the size of
-the next one. A Spark job reads for a few seconds. The log waits for the job, but a shorter job would spend more time on
-its start than on its rows. If nobody waits for changes in the log, the job is longer. Many small tables share one job.
-Only a few large tables are read at a time, so that tables are finished one after the other.
+the next one. A Spark job reads for a few seconds. Changes in the log wait for the job, but a shorter job would spend
+more time on its start than on its rows. If nobody waits for changes in the log, the job is longer. Many small tables
+share one job. Only a few large tables are read at a time, so that tables are finished one after the other.
 
 Large tables without a key come last, because all others would wait for the single task that reads such a table.
 """
@@ -32,12 +32,12 @@ _LEAST_WEIGHT = 1 / 16
 """The cost of a table with almost no rows, counted in chunks."""
 _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
-"""The most tables of which rows are read in one batch. Any number of tables may be finished besides: each batch costs
-time for all tables that are not copied yet, so a copy of thousands of tables takes as few batches as possible.
+"""The most tables of which rows are read in one batch. Any number of tables may be finished besides. Each batch takes
+time for every table that is not copied yet, so few batches are best.
 """
 _JOB_SECONDS = 3.0
 _SLOW_ROWS = 500
-"""If the rate is limited, a request with fewer rows than this is not worth its cost."""
+"""If the rate is limited, no request has fewer rows than this: it would not be worth its cost."""
 
 
 def next_limit(chunk: StagedChunk, limits: Limits) -> int:

@@ -84,8 +84,8 @@ class Settlement:
     def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         request = chunk.request
         if chunk.altered:
-            # The batch has the log up to the moment when the chunk was read, and a batch has no schema change after its
-            # first row. So the log has no statement that has changed the table's structure.
+            # The batch has the log up to the reading of the chunk, and no schema change after its first row. So no
+            # statement in the log has changed the table's structure.
             raise Halted(
                 "changed-outside-log",
                 "the table's structure was changed without a statement in the log",

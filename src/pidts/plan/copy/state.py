@@ -2,21 +2,20 @@
 
 A request is read in one batch, after that batch's changes are on the target, and the next batch *settles* it: then its
 rows count as copied. A request reads one or several neighbouring *chunks* at the same time. Its *window* is the log
-from `low` to `high`. The rows were read after everything in the first batch had happened on the source (`low`), and
-before the position that the source had after the reading (`high`). The batch that settles the request starts before the
-window, and is made to end after it. So all changes that it writes from the log are newer than the rows that were read.
-A request that cannot be settled is read again. This happens if a schema change is in the window, or if the window is
-too long to be reduced in memory.
+from `low` to `high`. The rows show every change up to `low`, and none after `high`. `low` is not before the end of the
+first batch. The batch that settles the request starts before the window, and is made to end after it. So all changes
+that it writes from the log are newer than the rows that were read. A request that cannot be settled is read again. This
+happens if a schema change is in the window, or if the window is too long to be reduced in memory.
 
-Rows that are not on the target yet are loaded as soon as they are read, in a transaction of their own, as long as no
-worker has passed `low` (`pidts.apply.load`). If the target already has a row of a chunk, or a unique value of such a
-row, the chunk is not loaded and waits (`waiting`). The batch that settles the request reduces the chunk's rows together
-with the log of the window, where each change replaces the copied row. In both cases, a row that was deleted after it
-was read is gone when that batch is done. A row that was not changed in the window still has the values that were read.
+Rows that the target does not have are loaded as soon as they are read, unless a worker has passed `low`. They get their
+own transaction (`pidts.apply.load`). If the target already has a row of a chunk, or one of its unique values, the chunk
+is not loaded and waits (`waiting`). The batch that settles the request reduces the chunk's rows together with the log
+of the window, where each change replaces the copied row. In both cases, a row that was deleted after it was read is
+gone when that batch is done. A row that was not changed in the window still has the values that were read.
 
-So between loading and settling a row may be *ahead*: it contains a change that is only later in the log. Readers of the
-target see such rows while a copy is under way. Writes during this time may find that a row still has a unique value
-that it will lose later:
+So between loading and settling a row may be *ahead*: it contains a change that no batch has reached yet. Readers of the
+target see such rows while a copy is under way. Meanwhile, a batch may write a unique value that a row ahead has
+already:
 
     the target, at 100, has (1, u=a)        the source: row 1 gets u=b at 110 and u=c at 120, row 2 gets u=b at 130
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
@@ -36,10 +35,10 @@ are not examined, and are never removed.
 
 A batch may record keys whose rows the log does not have completely (`pidts.apply.rows.partial_images`). Before a table
 is finished, the target is asked for these records. If there are any, their keys are read like a chunk (`Phase.REREAD`).
-A request names two places in the log, and is for the records between them. The first request begins at the first
-record, and each ends at the Lsn that all workers have reached, since they have written all their records up to it. A
-worker that was ahead in an earlier run may already have written later records, and other workers may still write
-records before these. Then the target is asked again.
+A request reads the records between two places in the log. The first request begins at the first record. Each ends at
+the Lsn that all workers have reached: up to there, all records are written. A worker that was ahead in an earlier run
+may already have written later records, and other workers may still write records before these. Then the target is asked
+again.
 
 If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a window, before a change of
 another zone. While two zones write, no batch after a reading covers its whole window. From the first such batch on, the
@@ -54,9 +53,9 @@ Each batch examines its own part of the window, since the earlier log may be pur
 and has a change of the table in its part, the request ends: it is read again, with fewer rows, so that its window is
 shorter. Otherwise a row that was read, and then deleted by an earlier batch, would exist again after a later batch has
 written it. Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are
-read. Until a kept request is settled, batches treat its rows like those of a dropped request, that is, as rows that are
-not on the target and will be read. So partial images do no harm, nor does a run that dies when only some of its workers
-have committed.
+read. Until a kept request is settled, batches treat its rows like those of a dropped request: the target lacks them,
+and they will be read. So partial images do no harm, nor does a run that dies when only some of its workers have
+committed.
 
 The first request also finds the highest key (`upto`). A row may move above this key before the reading, and then the
 copy does not read the row. So a batch that keeps the request needs `upto`: without it, the batch would leave the moved

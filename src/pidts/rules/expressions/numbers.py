@@ -94,7 +94,7 @@ def _decimals(sign: str, one: Expr, other: Expr) -> Expr:
     else:
         digits, scale = max(one.digits, other.digits) + 1, max(one.scale, other.scale)
     if digits + scale > 65 or scale > 30:
-        raise NotSupportedError(f"a result of {sign} with up to {digits} digits before and {scale} behind the point")
+        raise NotSupportedError(f"a result of {sign} with up to {digits} digits before and {scale} after the point")
     name = _CHECKED[sign].removesuffix("_checked")
     kinds = [
         pa.decimal256(min((20 if expr.family in INTEGERS else expr.digits) + expr.scale, 76), expr.scale)

@@ -145,7 +145,7 @@ class _Reader:
                 negated = bool(self._take("NOT"))
                 what = self._take("NULL", "TRUE", "FALSE", "UNKNOWN")
                 if not what:
-                    raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, behind IS")
+                    raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, after IS")
                 node = FunctionCall("IS " + ("NULL" if what == "UNKNOWN" else what), (node,))
                 node = FunctionCall("NOT", (node,)) if negated else node
             else:

@@ -98,9 +98,9 @@ class KnownStructures:
     def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
         """Whether rows that the log has under this name are the state of one of MariaDB's SEQUENCE objects.
 
-        A sequence's rows are left out. If neither a statement nor a catalog has shown the sequence, the rows must
-        look like a sequence's rows, and it must be certain that there is no table of this name: a copy of a sequence is
-        a table with the same columns.
+        A sequence's rows are left out. If neither a statement nor a catalog has shown the sequence, the rows must look
+        like a sequence's rows. And there must be no table of this name: a copy of a sequence is a table with the same
+        columns.
         """
         if name in self.tables:
             return False

@@ -1,8 +1,8 @@
 """Finds the ALTER TABLE that leads from one structure to another, if only one such statement is possible.
 
 This module is used if the statements that made the second structure are unknown. If one column is gone and another
-column is new, the old column may have been renamed and kept its values, or it may have been dropped. The two structures
-do not show this, so no ALTER TABLE is returned.
+column is new, the old column was either renamed or dropped. The two structures do not show which, so no ALTER TABLE is
+returned.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Recognizes the tables of online schema changes by gh-ost and pt-online-schema-change by their names.
 
-One of these tools (gh-ost, pt-online-schema-change) creates an empty *shadow* of the table, alters the shadow, fills it
-while the table is in use, and swaps the names of the two. After that the old table is *trash*; gh-ost has an additional
-table of notes. For the target, all of this only means that the table was altered. So shadow and trash are not
-replicated. The statements on the shadow are remembered, and are applied to the *real* table when the shadow takes the
-real table's name (`swap`).
+Such a tool creates an empty *shadow* of the table, alters it, fills it while the table is in use, and swaps the names
+of the two. After that the old table is *trash*; gh-ost has an additional table of notes. For the target, all of this
+only means that the table was altered. So shadow and trash are not replicated. The statements on the shadow are
+remembered, and are applied to the *real* table when the shadow takes the real table's name (`swap`).
 
 The roles are recognized only by names: a regular expression matches a whole name, and its only group is the real name.
 If a shadow's name already exists, a tool puts more underscores before it, so `__t_new` may be the shadow of `_t` or of

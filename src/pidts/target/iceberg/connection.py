@@ -269,7 +269,7 @@ def mapped() -> Iterator[None]:
         said = str(error).lower()
         if isinstance(error, sqlite3.OperationalError) and any(word in said for word in (*_BUSY, *_FULL)):
             raise Transient("target-busy", f"the catalog answers: {error}") from error
-        todo = "Mend the cause that the catalog names"
+        todo = "Remove the cause that the catalog names"
         raise Halted("target-refused", f"the catalog answers: {error}", todo=todo) from error
     except OSError as error:
         if error.errno in _REFUSED:

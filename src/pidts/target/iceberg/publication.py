@@ -3,8 +3,8 @@
 The warehouse's own catalog stays the only one to which rows, checkpoints and schema changes are committed. A server's
 catalog names metadata files that the warehouse's catalog has named before; no file is copied. A publication
 
-1. chooses the tables whose state in the warehouse differs from the published one, all as they are at the same moment,
-   and records the next state of each;
+1. chooses the tables whose state in the warehouse differs from the published one, all at the same moment, and records
+   the next state of each;
 2. lets the server replace the former states by the next ones, each only if the server still has the former one;
 3. records that the server has them.
 
@@ -29,8 +29,8 @@ killed process late:
 
 - a replacement or a removal names the former state. So a late call can succeed only before the next publication changes
   the table. It does no harm then, since that publication repeats step 2, with the same change.
-- a creation is refused if the table exists. If it arrives after the next publication has created the table and a later
-  one has removed it, the server's catalog has a table that is no longer published. An operator removes it.
+- a creation is refused if the table exists. If it arrives after later publications have created and removed the table,
+  the server's catalog has a table that is no longer published. An operator removes it.
 """
 
 from __future__ import annotations

@@ -5,19 +5,19 @@ metadata file of the warehouse: it gets the schemas, snapshots, references and p
 snapshots that the warehouse has expired. A property names the metadata file of the warehouse. A tag whose name is
 computed from this file's path points to the file's current snapshot.
 
-A commit requires that the tag of the former metadata file still exists, and that the table's current snapshot, current
-schema and identity have not changed. It removes the tag. So it fails if another program has changed the table, or if it
-is a commit of a killed publisher that the server completes late. (A table without rows has no tag: there, a late commit
+A commit requires that the tag of the former metadata file still exists, and that the table's snapshot, schema and
+identity have not changed. It removes the tag. So it fails if another program has changed the table, or if it is a
+commit of a killed publisher that the server completes late. (A table without rows has no tag: there, a late commit
 fails only if the schema has changed.)
 
 A new table is registered from a copy of the metadata file, which already has the property and the tag. The copy names
 no earlier metadata files: servers may remove the earlier files that a table names, and the warehouse needs its own
 files.
 
-If a commit cannot lead to the next state of a table (the name now belongs to another table, or the table has returned
-to an earlier schema), the table is removed and registered anew. A server does not check the state of a table that it
-removes, so a removal comes directly after the state was read. If a server completes the removal of a killed publisher
-late, a new table of this name is missing until its next change.
+A commit cannot lead to some states: the name now belongs to another table, or the table has returned to an earlier
+schema. Then the table is removed and registered anew. A server does not check the state of a table that it removes, so
+a removal comes directly after the state was read. If a server completes the removal of a killed publisher late, a new
+table of this name is missing until its next change.
 
 A server changes one table at a time. Removals come first, since servers may refuse a second table with the same files.
 So a table that was renamed is missing for a moment.

@@ -58,7 +58,7 @@ Structures = Mapping[TableName, Table | None]
 
 _log = structlog.get_logger(__name__)
 _UNREAL = frozenset({Kind.DATE, Kind.DATETIME})
-"""Kinds of columns in which a NULL may stand for a date that is in no calendar, even if the column is NOT NULL later.
+"""Kinds of columns in which NULL may stand for a date that is in no calendar, even if the column becomes NOT NULL.
 """
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),

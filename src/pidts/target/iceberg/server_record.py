@@ -156,8 +156,8 @@ class ServerRecord:
     def moved(self, place: str, name: TableName, former: Entry) -> None:
         """Records that the server has the table's next state now.
 
-        Readers may have begun with the former state a moment ago. So the files that it needs stay for an hour from now
-        on, even if the warehouse itself has not needed them for a long time.
+        Readers may have begun with the former state a moment ago. So its files stay for an hour from now on, even if
+        the warehouse has not needed them for a long time.
         """
         with self._connection.transaction():
             self._connection.own_database()

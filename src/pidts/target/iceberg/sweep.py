@@ -2,21 +2,21 @@
 
 A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. The
 table's metadata means the warehouse's metadata, and the metadata that the catalog of a server names. Other files are
-orphans, and the sweep records them in `pidts_meta.orphan`. A sweep at least a day later removes them if they are
-still not needed. So a file that somebody has begun to read stays for at least a day, and no decision depends on the
-clock of a file system.
+orphans, and the sweep records them in `pidts_meta.orphan`. A sweep at least a day later removes them if they are still
+not needed. So a file that somebody has begun to read stays for at least a day. No decision depends on the clock of a
+file system.
 
 Cases that could go wrong, and why they do not:
 
 - *A commit names a file after the sweep has found that it is not needed.* Files are removed under the database's lock,
   after the metadata was read once more. A transaction writes its files under the same lock, except data files of loaded
   rows.
-- *A process writes the data files of loaded rows, without that lock, and is then frozen for more than a day before its
-  COMMIT.* No metadata names its files, so they are removed. When the process wakes up, it locks the
-  database, finds that the files are gone, and reads the rows again (`OpenTable.demand_files`).
+- *A process writes data files of loaded rows without that lock, and is then frozen for more than a day before its
+  COMMIT.* No metadata names its files, so they are removed. When the process wakes up, it locks the database, finds
+  that the files are gone, and reads the rows again (`OpenTable.demand_files`).
 - *Another program's transaction is under way.* The names of its own files are unlike those of PiDTS, so these files are
-  not removed. If the transaction names files of ours, it has them from the metadata with which it began, and the
-  catalog accepts its commit only if that metadata is still current.
+  not removed. If the transaction names files of PiDTS, it has read their names from the metadata with which it began.
+  The catalog accepts its commit only if that metadata is still current.
 
 Crash points, and what holds after each:
 

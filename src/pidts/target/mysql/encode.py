@@ -126,7 +126,7 @@ def demand_fits(size: int, limits: StatementLimits) -> None:
     if size > limits.packet:
         raise Halted(
             "row-too-large",
-            f"a row takes {size} bytes as SQL, the target's max_allowed_packet is {limits.packet}",
+            f"a row takes {size} bytes as SQL, and the target's max_allowed_packet is {limits.packet}",
             todo=_larger_packet(size),
         )
 
@@ -134,9 +134,9 @@ def demand_fits(size: int, limits: StatementLimits) -> None:
 def statements(
     head: bytes, rows: pa.Array, tail: bytes, limits: StatementLimits, *, cut: int
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Yields statements over consecutive rows, each with its range of rows; a row's text ends in `cut` bytes.
+    """Yields statements over consecutive rows, each with its range of rows.
 
-    The last `cut` bytes are the separator, which a statement's last row does not have.
+    The last `cut` bytes of a row's text are the separator, which a statement's last row does not have.
     """
     if len(rows) == 0:
         return

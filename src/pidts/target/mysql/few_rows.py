@@ -58,7 +58,7 @@ def _quoted(quote: bytes, values: pa.Array) -> list[bytes]:
 def few_statements(
     head: bytes, rows: Sequence[bytes], tail: bytes, limits: StatementLimits, *, cut: int
 ) -> Iterator[bytes]:
-    """Yields statements over consecutive rows; a row's text ends in `cut` bytes, which the last row does not have."""
+    """Yields statements over consecutive rows. A statement's last row loses the last `cut` bytes of its text."""
     around = len(head) + len(tail)
     first = 0
     while first < len(rows):

@@ -13,8 +13,8 @@ the whole table once for each row, and from comparing each row with many others:
 5. For each other row, one statement removes some of its copies (LIMIT).
 
 The number of removed rows is checked, in case another application inserts or removes a row between these steps. Step 1
-is left out if the table has no such column, if many rows have the same number, and if the target's columns have other
-types. Values whose bytes differ are different in step 1, even if the server treats them as equal (`-0.0`, other
+is left out in three cases: the table has no such column; many rows have the same number; the target's columns have
+other types. Values whose bytes differ are different in step 1, even if the server treats them as equal (`-0.0`, other
 spellings of JSON). Their rows are left to the other steps.
 """
 

@@ -11,8 +11,8 @@ values cannot be written directly in the text:
 - The server would take the digits of a BIT value for its bits, so the number is converted by an expression.
 - If a number's column is not a number on the target, the server would not read its digits as this number. Such a table
   is written by INSERT.
-- A table whose values are nearly as large as a packet is written by INSERT, and so is every table of TiDB, which
-  commits in the middle of a LOAD DATA.
+- A table whose values are nearly as large as a packet is written by INSERT. So is every table of TiDB, which commits in
+  the middle of a LOAD DATA.
 - An enum's index 0 is not a label; rows with it are written by INSERT, too.
 
 If all text is ASCII, and a column has another charset than utf8mb4, the text is declared to have no charset. Its bytes

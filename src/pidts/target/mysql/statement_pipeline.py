@@ -1,6 +1,6 @@
 """Sends statements to the server in few round trips.
 
-A statement whose answer is not needed at once is queued (`later`), and is sent together with the next one whose answer
+A statement whose answer is not needed at once is queued (`later`). It is sent together with the next one whose answer
 is needed (`now`), as one text. The server executes them in order and stops at the first error: no later statement is
 executed, not even a COMMIT. So a transaction of a few rows costs two round trips: START TRANSACTION with the lock of
 the checkpoint, then all writes with COMMIT.

@@ -1,16 +1,16 @@
 """Writes net changes to MySQL, MariaDB and TiDB: DELETE by lists of keys, then INSERT ... ON DUPLICATE KEY UPDATE.
 
-ON DUPLICATE KEY UPDATE applies to *any* unique key. If another row still has the secondary unique value of a new row,
-the statement would overwrite that row, and the new row would be lost, without an error. So a column of the identity is
-set to `IF(the whole identity equals the new identity, the new value, <an error>)`: if the server has found a row with
-another identity, the statement ends with an error.
+ON DUPLICATE KEY UPDATE applies to *any* unique key. If another row still has a new row's value in a secondary unique
+key, the statement would overwrite that row, and silently lose the new row. So a column of the identity is set to
+`IF(the whole identity equals the new identity, the new value, <an error>)`: if the server has found a row with another
+identity, the statement ends with an error.
 
 The error is a subquery of two rows. NULL for a NOT NULL column is not always an error: it sets an AUTO_INCREMENT column
 to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB computes subqueries before it
 reads rows. So on TiDB the error is a number outside of every integer column's range, or NULL.
 
-The IF compares text byte by byte. Otherwise, if a key's collation on the target treats more texts as equal than the
-source's (`a` and `a ` under PAD SPACE, accents, case), two rows of the source would become one, and only the later row
+The IF compares text byte by byte. A key's collation on the target may treat more texts as equal than the source's (`a`
+and `a ` under PAD SPACE, accents, case). Otherwise two rows of the source would become one, and only the later row
 would stay.
 
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
@@ -326,8 +326,8 @@ def _index_todo(plan: Plan, own: Sequence[Key], *, sure: bool) -> str:
         return todo
     names = " or ".join(identifier(key.name) for key in removable)
     return (
-        f"If the unique index {names} of {table} has refused the row, remove it, since the rows of the source need not "
-        f"differ in its columns: {' or '.join(remedies)}. Otherwise: {todo[0].lower()}{todo[1:]}"
+        f"If the unique index {names} of {table} has refused the row, remove the index, since the rows of the source "
+        f"need not differ in its columns: {' or '.join(remedies)}. Otherwise: {todo[0].lower()}{todo[1:]}"
     )
 
 

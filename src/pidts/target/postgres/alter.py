@@ -68,7 +68,7 @@ def render(
             return Rendered((f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}",))
         case ddl.DropDatabase(name=schema):
             gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
-            note = f"schema {schema} itself was left: it may hold tables that are none of the task's"
+            note = f"schema {schema} itself was not dropped: it may hold tables of other programs"
             return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
         case ddl.AlterDatabase() | ddl.Ignored():
             return Rendered(())

@@ -110,7 +110,7 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
         raise refuse(table, "no-key", f"primary key {key.columns} is not the identity", "Report this as a fault")
     if any(table.column(name).type.kind in _UNINDEXED for name in key.columns):
         note = (
-            f"key {key.name}: left out, a btree here holds whole values and no prefixes of ({', '.join(key.columns)})"
+            f"key {key.name}: left out, an index here holds whole values and no prefixes of ({', '.join(key.columns)})"
         )
         return [], [note]
     if not key.unique and sum(_bytes(table.column(name).type) for name in key.columns) > _LONGEST:
@@ -119,8 +119,8 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
         ]
     columns = ", ".join(map(identifier, key.columns))
     unique = "UNIQUE " if key.unique else ""
-    # An index name belongs to a schema on PostgreSQL, but to a table on the source, and does not change when the table
-    # is renamed. So the server chooses a free name.
+    # On PostgreSQL an index name is unique in its schema, and does not change when the table is renamed. On the source
+    # it belongs to the table. So the server chooses a free name.
     sql = f"CREATE {unique}INDEX ON {qualified(table.name)} ({columns})"
     return [sql], _caseless(table, key) if key.unique else []
 

@@ -1,14 +1,14 @@
 """Generated columns in schema changes, if PostgreSQL computes them as the source does.
 
-A new generated column is created as a generated column if it is certain that both servers compute the same value for
-every possible row (`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes the values
-once, when it adds the column; after that the column is a plain column.
+A new generated column stays generated if both servers certainly compute the same value for every possible row
+(`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes the values once, when it adds
+the column; after that the column is a plain column.
 
 If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
 generated. It becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then on.
 
-A generated column of the target is accepted if PostgreSQL prints its expression in the same way as the expression that
-would now be created for the source's column (`computed_otherwise`).
+A generated column of the target is accepted if PostgreSQL prints its expression as the one that the source's column
+would get now (`computed_otherwise`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Fill:
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
     """Returns the added columns that the target itself computes.
 
-    Each column that the expression reads must either be added by the same statement, or stay unchanged and have, on the
-    target, the type that the expression assumes.
+    The same statement must add each column that the expression reads. Or the column stays unchanged, and has on the
+    target the type that the expression assumes.
     """
     if found is None:
         return frozenset()

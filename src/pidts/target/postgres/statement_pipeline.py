@@ -1,6 +1,6 @@
 """Sends statements to PostgreSQL in few round trips.
 
-A statement whose answer is not needed at once is queued (`later`), and is sent together with the next one whose answer
+A statement whose answer is not needed at once is queued (`later`). It is sent together with the next one whose answer
 is needed (`now`), in one libpq pipeline. The server executes them in order and stops at the first error: no later
 statement is executed, not even a COMMIT. So a transaction of any number of small writes costs two round trips: BEGIN
 with the lock of the checkpoint, then all writes with COMMIT.

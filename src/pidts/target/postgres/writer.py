@@ -1,8 +1,8 @@
 """Writes net changes to PostgreSQL: one DELETE and one INSERT for each part of the rows, which are passed as arrays.
 
 The statements are queued in the `StatementPipeline` until an answer is needed, at the latest for COMMIT, which then
-raises their errors. Only the removal of rows without a key is executed at once, since the number of found rows has to
-be checked before anything is committed.
+raises their errors. Only rows without a key are removed at once: the number of found rows has to be checked before
+anything is committed.
 
 If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns: the server
 then looks up, compares and copies less. The other columns already have the values that would be written, and the lock
@@ -13,8 +13,8 @@ any of these.
 `NetChange.expected` has rows that the target must have before the change. These rows are not read first: the statements
 that change or remove them find them by all columns. There are three errors: a statement finds another number of rows
 than it was given; the key of a new row already exists; the table has triggers, rules or inheriting tables that could
-notice the difference. The caller then makes the change anew. The server compares the newest version of a row, and waits
-for a transaction that has changed it, so no other transaction changes the row between comparing and writing.
+notice the difference. The caller then makes the change anew. The server waits for a transaction that has changed a row,
+and compares the newest version. So no other transaction changes the row between comparing and writing.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def test_the_advice_has_the_statement_that_removes_the_targets_own_unique_key(
     write(session, change(structure, upserts=[(1, 7, 1)]))
     with pytest.raises(Halted, match="target-refused") as refused:
         write(session, change(structure, upserts=[(2, 7, 1)]))
-    (statement,) = re.findall(r"Remove it: (ALTER TABLE .* DROP INDEX `own`)", refused.value.todo)
+    (statement,) = re.findall(r"Remove the index: (ALTER TABLE .* DROP INDEX `own`)", refused.value.todo)
     session.execute(statement)
     session.schema.forget()
     write(session, change(structure, upserts=[(2, 7, 1)]))

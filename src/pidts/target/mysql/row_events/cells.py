@@ -1,11 +1,11 @@
 """Encodes Arrow columns as the cells of row images, a whole column at a time, as MariaDB writes them to its log.
 
 A cell has the same bytes as in the log of a server whose table has exactly this column. The cells of a column are one
-or two binary arrays, whose values follow each other in the row (the length of a text, then the text). A NULL has no
-bytes: only the row's bitmap shows it.
+or two binary arrays: for a text, its length, and then the text itself. A NULL has no bytes: only the row's bitmap shows
+it.
 
-`cells` returns None if a value cannot be encoded here, such as a zero date or a text that is no ASCII in a column in
-latin1. The caller then writes these rows as SQL.
+`cells` returns None if a value cannot be encoded here, such as a zero date, or a text beyond ASCII in a latin1 column.
+The caller then writes these rows as SQL.
 """
 
 from __future__ import annotations

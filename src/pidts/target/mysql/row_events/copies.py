@@ -9,7 +9,7 @@ An event that updates or removes a row has all of its columns. The server finds 
 and compares the bytes of all columns. Each event changes one copy, and a missing copy is an error. If the target's
 table has a unique key, the server would compare only this key: then SQL removes the rows.
 
-If no index is selective, the server reads much of the table for each row, and SQL is faster, since it looks for many
+If no index is selective, the server reads much of the table for each row. Then SQL is faster, since it looks for many
 rows at once. No statistics show this for certain. So the first events have few rows, and the server then says how many
 rows it has read for them. If these are too many, or if an event takes long, SQL removes the rest of the rows. New rows
 that no update has written are inserted after that.

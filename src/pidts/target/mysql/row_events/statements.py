@@ -1,8 +1,8 @@
 """Encodes rows as the row events of MariaDB's log, and as the BINLOG statement that executes them.
 
 BINLOG is the statement by which `mariadb-binlog` replays a log. The server executes the events as a replica does: it
-parses no values, and it looks for a row by its primary key. An event that updates or deletes a row that is not there,
-or inserts a row that is there, is an error, and the whole statement has no effect.
+parses no values, and it looks for a row by its primary key. If an event updates or deletes a missing row, or inserts an
+existing row, this is an error, and the whole statement has no effect.
 
 A row of an update has two images: first only the key, then the whole row. In a table without a key, both are whole.
 """

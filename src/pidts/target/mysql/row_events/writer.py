@@ -2,14 +2,14 @@
 
 Row events are strict: an update needs the row, an insert must not find it. So they are used only for rows of which the
 log says whether the target has them (`NetChange.likely_new`). If the target refuses the events, for whatever reason,
-the transaction is rolled back to a savepoint before them, and the caller writes the same rows as SQL. After that, the
+the transaction is rolled back to a savepoint before them. Then the caller writes the same rows as SQL. After that, the
 table's next changes are written as SQL for a while.
 
 Row events bypass some work of the server. So they are used only if the result is the same:
 
-- The target has exactly the columns of the source, with the same types. Row events name columns by their places: before
-  the first event of each transaction, the transaction locks the table's definition, and then compares SHOW CREATE TABLE
-  with the text from which the layout was made.
+- The target has exactly the columns of the source, with the same types. Row events name columns by their places. So
+  before its first event, each transaction locks the table's definition, and compares SHOW CREATE TABLE with the text
+  from which the layout was made.
 - BINLOG does not check the account's privileges for the table. So the statement that locks the definition is one that
   the server refuses to an account that may not insert and update rows.
 - Row events fire no triggers (by default) and check no constraints. So tables with triggers or with CHECK constraints,
@@ -107,8 +107,8 @@ class EventWriter:
         self._pauses: Counter[TableName] = Counter()
         """For each table whose events were refused, how many more changes are written as SQL."""
         self._slow: Counter[TableName] = Counter()
-        """For each table without a key in which the server reads many rows to find one, from how many more changes SQL
-        removes the rows.
+        """Tables without a key in which the server reads many rows to find one. In each, SQL removes the rows of so
+        many more changes.
         """
 
     def forget(self) -> None:

@@ -1,7 +1,7 @@
 """Converts Arrow columns to binary array parameters, which `unnest` turns into rows.
 
 The server reads binary arrays several times faster than text. They need no temporary table, whose file every COMMIT
-would truncate, and a statement with arrays is the same for one row and for ten thousand.
+would truncate. A statement with arrays is the same for one row and for ten thousand.
 """
 
 from __future__ import annotations
