@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.replicate.proxy import Proxy
 from tests.running import connect
 
-from pidts.model import PrecheckFailed
+from pidts.model import PrecheckFailed, ServerDown
 from pidts.sandbox import Server
+from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.config.task_file import load_parts
 from pidts.task.operate.alert_conditions import conditions_of
 from pidts.task.operate.progress import Progress
@@ -127,3 +131,33 @@ def test_a_login_that_is_refused_ends_the_run_at_once(write: Callable[..., Path]
             stop=threading.Event(),
             on_progress=lambda _: None,
         )
+
+
+class CutOnce(Proxy):
+    """Cuts all connections once, instead of forwarding the piece with this number that the server sends."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.left = number
+        super().__init__(port)
+
+    def _damaged(self, data: bytes) -> bytes:
+        self.left -= 1
+        if self.left == 0:
+            self.cut()
+        return data
+
+
+@pytest.mark.timeout(120)
+def test_a_connection_to_the_target_that_is_lost_during_the_first_checks_is_waited_for(
+    write: Callable[..., Path], mariadb: Server, postgres: Server, run_sql: RunSql, database: str
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    (part,) = load_parts(write())
+    for number in itertools.count(1):
+        with CutOnce(postgres.port, number) as proxy:
+            config = replace(part, target=replace(part.target, host="127.0.0.1", port=proxy.port))
+            with suppress(ServerDown):
+                require_all_sources_fit([config], {})
+            if proxy.left > 0:
+                break
+    assert number > 10

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pidts.model import PrecheckFailed, ServerDown
+from pidts.model import PrecheckFailed, ServerDown, Transient
 
 UNFIT = "precheck-failed"
 _IGNORE = "ignore-checking-items"
@@ -74,3 +75,12 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
         if any(finding.code != code for finding in failed):
             raise PrecheckFailed(UNFIT, what, todo=todo)
         raise PrecheckFailed(code, what, todo=todo)
+
+
+@contextmanager
+def lost_is_down() -> Iterator[None]:
+    """Reports a connection that is lost during checks like a server that does not answer: a run waits for both."""
+    try:
+        yield
+    except Transient as error:
+        raise ServerDown(UNFIT, f"[{error.code}] {error.what}", where=error.where, todo=error.todo) from error

@@ -9,7 +9,7 @@ from dataclasses import replace
 import structlog
 
 from pidts.model import TableName
-from pidts.source.finding import Finding, demand
+from pidts.source.finding import Finding, demand, lost_is_down
 from pidts.task.checks.rule_hints import unused_rule_findings
 from pidts.task.checks.shards import shard_findings
 from pidts.task.checks.source import NO_TABLE, check_one_source, passed_if_ignored
@@ -19,10 +19,12 @@ from pidts.task.tables.copy_start import Patterns
 _log = structlog.get_logger(__name__)
 
 
+@lost_is_down()
 def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns] | None = None) -> list[Finding]:
     """Returns the findings of every check.
 
-    A finding that is the same for all sources is returned once; any other finding names its source.
+    A finding that is the same for all sources is returned once; any other finding names its source. Raises `ServerDown`
+    if a connection is lost during the checks.
     """
     together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
     seen: dict[str, Collection[TableName]] = {}
@@ -75,8 +77,9 @@ def _of_each(
     return [*common, *own]
 
 
+@lost_is_down()
 def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
-    """Raises if a finding keeps the task from running.
+    """Raises if a finding keeps the task from running; raises `ServerDown` if only a server is missing.
 
     If the task has begun with all its sources, it waits for a source that cannot be reached, and the other sources
     continue. A new source can join only while all sources answer, because their structures are compared.
