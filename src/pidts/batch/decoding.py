@@ -169,7 +169,7 @@ def read_event_groups(relay: RelayReader, groups: CommittedEventGroups) -> bytes
     if last - first > 2 * int(sizes.sum()) + _GAPS:
         places = zip(offsets.tolist(), sizes.tolist(), strict=True)
         return b"".join(relay.read(Extent(segment, offset, size)) for offset, size in places)
-    # The groups are near each other, with other events between them.
+    # Other events are between the groups, but the groups are near each other.
     raw = memoryview(relay.read(Extent(segment, first, last - first)))
     places = zip((offsets - first).tolist(), (ends - first).tolist(), strict=True)
     return b"".join([raw[begin:end] for begin, end in places])

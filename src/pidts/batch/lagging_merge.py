@@ -58,8 +58,8 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     if not noted:
         return None
     before, after = (commit.places(one[worker]) for one in (commit.before, commit.after))
-    # The members that move in this batch include those that are held from this batch on. The changes of all these
-    # members are applied before the changes of the members that are not held.
+    # The members that move in this batch include the members that are held from this batch on. The changes of all of
+    # them are applied before the changes of members that are not held.
     moving = map(filters.target_name, after.moved_since(before))
     return Lagging(rules.task, rules.source, noted, frozenset(moving) & noted | parted)
 

@@ -5,9 +5,9 @@ Each worker decodes the log for itself, and writes its changes part by part in o
 The driver and a Spark job use the same function. The crash points of `pidts.batch.applying` apply to both. The driver
 adds the end of a run while the batch is under way:
 
-1. The driver waits a while, since the batch may be almost done. Then the batch ends with `LeftBatchError`, before its
-   next part. The committer rolls its transaction back. With `split-transactions`, earlier parts of the batch are
-   transactions of their own, and stay committed with their checkpoints.
+1. The driver waits a while, since the batch may be almost done. Then the batch ends with `LeftBatchError` before it
+   writes its next part. The committer rolls its transaction back. With `split-transactions`, earlier parts of the batch
+   are transactions of their own, and stay committed with their checkpoints.
 2. A part waits for a lock on the target, so the batch cannot be left between two parts. The process ends, and the
    server rolls back. The next run's claim waits for this.
 3. With several workers, some may have committed the batch, and others have not. Each has its own checkpoint, and the
@@ -41,7 +41,7 @@ def long_work(
 ) -> Callable[[Committer, int], Counts]:
     """Returns the function that writes one worker's changes of a long batch, and returns their counts.
 
-    The function raises `LeftBatchError` if `is_left` is true before it decodes more log.
+    The function raises `LeftBatchError` instead of writing another part if `is_left` is true.
     """
     split_rows = None if plan.moves_held else context.split_rows
     return partial(_written, context, commit, plan.log, plan.tables, split_rows, is_left)
@@ -65,7 +65,7 @@ def _written(
 
 
 def until_left(log_parts: Iterator[LogPart], is_left: Callable[[], bool]) -> Iterator[LogPart]:
-    """Yields the parts. Raises `LeftBatchError` in place of the next part if `is_left` is true then."""
+    """Yields the parts. Raises `LeftBatchError` in place of a part if `is_left` is true after the part is decoded."""
     for log_part in log_parts:
         if is_left():
             raise LeftBatchError

@@ -153,7 +153,7 @@ class Workers:
         known: dict[tuple[Lsn, str], Places] = {}
         for one in self.checkpoints:
             if is_plain and not one.copy and one.lsn <= end.lsn:
-                # This case returns what the code below would return, in a fraction of the time.
+                # The code below would return the same, in many times the time.
                 moved.append(replace(one, batch=one.batch + 1, lsn=end.lsn, gtid=gtid, position=position))
                 continue
             before = one.lsn, one.copy, one.epoch

@@ -18,7 +18,7 @@ LARGEST = 2**32
 
 
 class EventGroupPlaces:
-    """Numbers the events of one event group, which come in log order; none is left out."""
+    """Numbers the events of one event group. The caller passes all of them, in log order."""
 
     __slots__ = ("end", "first")
 

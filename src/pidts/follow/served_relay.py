@@ -106,7 +106,7 @@ class ServedRelay:
             thread.start()
 
     def stop(self) -> None:
-        """Tells the requests that wait for log, and the threads, to end."""
+        """Signals the threads, and the requests that wait for log, to end."""
         self._end.set()
         with self._bell:
             self._bell.notify_all()

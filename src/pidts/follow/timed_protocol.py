@@ -1,4 +1,4 @@
-"""A server's connection that does not wait for ever for a request."""
+"""A server's connection that ends if its first request does not come in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIRST_REQUEST_SECONDS: Final = 15.0
 
 
 class TimedProtocol(H11Protocol):
-    """Closes a connection without requests after some seconds, so that it does not keep a file descriptor for ever."""
+    """Closes a connection without a first request after some seconds: it would keep a file descriptor for ever."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""

@@ -44,7 +44,7 @@ class RecordPrefetch:
     def take(self, place: Lsn, context: JobContext) -> PreparedRecords | None:
         """Returns what `begin` made for a place, but only once.
 
-        Returns None if nothing was made for this place, or if it was made with another context.
+        Returns None if nothing was made for this place, if making it failed, or if it was made with another context.
         """
         begun, self._begun = self._begun, None
         if begun is None:

@@ -154,7 +154,7 @@ class ReplayedRow:
 class KeyChange(NamedTuple):
     """The row of one key before and after one record; None if there is no row.
 
-    The class is a plain tuple, to save time and memory: each record has such an object.
+    The class is a plain tuple, to save time and memory: there is one for each record.
     """
 
     key: tuple[str | None, ...]

@@ -50,7 +50,7 @@ def with_task(text: str, path: str) -> str:
 
 
 def with_service(text: str, options: str, serve_options: str = "") -> str:
-    """Returns the text with these options in its commands that a service carries out, so that they reach this service.
+    """Returns the text with these options in those of its commands that a service carries out, so that they reach it.
 
     `serve_options` are those of `pidts serve`, the command that starts the service.
     """

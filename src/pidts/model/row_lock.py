@@ -46,8 +46,8 @@ class RowLock:
     is_reported: bool = False
     """Whether an alert has named the row."""
     winner: str = ""
-    """The zone whose row all zones get. A command that resolves the row's locks in all zones records this zone at
-    its beginning. The record stays if the command is killed. Empty: no such command has begun.
+    """The zone whose row all zones get. A command that resolves the row's locks in all zones first records this zone.
+    The record stays if the command is killed. Empty: no such command has begun.
     """
     now: Table | None = None
     """The table after the schema changes since the lock; None if there were none."""

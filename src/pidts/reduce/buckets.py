@@ -44,7 +44,7 @@ def buckets(
     is as for `net_changes`, `lack` as for `halved_bitmaps`.
     """
     if count < 1:
-        raise ValueError(f"a number of buckets, not {count}")
+        raise ValueError(f"the number of buckets is {count}, not 1 or more")
     table = batch.table
     names = () if watched or watched_columns(table) else table.identity
     spread = [place for place, name in enumerate(names) if spreads(table.column(name))]

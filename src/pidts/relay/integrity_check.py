@@ -1,4 +1,4 @@
-"""Reads every byte of a relay, and reports the places where the bytes differ from those that were written.
+"""Reads every byte of a relay, and reports the places where bytes differ from the bytes that were written.
 
 In the index, the check verifies each record's checksums. It also verifies that entries follow each other, and cover the
 events, without a gap. In the events, it verifies each event's size and place, and its CRC32 if the source writes

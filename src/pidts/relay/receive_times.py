@@ -134,8 +134,8 @@ class ReceiveTimes:
     def committed_at(self, entry: LogEntry, clock_ahead: float = 0.0) -> float:
         """Returns the commit time of the first transaction of an entry, by this machine's clock; 0 if unknown.
 
-        If the ring does not have the transaction, its own time is used; `clock_ahead` is the number of seconds by which
-        the source's clock is ahead.
+        If the ring does not have the transaction, the entry's own time is used; `clock_ahead` is the number of seconds
+        by which the source's clock is ahead.
         """
         arrival = self.at(entry.transaction.begin, behind=True)
         if arrival is not None:

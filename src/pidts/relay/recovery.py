@@ -80,7 +80,7 @@ class Recovered:
 
 
 def recover(folder: Folder, *, restores: bool = False) -> Recovered | None:
-    """Cuts the relay back if that was requested, and repairs the last segment. None if no segment is complete.
+    """Cuts the relay back if that was requested, and repairs the last segment; None if no segment is complete.
 
     `restores`: the writer does not flush each entry at once, so lost entries are computed again from their events.
     """
@@ -97,7 +97,7 @@ def recover(folder: Folder, *, restores: bool = False) -> Recovered | None:
 
 
 def read_format(log: Path) -> bytes | None:
-    """Returns the first FORMAT_DESCRIPTION event of an events file; None if the file is too short for it."""
+    """Returns the FORMAT_DESCRIPTION event at the beginning of an events file; None if there is no whole one."""
     with log.open("rb") as file:
         begin = file.read(len(MAGIC) + _EVENT_HEADER)
         if len(begin) < len(MAGIC) + _EVENT_HEADER or not begin.startswith(MAGIC):

@@ -1,4 +1,4 @@
-"""Decides which segments may be purged: those that all tasks have applied and that are old enough, except the last one.
+"""Decides which segments may be purged: those that are old enough and that all tasks have applied, but never the last.
 
 A dry run and a purge use the same decision. The order of a purge, under the lock of the needs: (1) the tables'
 structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) stored structures of
@@ -40,7 +40,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class PurgeLimits:
-    """Limits a purge in addition to what tasks have recorded as needed (`pidts.relay.task_needs`)."""
+    """Limits of a purge, in addition to the recorded needs of tasks (`pidts.relay.task_needs`)."""
 
     before: Lsn | None = None
     """The place up to which the operator wants to purge at most; None: no limit."""

@@ -87,7 +87,7 @@ class SchemaChange:
         return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
 
     def does(self, order: DdlOrder) -> bool:
-        """Whether the change runs what this ddl command says; the command may have been given for another member."""
+        """Whether the change carries out this ddl command, which may have been given for another member."""
         leading = self.order
         if order is leading or not order.statements:
             return True

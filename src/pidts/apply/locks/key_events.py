@@ -37,22 +37,22 @@ class KeyEvents:
     change: Numbers
     """For each event, the index of its change in `batch`."""
     leaves: Mask
-    """Whether, for each event, the key has no row after it."""
+    """Whether the key has no row after each event."""
     arrives: Mask
-    """Whether, for each event, the key had no row before it."""
+    """Whether the key had no row before each event."""
     first: Numbers
     """The first event of each key."""
 
     @property
     def is_new(self) -> Mask:
-        """For each key, whether it had no row before its first event, and has one after its last event."""
+        """Whether each key had no row before its first event, and has one after its last event."""
         last = np.append(self.first[1:], len(self.key)) - 1
         is_new: Mask = self.arrives[self.first] & ~self.leaves[last]
         return is_new
 
     @property
     def comes(self) -> Mask:
-        """For each key, whether it had no row before its first event."""
+        """Whether each key had no row before its first event."""
         return self.arrives[self.first]
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:

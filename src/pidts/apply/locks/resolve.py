@@ -80,11 +80,11 @@ class ResolveWith(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedResolves:
-    """The unfinished commands that this command may end. Each of them writes one zone's row to all zones.
+    """The unfinished commands that this command may end. Each of them gives all zones the row of one zone.
 
-    A command that was killed is ended by a command with the same choice. Another choice may leave zones that differ
-    without a lock, since some zones may have the row of the first choice already. So another choice is accepted only
-    where the first command cannot be repeated.
+    A command with the same choice ends a command that was killed. After another choice, zones may differ without a
+    lock, since some may have the row of the first choice already. So another choice is accepted only where the first
+    command cannot be repeated.
     """
 
     winner: str = ""

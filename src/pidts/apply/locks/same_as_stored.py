@@ -163,7 +163,7 @@ class _Number:
 
 
 def _tree(value: Any) -> Any:
-    """Returns a form of the value in which `true` differs from 1, as in JSON documents.
+    """Returns the value in a form in which `true` differs from 1, as in JSON documents.
 
     For Python, `True` and 1 are equal.
     """

@@ -1,4 +1,4 @@
-"""Merges the changes of a merged table's members into one log of one table, for the version guard.
+"""Joins the changes of a merged table's members to the log of one table, for the version guard.
 
 A row that moves between two of the tables is an INSERT in one and a DELETE in the other, in either order and with the
 same version:

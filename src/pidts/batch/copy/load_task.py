@@ -275,7 +275,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
 
 
 class _CountedRows:
-    """Yields rows and counts them. There is no rate limit, since other tables and both servers wait for these rows."""
+    """Yields rows and counts them. It has no rate limit, since other tables and both servers wait for these rows."""
 
     def __init__(self, batches: Iterable[pa.Table]) -> None:
         self._batches = batches
@@ -313,7 +313,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
-    """Reads rows by recorded keys. The rows wait, since the batch that settles them may record more keys."""
+    """Reads rows by recorded keys. They wait for the batch that settles them, since that batch may record more keys."""
     with closing(context.target.connect()) as session:
         keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, piece.request)
     chunk = read_keys(context.source, table, keys, whole=True)

@@ -108,8 +108,7 @@ class RequestCutter:
             if part is None or part.is_last:
                 continue
             table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
-            # Boundaries are searched for as many pieces as a request can have, since the next request may be larger
-            # than this one.
+            # Boundaries are searched for as many pieces as a request can have, since the next request may be larger.
             most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
             task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
             self._ahead[table, after, upto] = task

@@ -77,8 +77,8 @@ def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
         data: dict[str, Any] = json.loads(_result_file(staging, request).read_text())
     except FileNotFoundError:
         return None
-    # The requests are compared as JSON, as the file has them. To compare only their numbers would not be enough, since
-    # numbers begin again after a table was created again.
+    # The requests are compared as JSON, as the file has them. Their numbers would not be enough: they begin again after
+    # a table was created again.
     return data if data["request"] == json.loads(json.dumps(request.to_json())) else None
 
 

@@ -306,7 +306,7 @@ class BlockScan:
     def _unpack(self, block: memoryview, at: int) -> bool:
         """Decompresses the transactions from byte `at` of the block on.
 
-        As long as all of them are used, each call decompresses twice as many as the last call.
+        As long as all of them are used, each call decompresses twice as many as the call before.
 
         Returns False if the first transaction has to be decompressed by itself.
         """

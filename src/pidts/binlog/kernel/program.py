@@ -165,7 +165,7 @@ class Skimming:
 
     @classmethod
     def of(cls, full: Any, passed_over: Collection[int]) -> Skimming:
-        """Makes a program that skips some columns from one that reads all of them."""
+        """Makes a program that skips some columns out of the program that reads all columns."""
         program = full.copy()
         codes = full[:, [at.CODE // 8, at.WIRE // 8]].tolist()
         looking, passing = _steps(codes, passed_over), _steps(codes, range(len(codes)))

@@ -41,7 +41,7 @@ def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) 
         if rows > _FEW:
             return raw.cast(pa.string())
         found = raw.view(pa.string())
-        found.validate(full=True)  # this checks what a cast checks, and is faster for few rows
+        found.validate(full=True)  # the check of a cast, but faster for few rows
     except pa.ArrowInvalid:
         return strings.text_builder(table, column, charset)(raw.to_pylist())
     return found

@@ -186,7 +186,7 @@ def _step_at(payload: int) -> Any:
 
 @jit
 def _kind(payload: int, size: int) -> int:
-    """Returns what an intact record is."""
+    """Returns the kind of an intact record."""
     flags, rows = load8(payload + _FLAGS), load32(payload + _ROWS)
     if flags not in (0, HAS_XA, _COMMITTED) or load16(payload + ENTRY_FIXED_SIZE) > size - ENTRY_FIXED_SIZE - 6:
         return _OTHER
