@@ -3,9 +3,9 @@
     python bench/follow/measure.py [--megabytes N] [--rate N] [--seconds N] [--rounds N] [--result FILE]
 
 The relay server runs in a process of its own, as `pidts replicate --serve` does. A round copies the whole relay three
-times, one after the other: as plain files with a flush, by a follower without TLS, by a follower with TLS. The latency
-begins when a transaction is durable in the served relay, and ends when a reader of the copy sees it, at `--rate`
-transactions a second.
+times, one after the other: as plain files with a flush, by a follower without TLS, by a follower with TLS. The latency,
+at `--rate` transactions a second, begins when a transaction is durable in the served relay. It ends when a reader of
+the copy sees the transaction.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python bench/latency/idle.py [--target postgres] [--seconds 60]
 
-The source commits nothing, and sends only heartbeats. The result is the processor time of all processes of the task
-(the driver, the JVM, Spark's Python processes, the replicator), as the kernel counts it; for the JVM also by thread.
+The source commits nothing, and sends only heartbeats. The result is the processor time, as the kernel counts it, of the
+driver, the JVM, Spark's Python processes and the replicator; for the JVM also by thread.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ change's error. These cases are covered:
 1. The change fails, and the process dies before the failure is reported: the next run reaches the change again, and the
    change fails again.
 2. The change has failed, and its tables are held in the checkpoint: the next run finds the tables before the change and
-   runs it again, since the reason for the failure may be gone. If not, the change halts again.
+   runs it again. If the reason for the failure remains, the change halts again.
 3. A ddl command is given while no run is active: it is read before the change begins. A command that is given while the
    change is halted is read within two seconds. A command that is given while the change runs is read when the change
    fails or is tried again. If the change succeeds, the command is never read.
-4. A ddl command is read, and another one is given before the first one is begun: the commit that would begin the first
-   one notices this, and the newer one is read. `pidts.apply.ddl.runner` covers this, and a crash while a command is
-   carried out.
+4. Another ddl command is given after one was read and before it was begun: the commit that would begin the first one
+   notices this, and the newer one is read. `pidts.apply.ddl.runner` covers this, and a crash while a command is carried
+   out.
 5. The command's statement fails, too: whether or not the command is recorded as begun, the thread waits for another
    command.
 

@@ -61,7 +61,7 @@ def run_ddl(
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
     `order` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. If other
-    sources map to the same target table, the shard groups in `groups` decide; `since` is the time at which the change
+    sources map to the same target table, the shard groups in `groups` decide. `since` is the time at which the change
     began to wait for them. `again`: this run has tried the change before. Then "done" in the journal may come from
     another member, and the structures in the context may be older than the change.
 

@@ -82,8 +82,8 @@ class LogSelection:
     def takes(self, transaction: Transaction) -> bool:
         """Whether the transaction has to be read.
 
-        A transaction has to be read if it may have wanted rows, if its statement is shown as a row, or if the statement
-        changed rows without row events, which is reported as an error.
+        A transaction has to be read in three cases: it may have wanted rows; its statement is shown as a row; its
+        statement changed rows without row events, which is an error.
         """
         if transaction.ddl is None:
             return self.rows(transaction)

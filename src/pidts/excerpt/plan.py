@@ -1,6 +1,6 @@
 """Decides, from a relay's index, where the next batch of a Spark stream ends, and what the batch's Spark tasks read.
 
-A batch ends at a transaction's end. An offset has the place in the log, and the tables' structures at this place, so a
+A batch ends at a transaction's end. An offset has the place in the log and the tables' structures at this place. So a
 stream can continue from an offset alone, even with a new relay. Between two given offsets there are always the same
 rows.
 """

@@ -2,7 +2,7 @@
 
 For each connection, the driver loads the system's certificate authorities. This takes 30 ms of processor time, several
 times as long as the login itself, and a copy makes a connection for each chunk. Also, the driver does not check the
-packets that it reads: an empty packet, an invalid public key, or the request for a file of this machine ends in an
+packets that it reads. An empty packet, an invalid public key, or the request for a file of this machine ends in an
 IndexError, a ValueError or a RuntimeError.
 """
 

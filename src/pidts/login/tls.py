@@ -63,8 +63,8 @@ class Tls:
     def of(cls, mode: str = "", ca: str = "", cert: str = "", key: str = "") -> Tls:
         """Parses the settings. Empty settings count as missing. Raises ValueError if settings contradict each other.
 
-        If no mode is given, the other settings decide, as with MySQL's clients and DM: with an authority, the server's
-        certificate is verified; with a client certificate, TLS is required.
+        If no mode is given, the other settings decide, as with MySQL's clients and DM. With an authority, the server's
+        certificate is verified. With a client certificate, TLS is required.
         """
         word = mode.lower().replace("-", "_")
         if word not in set(Mode):

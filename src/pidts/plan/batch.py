@@ -205,7 +205,7 @@ def _parts_of_held_tables(
 ) -> Iterator[tuple[Lsn, Lsn, frozenset[TableName]]]:
     """Yields the parts of the log that have changes of these tables, each with its tables.
 
-    Tables that end at the same place are read together, even if they begin at different places: each part ends where
+    Tables that end at the same place are read together, even if they begin at different places. Each part ends where
     the next tables begin. So the log is read once, and not once for each of a thousand shards.
     """
     before, after = start.exceptions, end.exceptions

@@ -29,11 +29,11 @@ rows (`HeldTables.halted`). It is not known how long this takes, so other tables
 up. If a statement names halted tables and other tables, it waits for the halted tables, and the other tables are held
 before it.
 
-The copy reads rows when little of the log is left after the batch: if rows are read while there is a backlog, their
-window contains the backlog. The copy progresses even if the source writes without pause. As long as batches keep up
-with the source, the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits
-to reach the end of a window. Only waiting rows are dropped if their window is too long, since the whole window has to
-be in memory. They are read again in smaller pieces, until the window is short enough.
+The copy reads rows when little of the log is left after the batch. If rows were read during a backlog, their window
+would contain the backlog. The copy progresses even if the source writes without pause. As long as batches keep up with
+the source, the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to
+reach the end of a window. Only waiting rows are dropped if their window is too long, since the whole window has to be
+in memory. They are read again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations

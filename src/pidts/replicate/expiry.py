@@ -1,8 +1,8 @@
 """Decides from the state of the source's log whether the source will purge it before the replicator has read it.
 
-A server purges a file when the file's last event is older than a limit, when all files together are larger than another
-limit, or when an operator purges it; the last file stays. A replica that is reading the file does not prevent this. The
-replica can continue to read while its connection is open. After the next reconnect, its position no longer exists.
+A server purges a file in three cases: the file's last event is too old, all files together are too large, or an
+operator purges it. The last file stays. A replica that is reading the file does not prevent this. The replica can
+continue to read while its connection is open. After the next reconnect, its position no longer exists.
 """
 
 from __future__ import annotations

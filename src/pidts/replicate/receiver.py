@@ -245,8 +245,8 @@ class Receiver:
             check_same_file(state.format_event, self._format, self._where)
         self._begin_segment = not same_file
         if state is None and self._resume.begin_lsn is not None:
-            # This place is recorded, so that a restart continues here, and not at the end that the server's log has
-            # then.
+            # A restart continues at this place. If it were not recorded, a restart would begin at the end of the
+            # server's log.
             self._begin(self._resume.begin_lsn)
 
     def _open(self, event: Event) -> None:

@@ -9,8 +9,8 @@ The cases, with what the check of the server's log has found:
 1. The same server, and its log has the relay's last event (`proof`): continue, by position or by GTID.
 2. The same server, but its log ends before that event or has another event there: the server has lost transactions.
    Halt.
-3. A MariaDB of the same server id on another machine or in a new container: if its log has the relay's last event, it
-   is the same server, and a new part of the relay begins at the position. Otherwise it is another server.
+3. A MariaDB of the same server id on another machine or in a new container: it is the same server if its log has the
+   relay's last event. Then a new part of the relay begins at the position. Otherwise it is another server.
 4. Another server: continue by GTID if this is configured and the server has executed everything that the relay has. If
    it has not executed everything, wait for some time until it has. Without GTIDs, continue at the place that was found
    in a standby's log (`standby_start`).

@@ -136,7 +136,7 @@ class StatusFile:
 class StatusDuringStart:
     """Writes the status every second in a separate thread while a replicator starts, until this object is closed.
 
-    The first bytes of a log make the replicator load its compiled functions, or compile them: on a busy machine that
+    The first bytes of a log make the replicator load its compiled functions, or compile them. On a busy machine, this
     takes longer than the time after which a replicator counts as silent.
     """
 

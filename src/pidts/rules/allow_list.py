@@ -10,7 +10,7 @@ second step drops the tables of `shop`.
 
 `pidts.rules.patterns` describes patterns. Case does not matter unless the list says so.
 
-One fault in DM's own code is not repeated: if several entries of one list have a regular expression for the schema, DM
+One fault in DM's own code is not repeated. If several entries of a list have regular expressions for the schema, DM
 combines the schema of one entry with the table of another.
 """
 

@@ -10,7 +10,7 @@ r"""Changes values between source and target: DM's old column mappings, for tabl
       44 bits  the value
 
   If the argument of a part is "", the part is left out, and the later parts get the higher bits. If a name equals its
-  argument, its number is 0: with `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is
+  argument, its number is 0. With `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is
   (1, 2, 10).
 
 Only one mapping applies to a table: a mapping for the table, otherwise one for the schema. If two mappings of one kind

@@ -11,7 +11,7 @@ The first rule that drops or refuses the change decides. If no rule does, the ch
 table take only the kinds that *both* list, and a `Do` rule that lists only kinds of row changes drops every DDL of its
 tables.
 
-Some names mean several kinds, as in DM: `all ddl` is every DDL, `incompatible ddl changes` are DDLs that may lose data,
+Some names mean several kinds, as in DM. `all ddl` is every DDL. `incompatible ddl changes` are DDLs that may lose data,
 or that another database may not be able to follow. After `none`, `none ddl` or `none dml`, later entries of the list
 are ignored if they have the named kinds.
 

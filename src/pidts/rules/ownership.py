@@ -3,8 +3,8 @@
 Each range names a table, or all tables of a schema, and a zone. A range with a condition contains the rows for which
 the condition is TRUE. A range without a condition contains all rows of the table that are in no other range. Ranges for
 a schema apply to a table only if no range names the table. A row has no owner if the conditions of several zones are
-TRUE for it, or if it is in no range: then every write to this row is set aside as a row lock. So a mistake in the
-ranges may lock rows, but no change is lost.
+TRUE for it, or if it is in no range. Then every write to this row is set aside as a row lock. So a mistake in the
+ranges may lock rows, but loses no change.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dia
     """Whether actions that only drop and add keys leave the table's keys and their order unchanged.
 
     Nothing changes if the result has the same keys, as after `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the keys
-    again if one of the dropped keys was the unique key that identifies rows, or a key for which MariaDB stores hashes.
+    again if the statement drops the unique key that identifies rows, or a key for which MariaDB stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False
@@ -227,8 +227,7 @@ def _key(keys: Sequence[Key], name: str) -> Key | None:
 def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
     """Returns the added keys, without the keys that IF NOT EXISTS skips.
 
-    IF NOT EXISTS checks the old keys, even keys that the statement drops, and the keys that the statement has added so
-    far.
+    IF NOT EXISTS checks the old keys, even dropped ones, and the keys that the statement has added so far.
     """
     added: list[AddKey] = []
     for item in _of(AddKey, actions):

@@ -1,8 +1,8 @@
 """Completes a column's type once its charset is known.
 
 A column inherits its charset from the table, a table from its database, and a database from the server. The charset
-also changes types: CHAR in charset `binary` is BINARY, `text(100)` is the smallest text type for a hundred characters,
-and a column that is rewritten in a wider charset may get a larger text type.
+also decides types. CHAR in charset `binary` is BINARY. `text(100)` is the smallest text type for a hundred characters.
+A column that is rewritten in a wider charset may get a larger text type.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def _said(key: Key) -> str:
 def origins(statement: AlterTable, before: Table) -> Mapping[str, str | None]:
     """Returns, for each column after the ALTER, the column's name before it, in lower case; None for a new column.
 
-    Two structures do not show which old column a new one comes from: `DROP COLUMN d, ADD COLUMN d INT` may leave the
-    structure as it was, but removes all values of `d`.
+    Two structures do not show which old column a new one comes from. `DROP COLUMN d, ADD COLUMN d INT` may not change
+    the structure, but removes all values of `d`.
     """
     found: dict[str, str | None] = {column.name.lower(): column.name.lower() for column in before.columns}
     renamed: dict[str, str] = {}

@@ -155,9 +155,9 @@ def _zero(column: Column) -> str | None:
 def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], dialect: Dialect) -> tuple[Column, ...]:
     """Returns the columns with the defaults that older servers add to TIMESTAMP columns.
 
-    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL and has no default gets a default:
-    the current time if it is the table's first TIMESTAMP column, otherwise the zero date. `defined` names the columns
-    that the statement defines; all other columns keep their defaults.
+    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL gets a default if it has none. The
+    table's first TIMESTAMP column gets the current time, all others the zero date. `defined` names the columns that the
+    statement defines; all other columns keep their defaults.
     """
     if dialect.explicit_timestamp:
         return tuple(columns)

@@ -145,7 +145,7 @@ class RunDecision:
     left: tuple[Member, ...] = ()
     """Members that do not take part because an operator has given a ddl command."""
     rest: bool = False
-    """Whether only some steps of the statement are run: either the target already has the other steps, or the change
+    """Whether only some steps of the statement are run. Either the target already has the other steps, or the change
     only drops columns that no member except the leader still has.
     """
     passes: bool = False

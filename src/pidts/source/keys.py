@@ -45,8 +45,8 @@ def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
 def key_table(table: Table) -> Table:
     """Returns the table with only the columns of its identity, for reading the keys at which ranges end.
 
-    ENUM and SET are read as numbers. There are two reasons: servers compare them as numbers, and an ENUM's invalid
-    value, number 0, has the same text as an empty label.
+    ENUM and SET are read as numbers, since servers compare them as numbers. Also, an ENUM's invalid value, number 0,
+    has the same text as an empty label.
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)

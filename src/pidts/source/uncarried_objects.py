@@ -147,8 +147,8 @@ class _Catalog:
     groups: Sequence[Sequence[str]]
     """The schemas of each query.
 
-    MariaDB and MySQL before 8.0 open each table about which information_schema is queried: the tables of one schema if
-    the condition names one schema, and the tables of the whole server if it names several.
+    MariaDB and MySQL before 8.0 open the tables about which information_schema is queried. If the condition names
+    several schemas, they open all tables of the server.
     """
 
     @classmethod

@@ -58,7 +58,7 @@ _MANY = 80
 twice the time of Spark's start.
 """
 _WHILE_SPARK_STARTS = 200_000
-"""The most rows that the driver reads at once while Spark starts, so that Spark does not have to wait for long."""
+"""The most rows that the driver reads at once while Spark starts: Spark waits until they are read."""
 _MOST_PAUSE = 2.5
 """The longest time, in seconds, for which a copy waits for its rate limit before it leaves rows to a later copy.
 
@@ -178,7 +178,7 @@ class CopyRunner:
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
         """Reads and loads the pieces in this process. Returns None if the run has to end before all of them are loaded.
 
-        If None is returned, the threads continue, but nothing waits for them, as for a Spark task that counts as dead.
+        If it returns None, the threads continue, but nobody waits for them.
         """
         threads = CopyThreads(context, pieces, self._stop)
         while not threads.wait(_LOOK_SECONDS):

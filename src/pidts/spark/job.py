@@ -5,7 +5,7 @@
   part by part. Nothing is shuffled, so the batch takes no space in the JVM and on its disk.
 
 If a worker fails to apply changes, it returns the error as its result. It has already retried for as long as that makes
-sense; if it raised the error, Spark would run the whole Spark task again. So Spark repeats only Spark tasks whose
+sense. If it raised the error, Spark would run the whole Spark task again. So Spark repeats only Spark tasks whose
 process has died.
 """
 

@@ -381,8 +381,8 @@ class TaskStream:
     def _begins(self) -> bool:
         """Whether a batch can begin. If it can, this method has taken the lock.
 
-        The method does not simply wait for the lock, since a thread that closes the run has the lock, and waits for
-        Spark's thread, and Spark's thread is waiting here.
+        The method does not simply wait for the lock. Otherwise a thread that closes the run would have the lock and
+        wait for Spark's thread, which would wait here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:

@@ -41,8 +41,8 @@ class CheckpointRecord:
         run begins with the same object.
         """
         self._accepted: dict[tuple[Any, ...], str] = {}
-        """The rows that `_places` has found last, by their values without the copy progress, each with the reason why
-        it is not accepted; empty if it is accepted.
+        """The rows that `_places` has found last, by their values without the copy progress. For each, the reason why
+        it is not accepted; empty if it is.
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:

@@ -46,7 +46,7 @@ class StructureDifference:
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
     kept: tuple[tuple[Column, Column], ...]
-    """Each column that stays: first as it is before the change, then as it is after it, where its name may differ."""
+    """Each column that stays, as it is before the change and after it. Its name may change."""
     keys_added: tuple[Key, ...]
     keys_dropped: tuple[Key, ...]
     comment: str | None

@@ -3,9 +3,9 @@
 Sessions that write tombstones also remove old tombstones. After a session has written some, it examines the same number
 of others in the same table, from the key where it last stopped. So the whole table is examined while it grows by its
 own size. The table has no index by age: it would cause two thirds of all writing. Old tombstones are found without
-locks and removed by their keys: a DELETE by age would wait for rows that other workers are writing, and these workers
-would wait for the DELETE. Old tombstones are removed after the COMMIT, outside of transactions: in a serializable
-transaction, every SELECT locks the rows that it reads, and two sessions would wait for each other's new tombstones.
+locks and removed by their keys: a DELETE by age and other workers would wait for each other's rows. They are removed
+after the COMMIT, outside of transactions: in a serializable transaction, every SELECT locks the rows that it reads, and
+two sessions would wait for each other's new tombstones.
 
 A crash after the COMMIT leaves old tombstones, which are found later.
 """

@@ -19,7 +19,7 @@ One round, for many keys at once:
    which the source's row results. If programs write to the table all the time, the log always has a change: between two
    readings, the row could have been changed and changed back. Then the same two rows must be found in several rounds.
 
-Rows that change in each round, and rows whose log cannot be waited for, are *unsettled*: they are listed and
+Rows that change in each round are *unsettled*, and so are rows whose log cannot be waited for. They are listed and
 counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
 operator are *locked*, in any of these cases. If a change is made during the comparison and lost, the next comparison
 finds it.

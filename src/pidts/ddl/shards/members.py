@@ -147,7 +147,7 @@ class Members:
         The result has only members whose entry in `dropped` changes.
 
         `origins` has the earlier names of columns that keep their values under new names. `was` is the earlier
-        structure: if a default is not as in `was`, members that lack the column have older values in it, too.
+        structure. If a default has changed since, members that lack the column have older values in it, too.
         """
         there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}

@@ -1,11 +1,11 @@
 """The progress of a table's full copy, and the requests that continue it.
 
-A request is read in one batch, after that batch's changes are on the target, and the next batch *settles* it: then its
-rows count as copied. A request reads one or several neighbouring *chunks* at the same time. Its *window* is the log
-from `low` to `high`. The rows show every change up to `low`, and none after `high`. `low` is not before the end of the
-first batch. The batch that settles the request starts before the window, and is made to end after it. So all changes
-that it writes from the log are newer than the rows that were read. A request that cannot be settled is read again. This
-happens if a schema change is in the window, or if the window is too long to be reduced in memory.
+A request is read in one batch, after that batch's changes are on the target. The next batch *settles* it: then its rows
+count as copied. A request reads one or several neighbouring *chunks* at the same time. Its *window* is the log from
+`low` to `high`. The rows show every change up to `low`, and none after `high`. `low` is not before the end of the first
+batch. The batch that settles the request starts before the window, and is made to end after it. So all changes that it
+writes from the log are newer than the rows that were read. A request that cannot be settled is read again. This happens
+if a schema change is in the window, or if the window is too long to be reduced in memory.
 
 Rows that the target does not have are loaded as soon as they are read, unless a worker has passed `low`. They get their
 own transaction (`pidts.apply.load`). If the target already has a row of a chunk, or one of its unique values, the chunk
@@ -50,7 +50,7 @@ several batches, until a batch reaches its `high`. That batch settles it in one 
   at the place where the batch begins.
 
 Each batch examines its own part of the window, since the earlier log may be purged. If a batch does not reach `high`,
-and has a change of the table in its part, the request ends: it is read again, with fewer rows, so that its window is
+and has a change of the table in its part, the request ends. It is read again with fewer rows, so that its window is
 shorter. Otherwise a row that was read, and then deleted by an earlier batch, would exist again after a later batch has
 written it. Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are
 read. Until a kept request is settled, batches treat its rows like those of a dropped request: the target lacks them,
@@ -214,8 +214,8 @@ class CopyState:
     estimate: int = 0
     """The number of all rows, as the source estimated when the copy began; 0 if it could not."""
     since: Lsn | None = None
-    """The place up to which the log does not concern the table: at this place, the table joined the task, or the
-    snapshot was taken from which it was copied as a whole.
+    """The place up to which the log does not concern the table. There the table joined the task, or the snapshot was
+    taken from which it was copied as a whole.
     """
     keyless: bool = False
     """Whether the table has no key: then it is copied as a whole, and its changes are applied only after that copy."""

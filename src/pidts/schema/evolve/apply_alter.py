@@ -1,6 +1,6 @@
 """Computes a table's structure after an ALTER TABLE. The clauses are applied in the order that servers use.
 
-The clauses of one statement are not executed one after the other: `CHANGE a b int, CHANGE b a int` swaps two columns,
+The clauses of one statement do not take effect one after the other. `CHANGE a b int, CHANGE b a int` swaps two columns,
 and `DROP COLUMN a, ADD COLUMN a text` replaces a column. The names of dropped and changed columns are names of the old
 table. After that, columns are added and moved, and keys are created; these clauses use the new names.
 """

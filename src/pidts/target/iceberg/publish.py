@@ -2,8 +2,8 @@
 
 Crash points, and what holds after each:
 
-1. before or while data files, files of removed rows, manifests, the manifest list or the metadata file are written:
-   nothing names these files, so no reader finds them (they are orphans).
+1. before the metadata file is complete: nothing names the files that are written, so no reader finds them. They are
+   orphans.
 2. after the metadata file is written, before the catalog's COMMIT: all of these files are orphans, too.
 3. at COMMIT: SQLite's journal has all of the transaction or nothing of it. The caller reads its checkpoint to find out
    which.

@@ -1,13 +1,13 @@
 """A REST catalog of Iceberg tables.
 
 A server with a REST catalog writes the metadata files of its tables itself. So a table of the server is made equal to a
-metadata file of the warehouse: it gets the schemas, snapshots, references and properties that it lacks, and loses the
+metadata file of the warehouse. It gets the schemas, snapshots, references and properties that it lacks. It loses the
 snapshots that the warehouse has expired. A property names the metadata file of the warehouse. A tag whose name is
 computed from this file's path points to the file's current snapshot.
 
 A commit requires that the tag of the former metadata file still exists, and that the table's snapshot, schema and
-identity have not changed. It removes the tag. So it fails if another program has changed the table, or if it is a
-commit of a killed publisher that the server completes late. (A table without rows has no tag: there, a late commit
+identity have not changed. It removes the tag. So it fails if another program has changed the table. It also fails if a
+publisher was killed and the server completes its commit late. (A table without rows has no tag: there, a late commit
 fails only if the schema has changed.)
 
 A new table is registered from a copy of the metadata file, which already has the property and the tag. The copy names

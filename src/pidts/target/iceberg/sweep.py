@@ -26,8 +26,8 @@ Crash points, and what holds after each:
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
    that is gone. The next sweep forgets this record.
 4. after that COMMIT, before the renamed folder is removed: the next sweep removes all folders of that name.
-5. in an object store, where no folder can be renamed: while the objects of a dropped table are removed, or before the
-   COMMIT that forgets the table. The record names objects of which some are gone. The next sweep removes the others.
+5. in an object store, where no folder can be renamed, before the COMMIT that forgets a dropped table: the record names
+   objects of which some are gone. The next sweep removes the others.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from pidts.target.iceberg.metadata_file import STRUCTURE, MetadataFile, live_ent
 from pidts.target.iceberg.server_record import ServerRecord
 
 ORPHAN_SECONDS = 86_400
-"""The time after which a file that a sweep has recorded as an orphan, or the folder of a dropped table, is removed."""
+"""The time after which a sweep removes a recorded orphan, or the folder of a dropped table."""
 
 _OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?avro|metadata\.json)")
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")

@@ -1,8 +1,8 @@
 """Finds the target rows that safe mode removes: they have a new row's unique value, but another identity.
 
-REPLACE would also remove the colliding rows. But it would remove the row with the new row's identity as well, and so
-lose the values of columns that only the target has. And two new rows that are equal in a unique key by the target's
-collation would silently become one.
+REPLACE would also remove the colliding rows. But it would also remove the row with the new row's identity, and lose its
+values in columns that only the target has. And two new rows that are equal in a unique key by the target's collation
+would silently become one.
 
 The server compares the values, so two values that are equal by a collation are the same value. A NULL in a unique key
 is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because PiDTS

@@ -2,8 +2,8 @@
 
 ON DUPLICATE KEY UPDATE applies to *any* unique key. If another row still has a new row's value in a secondary unique
 key, the statement would overwrite that row, and silently lose the new row. So a column of the identity is set to
-`IF(the whole identity equals the new identity, the new value, <an error>)`: if the server has found a row with another
-identity, the statement ends with an error.
+`IF(the whole identity equals the new identity, the new value, <an error>)`. If the server has found a row with another
+identity, the statement fails.
 
 The error is a subquery of two rows. NULL for a NOT NULL column is not always an error: it sets an AUTO_INCREMENT column
 to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB computes subqueries before it
@@ -251,8 +251,8 @@ def _rows(plan: Plan, update: bytes, rows: pa.Table) -> _Text:
 def _removal(plan: Plan, keys: pa.Table) -> _Text:
     """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
 
-    If the target has another collation than the source, texts are also compared byte by byte: a key that is removed may
-    be equal, by the target's collation, to the key of another row.
+    If the target has another collation than the source, texts are also compared byte by byte: otherwise rows with other
+    keys, equal by this collation, would be removed, too.
     """
     table = plan.table
     head = f"DELETE FROM {qualified(table.name)} WHERE "

@@ -11,8 +11,8 @@ from pidts.login import Tls
 from pidts.target.postgres.errors import translate_connect
 
 # When a connection breaks, the error is reported. psycopg would also warn about statements that are still in a
-# pipeline, and a process of Spark, which sets up no logs, would print this. WARNING is the driver's own choice; a
-# command may have chosen another level before.
+# pipeline. A process of Spark sets up no logs, and would print this. WARNING is the driver's own choice; a command may
+# have chosen another level before.
 _driver_log = logging.getLogger("psycopg")
 if _driver_log.level == logging.WARNING:
     _driver_log.setLevel(logging.ERROR)

@@ -1,8 +1,7 @@
 """Converts the values of a column whose type changes.
 
 PostgreSQL makes the same conversion as the source, or the schema change is refused. Values may have to change even if
-PostgreSQL's type does not: BINARY is filled with zeros, a SET is written in the order of its labels, 5 becomes the year
-2005.
+PostgreSQL's type does not. BINARY is filled with zeros, a SET gets the order of its labels, 5 becomes the year 2005.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Generated columns in schema changes, if PostgreSQL computes them as the source does.
 
 A new generated column stays generated if both servers certainly compute the same value for every possible row
-(`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes the values once, when it adds
-the column; after that the column is a plain column.
+(`computed`). If this is certain for the existing rows only (`fills`), PostgreSQL computes their values when it adds the
+column. After that, the column is a plain column.
 
 If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
 generated. It becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then on.

@@ -56,8 +56,8 @@ _OTHERS = {
 }
 
 _APART = {"unicode_ci": (0x10000, POINTS), "0900_ai_ci": (0xAC00, 0xD7A4), "gbk_chinese_ci": (0x80, POINTS)}
-"""For some collations, a range of code points that LIKE distinguishes from all others, although `=` does not: servers
-have no table of their weights, and compute the weights.
+"""For some collations, a range of code points that LIKE distinguishes from all others, although `=` does not. Servers
+compute their weights, and have no table of them.
 """
 
 

@@ -17,8 +17,8 @@ Row events bypass some work of the server. So they are used only if the result i
   TRIGGER.
 - With `slave_exec_mode = IDEMPOTENT`, the server would silently skip a row that it does not find. So each transaction
   reads this variable.
-- Values that SQL would refuse, or store in another way, are written as SQL: NULL in a NOT NULL column, zero dates,
-  texts that are too long, texts that are no ASCII in latin1.
+- SQL writes the values that it would refuse, or store in another way: NULL in a NOT NULL column, zero dates, texts that
+  are too long, texts beyond ASCII in latin1.
 
 In a table without a key (`copies`), rows are found by all of their columns.
 
@@ -32,8 +32,7 @@ transaction is open, and this is verified after the last event.
    is an error, and the attempt ends. Nothing is written after that, since each statement's error ends the attempt.
    Each event is a text of its own: after a BINLOG, MariaDB does not say that more answers follow.
 3. After the events, before COMMIT: as with SQL.
-4. In a table without a key, between the rows that events have updated, the rows that they have removed, and those that
-   SQL removes: as in 1.
+4. In a table without a key, after events have updated or removed some rows, and before SQL removes the others: as in 1.
 """
 
 from __future__ import annotations

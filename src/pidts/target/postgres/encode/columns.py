@@ -1,7 +1,7 @@
 """Chooses how the values of a column are sent, by the type that the target's column really has.
 
-Values are sent in binary form if the two types agree: integers into any integer column, bytes into `bytea`, and
-floating-point numbers, dates and times into exactly their own PostgreSQL type. All other values are sent as text, which
+Values are sent in binary form if the two types agree. Integers go into any integer column, bytes into `bytea`.
+Floating-point numbers, dates and times only go into their own PostgreSQL type. All other values are sent as text, which
 the server reads like a literal of the column's type. Neither form ever cuts off a value: casts are to types without a
 length, and the server checks the length when it stores the row.
 """
