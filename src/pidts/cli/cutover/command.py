@@ -183,7 +183,7 @@ def _switch(
         last = text
 
     def run_once() -> None:
-        say("the task does not seem to run: this command runs it until it is synced")
+        say("no run of the task is seen: this command runs the task until the target has all changes")
         run_task(parts, until_synced=True, stop=stop, on_progress=lambda _: None)
 
     def compare(stop: threading.Event, state: str) -> Report:
@@ -209,7 +209,11 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
     with closing(parts[0].target.server.connect()) as target:
         run = _switch(parts, target, options, None, threading.Event(), quiet=True)
         before = run.undo(even_if_done=is_sure)
-    said = "nothing to undo" if before is None else "undone: the source is as it was, and the task may run"
+    said = (
+        "nothing to undo"
+        if before is None
+        else "undone: the source is as it was before the cutover, and the task may run again"
+    )
     if as_json:
         print(json.dumps({"task": parts[0].name, "undone": before is not None}))
     else:
@@ -273,7 +277,7 @@ def _show(found: Checklist, *, as_json: bool, quoted: str, shown: bool = False) 
             else:
                 print(f"The way back, while the source stays read-only: pidts cutover {quoted} --reverse")
         return
-    print(f"Nothing was changed. To do it: pidts cutover {quoted} --yes")
+    print(f"Nothing was changed. To do these steps: pidts cutover {quoted} --yes")
 
 
 def _show_step(step: CutoverStep) -> None:

@@ -108,6 +108,9 @@ _LOCK_SECONDS = 3.0
 """The time in which a server notices that the session of a killed command is closed."""
 _READINGS = 3
 """The number of attempts to read the target's structures, if somebody alters them meanwhile."""
+_NOT_COMPARED = "left out (--no-verify): the source and the target are not compared"
+_COUNTERS_FINE = "each counter continues above the numbers in the rows"
+_NOTHING_TO_MAKE = "nothing to make: the target has all of them that it can have"
 
 Verify = Callable[[threading.Event, str], Report]
 """A function that compares both sides. The text describes their state: a comparison of the same state is continued."""
@@ -238,7 +241,7 @@ class CutoverRun:
                 raise
         inventory = read_inventory(self._parts, self._target)
         self._end_runs()
-        self._done(StepName.STOP, "no run of the task can write to the target any more")
+        self._done(StepName.STOP, "no run of the task can begin, or write to the target")
         if target_side.remakes(self._target):
             for name, wanted in _remade(inventory):
                 self._remake(name, wanted)
@@ -316,7 +319,7 @@ class CutoverRun:
         self._done(StepName.TABLES, _tables_step(status).about)
         # The source is still in use here. So this may take long, but programs can still write.
         self._drain()
-        self._done(StepName.LAG, "the target has what the source had a moment ago")
+        self._done(StepName.LAG, "the target has everything that the source had a moment ago")
         if record is None:
             record = self._take(Cutover(began_at=time.time()))
         record = self._read_only(record)
@@ -331,7 +334,7 @@ class CutoverRun:
                 StepName.VERIFY, f"{plural('row', report.rows)} of {plural('table', len(report.tables))} are equal"
             )
         else:
-            self._add(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wished")
+            self._add(StepName.VERIFY, StepState.SKIPPED, _NOT_COMPARED)
         inventory = read_inventory(self._parts, self._target, texts=False)
         record = self._move_counters(inventory, record)
         record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit, record)
@@ -348,7 +351,8 @@ class CutoverRun:
     def _read_only(self, record: Cutover) -> Cutover:
         """Prevents applications from writing to the sources; returns the new record."""
         if not self._options.read_only:
-            self._add(StepName.READ_ONLY, StepState.SKIPPED, "you have stopped all programs that write to the source")
+            about = "left out (--writers-stopped): you have stopped all programs that write to the source"
+            self._add(StepName.READ_ONLY, StepState.SKIPPED, about)
             return record
         for part in self._parts:
             source_id = part.source.source_id
@@ -411,11 +415,7 @@ class CutoverRun:
                     record = replace(record, constraints=(*record.constraints, place))
                     self._save(record)
             moved += target_side.move_counters(self._target, one.table, one.source_next)
-        about = (
-            f"{len(moved)} moved, all continue above the rows' numbers"
-            if moved
-            else "all continue above the rows' numbers"
-        )
+        about = f"{plural('counter', len(moved))} raised; {_COUNTERS_FINE}" if moved else _COUNTERS_FINE
         self._done(StepName.COUNTERS, about, moved)
         return record
 
@@ -623,47 +623,49 @@ class CutoverRun:
                 if not source_read_only.is_read_only(source):
                     writable.append(part.source.source_id)
                     not_allowed.append(source_read_only.statements(source, on=True))
-        lag = "the target catches up; if the task does not run, this command runs it" if behind else "nothing is left"
+        lag = (
+            "the target still lacks changes: this command waits for them, and runs the task if no run of it is seen"
+            if behind
+            else "the target has all changes of the source's log"
+        )
         steps = [CutoverStep(StepName.LAG, StepState.TODO if behind else StepState.DONE, lag, tuple(behind))]
         if not writable:
             steps.append(CutoverStep(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
         elif self._options.read_only:
-            about = f"applications are kept from writing to {', '.join(writable)}: {not_allowed[0]}"
+            sources = f"source{'s' if len(writable) > 1 else ''} {', '.join(writable)}"
+            about = f"this command makes {sources} read-only, so that no application can write there: {not_allowed[0]}"
             steps.append(CutoverStep(StepName.READ_ONLY, StepState.TODO, about))
         else:
-            steps.append(
-                CutoverStep(StepName.READ_ONLY, StepState.SKIPPED, "you stop all programs that write to the source")
-            )
+            about = "left out (--writers-stopped): before --yes, stop all programs that write to the source"
+            steps.append(CutoverStep(StepName.READ_ONLY, StepState.SKIPPED, about))
         return steps
 
     def _verify_step(self) -> CutoverStep:
         if self._verify is None:
-            return CutoverStep(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wish")
-        return CutoverStep(StepName.VERIFY, StepState.TODO, "both sides are compared while no program writes")
+            return CutoverStep(StepName.VERIFY, StepState.SKIPPED, _NOT_COMPARED)
+        about = "this command compares the source with the target while no program writes"
+        return CutoverStep(StepName.VERIFY, StepState.TODO, about)
 
     def _counter_step(self, inventory: Inventory) -> CutoverStep:
         behind: list[str] = []
         for one in inventory.counted:
             behind += target_side.counters_behind(self._target, one.table, one.source_next)
         state = StepState.TODO if behind else StepState.DONE
-        about = f"{len(behind)} are moved" if behind else "all continue above the rows' numbers"
+        about = f"this command raises {plural('counter', len(behind))}" if behind else _COUNTERS_FINE
         return CutoverStep(StepName.COUNTERS, state, about, tuple(behind))
 
     def _constraints_step(
         self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()
     ) -> CutoverStep:
         wanted = [one for one in constraints if target_side.statements(self._target, one)]
-        about = f"{len(wanted)} are made" if wanted else "the target has all that it can have"
+        about = f"this command makes {len(wanted)}" if wanted else _NOTHING_TO_MAKE
         details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in unfit)]
         return CutoverStep(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
     def _stop_step(self) -> CutoverStep:
-        about = (
-            "the run of the task ends at the end of a transaction"
-            if self._is_running()
-            else "the task does not seem to run"
-        )
-        return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
+        about = "this command ends the run of the task" if self._is_running() else "no run of the task is seen"
+        later = "after this step, no run of the task can begin, unless you undo the cutover"
+        return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; {later}")
 
 
 def _text(record: Cutover | None) -> str:
@@ -752,7 +754,12 @@ def _tables_step(status: TaskStatus) -> CutoverStep:
         return CutoverStep(StepName.TABLES, StepState.BLOCKED, about, tuple(details))
     if copying:
         # A run that ends when it is synced copies all of these tables.
-        return CutoverStep(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
+        return CutoverStep(
+            StepName.TABLES,
+            StepState.TODO,
+            "tables are still being copied: this command waits for them",
+            tuple(copying),
+        )
     return CutoverStep(
         StepName.TABLES, StepState.DONE, "no table is halted, waits, has locked rows or is still being copied"
     )
@@ -776,18 +783,22 @@ def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn 
 
 
 def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> CutoverStep:
-    about = f"{len(wanted)} are made" if wanted else "the target has all that it can have"
+    about = f"this command makes {len(wanted)}" if wanted else _NOTHING_TO_MAKE
     details = tuple(f"{one} {'are' if isinstance(one, Partitions) else 'is'} made" for one in wanted)
     return CutoverStep(name, StepState.TODO if wanted else StepState.DONE, about, details)
 
 
 def _last_step(part: TaskConfig, why: str) -> CutoverStep:
     details = (f"there will be no way back by --reverse: {why}",) if why else ()
-    return CutoverStep(StepName.SWITCH, StepState.TODO, f"you point the application to {_address(part)}", details)
+    return CutoverStep(
+        StepName.SWITCH, StepState.TODO, f"when all steps are done, point the application to {_address(part)}", details
+    )
 
 
 def _switched(part: TaskConfig) -> CutoverStep:
-    return CutoverStep(StepName.SWITCH, StepState.DONE, f"point the application to {_address(part)} now")
+    return CutoverStep(
+        StepName.SWITCH, StepState.DONE, f"all steps are done: point the application to {_address(part)} now"
+    )
 
 
 def _address(part: TaskConfig) -> str:
