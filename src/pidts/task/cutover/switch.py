@@ -177,9 +177,9 @@ class CutoverRun:
         if not status.has_begun:
             blocked = CutoverStep(StepName.TABLES, StepState.BLOCKED, "the task has not begun yet")
             return Checklist(task=self._name, steps=[blocked], record=record)
-        inventory = read_inventory(self._parts, self._target)
+        inventory, why = read_inventory(self._parts, self._target), self._irreversible()
         if _is_done(record):
-            return self._checklist([_switched(self._parts[0])], inventory, record)
+            return self._checklist([_switched(self._parts[0])], inventory, why, record)
         steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
         steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit)]
         steps += [self._constraints_step(StepName.CHECKS, inventory.checks)]
@@ -187,8 +187,8 @@ class CutoverRun:
         steps += [self._stop_step()]
         steps += [_remade_step(*step) for step in _remade(inventory)] if target_side.remakes(self._target) else []
         steps += [self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
-        steps += [_last_step(self._parts[0], self._irreversible() or without_way_back(self._parts[0]))]
-        return self._checklist(steps, inventory, record)
+        steps += [_last_step(self._parts[0], why or without_way_back(self._parts[0]))]
+        return self._checklist(steps, inventory, why, record)
 
     def carry_out(self) -> Checklist:
         """Does the remaining steps; first the rest of an undo that has begun.
@@ -239,7 +239,7 @@ class CutoverRun:
             except BaseException as error:
                 self._undo_after(error)
                 raise
-        inventory = read_inventory(self._parts, self._target)
+        inventory, why = read_inventory(self._parts, self._target), self._irreversible()
         self._end_runs()
         self._done(StepName.STOP, "no run of the task can begin, or write to the target")
         if target_side.remakes(self._target):
@@ -248,22 +248,24 @@ class CutoverRun:
         record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
         record = self._end(record)
         self._steps.append(_switched(self._parts[0]))
-        return self._checklist(self._steps, inventory, record)
-
-    def _checklist(self, steps: Sequence[CutoverStep], inventory: Inventory, record: Cutover | None) -> Checklist:
-        return Checklist(
-            task=self._name,
-            steps=steps,
-            left=inventory.left,
-            unseen=inventory.unseen,
-            irreversible=self._irreversible(),
-            record=record,
-        )
+        return self._checklist(self._steps, inventory, why, record)
 
     def _irreversible(self) -> str:
         """Returns the reason why no task can carry rows back; empty if one can, or if the target cannot be a source."""
         part = self._parts[0]
         return irreversible(self._parts, tables_of(part, self._target)) if part.target.type == "mysql" else ""
+
+    def _checklist(
+        self, steps: Sequence[CutoverStep], inventory: Inventory, why: str, record: Cutover | None
+    ) -> Checklist:
+        return Checklist(
+            task=self._name,
+            steps=steps,
+            left=inventory.left,
+            unseen=inventory.unseen,
+            irreversible=why,
+            record=record,
+        )
 
     def undo(self, *, even_if_done: bool = True) -> Cutover | None:
         """Makes the sources writable again, removes constraints that the cutover has created, and lets the task run.
