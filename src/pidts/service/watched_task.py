@@ -199,8 +199,10 @@ class WatchedTask:
         if isinstance(report, dict) and isinstance(report.get("progress"), dict):
             self.report, self.facts = report, report.get("facts") or self.facts
             self.version += 1
-            if self.wanted.resync is not None and report["progress"].get("stage") in {"copy", "sync"}:
-                # The target has recorded that the tables are copied again, so later starts need not request this.
+            is_of_wish = found.st_mtime >= self.wanted.since
+            if self.wanted.resync is not None and is_of_wish and report["progress"].get("stage") in {"copy", "sync"}:
+                # The target has recorded that the tables are copied again, so later starts need not request this. An
+                # older report is of a run before the request: the service was killed before it started the next one.
                 self.wanted = WantedState(self.wanted.wish, self.wanted.since)
                 self.folder.want(self.wanted)
 
