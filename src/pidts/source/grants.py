@@ -39,4 +39,4 @@ def current_grants(connection: Session, server: ServerInfo) -> list[str]:
 def account(connection: Session) -> str:
     """Returns the account in the form of a GRANT: `'repl'@'%'`."""
     user, _, host = str(query(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
-    return "@".join("'" + part.replace("'", "''") + "'" for part in (user, host))
+    return privileges.account_name(user, host)
