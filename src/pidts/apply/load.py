@@ -104,7 +104,7 @@ def load_whole(
 
 
 def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
-    """Returns the latest Lsn of all workers.
+    """Returns the latest Lsn of all workers; raises if the request is already done, or not this run's.
 
     Locks the checkpoints of all workers, so that none of them changes before the transaction ends.
     """
@@ -127,4 +127,4 @@ def _demand_time(asked: LoadRequest, table: Table, furthest: Lsn) -> None:
 
 def _too_late(asked: LoadRequest, table: Table, what: str) -> Transient:
     where = Where(source=asked.source, table=str(table.name))
-    return Transient("chunk-too-late", what, where=where, todo="Nothing: they are read again")
+    return Transient("chunk-too-late", what, where=where, todo="Nothing to do: the rows are read again")

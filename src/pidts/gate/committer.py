@@ -212,7 +212,7 @@ class ChannelCommitter:
         return True
 
     def _wrote_ahead(self, own: Connected, expected: Lsn, make: Make) -> _Ahead | None:
-        """Writes the pieces of a large log part on several connections; returns None if there is only one."""
+        """Writes the pieces of a large log part on several connections; returns None if the channel has only one."""
         if self._channel.connections == 1:
             return None
         own.session.begin()

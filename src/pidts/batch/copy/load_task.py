@@ -225,7 +225,7 @@ _kept = _ThreadSession()
 
 @contextmanager
 def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
-    """Yields a session that stays open for the next chunk.
+    """Yields a session that stays open for the thread's next chunk.
 
     Connecting and reading the table's structure takes as long as loading a few thousand rows.
     """

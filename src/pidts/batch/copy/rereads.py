@@ -56,7 +56,7 @@ def recorded_keys(
 
 
 def has_recorded_keys(session: TargetSession, task: str, source: str, request: ChunkRequest) -> bool:
-    """Whether there are records after the last settled one, or a worker that is ahead may be writing such records."""
+    """Whether there are records after the last settled one, including those of a worker that is ahead."""
     return bool(_next(session, task, source, request, 1))
 
 
