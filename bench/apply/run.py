@@ -1,7 +1,7 @@
 """How fast are changes applied?
 
-The bench compares PiDTS with a program that gets the decoded changes in memory (`limit`), with native replication, and
-with single statements.
+The bench compares PiDTS with programs that get the decoded changes in memory (`bulk`, `events`), with native
+replication, and with single statements.
 
     python bench/apply/run.py [--targets mariadb,mysql97,postgres] [--shapes sb,wide] [--sizes 1,4,1000] ...
 

@@ -115,10 +115,10 @@ class Curve:
 
 
 def exponent(line: Sequence[tuple[int, float]]) -> float | None:
-    """Returns the slope between the last two points, if both axes are logarithmic.
+    """Returns the slope on logarithmic axes between the last two neighbouring points that are far enough apart.
 
-    The last two sizes differ by at least a factor of two: between closer points, the noise would be larger than the
-    slope.
+    Their sizes differ by at least a factor of two: between closer points, the noise would be larger than the slope.
+    Returns None if no points are so far apart.
     """
     for (small, less), (large, more) in reversed(list(pairwise(line))):
         if large >= 2 * small > 0:

@@ -90,8 +90,8 @@ class DdlWaits:
     report_apart: float = 0.1
     """Multiplied by the number of waiting changes: the time between two reports of one waiting change.
 
-    So all waiting changes together look 250 times a second, or once a second each if they are many, and report ten
-    halts a second.
+    So all waiting changes together report at most ten halts a second. They look 250 times a second, and each of them at
+    least once a second.
     """
 
 

@@ -19,7 +19,7 @@ _VERSIONED = (
     "(block-allow-list) and start the task. To replicate the table, run ALTER TABLE ... DROP SYSTEM VERSIONING on the "
     f"source, then include it again: {RESYNC}"
 )
-_PERIOD = "periods of the application's (PERIOD FOR, WITHOUT OVERLAPS) are not followed in the log"
+_PERIOD = "tables with an application-time period (PERIOD FOR, WITHOUT OVERLAPS) are not supported"
 
 
 def refuse_periods(cursor: TokenCursor) -> None:

@@ -204,11 +204,11 @@ class TargetSide(KeyedTarget, Protocol):
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns a checksum that can be compared with the source's; None if the target cannot compute it.
 
-        Equal rows may have different checksums, but different rows never have equal checksums.
+        Equal rows may have different checksums. Different rows have equal checksums only by a very unlikely chance.
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns up to `rows` identities after the key `after`, in the target's order, and the last of them."""
+        """Returns up to `rows` keys after `after`, in the target's order, and the last one; None if there is none."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows of a table without a key."""

@@ -240,7 +240,7 @@ class ShardGroups:
             return self._state(run.leader.after.name).member_changes
 
     def flavor(self, target: TableName) -> bool | None:
-        """Whether the group's rows come from MariaDB; None if they come from MySQL, too, or if this is not known."""
+        """Whether the group's rows come from MariaDB only; None if they come from both products or are unknown."""
         with self._moved:
             found = {self._flavors.get(member.source) for member, _ in self.known.of(target)}
         return found.pop() if len(found) == 1 else None

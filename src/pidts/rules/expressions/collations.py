@@ -44,7 +44,7 @@ class Collation:
         return pc.call_function(operation, list(_equally_long(*keys, self._space) if self.pads else keys))
 
     def among(self, values: Any, wanted: pa.StringArray) -> Any:
-        """Whether each text equals one of `wanted`, as with SQL's IN: NULL for a NULL."""
+        """Returns, for each text, whether it equals one of `wanted`, as with SQL's IN; NULL for a NULL."""
         found = pc.is_in(self._equal_keys(values), value_set=self._equal_keys(wanted))
         return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
 

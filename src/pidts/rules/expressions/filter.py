@@ -239,7 +239,7 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
 
 
 def _held(presence: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
-    """Whether each image has the column, according to the bitmaps of changes with partial images."""
+    """Returns, for each image, whether it has the column, by the bitmaps of changes with partial images."""
     width = (len(table.columns) + 7) // 8
     place = table.columns.index(column)
     first = place // 8

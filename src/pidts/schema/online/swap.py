@@ -315,7 +315,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """Returns a new column whose default differs from row to row, if there is one: the tool itself has filled it."""
+    """Returns a new column that the tool has filled, as its default differs from row to row; None if there is none."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pidts.model import Table, TableName
 
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,128}", re.ASCII)
-_BAD_COLUMN = "Hive does not allow the column name {!r}: a name is without , : ; and `, and has at most 128 characters"
+_BAD_COLUMN = "Hive does not allow the column name {!r}: a name may not have , : ; or `, and has at most 128 characters"
 _COLUMN = re.compile(r"[^,:;`\x00-\x1f]{1,128}")
 
 CHANGE_COLUMNS = (

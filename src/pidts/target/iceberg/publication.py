@@ -134,5 +134,5 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
             else:
                 if problem != entry.problem:
                     _log.warning("a table is not published", table=str(name), place=place, why=problem)
-                # If there was no former state, the server has answered that it does not have the next one either.
+                # Without a former state, the server has answered that it does not have the next state.
                 record.put(place, name, replace(entry, next=entry.next if entry.metadata else "", problem=problem))

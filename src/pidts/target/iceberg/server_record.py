@@ -125,7 +125,7 @@ class ServerRecord:
         return self._named("") - {"", DROPPED}
 
     def _named(self, start: str) -> set[str]:
-        """Returns `metadata` and `next` of the entries in which one of the two begins with this text."""
+        """Returns `metadata` and `next` of each entry in which one of them begins with this text."""
         if not self._exists():
             return set()
         sql = "SELECT metadata, next FROM pidts_server_entry WHERE instr(metadata, %s) = 1 OR instr(next, %s) = 1"

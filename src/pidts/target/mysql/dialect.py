@@ -79,7 +79,7 @@ def _adapted_type(kind: ColumnType, server: TargetServer) -> ColumnType:
 
 
 def _charset(charset: str | None, collation: str | None, server: TargetServer) -> tuple[str | None, str | None]:
-    """Returns the charset and collation on this server: `utf8` is `utf8mb3`, and an unknown charset becomes utf8mb4."""
+    """Returns the charset and collation on this server: `utf8` becomes `utf8mb3`, an unknown charset utf8mb4."""
     if collation is None or collation in server.collations:
         return charset, collation
     for old, new in (("utf8mb3", "utf8"), ("utf8", "utf8mb3")):

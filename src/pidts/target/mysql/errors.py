@@ -31,9 +31,7 @@ _OTHER_PLUGIN = frozenset({1251, 1524, 2059})
 _HOST_REFUSED = 1130
 _NO_TLS = 2026
 TWO_ROWS = 1242
-"""The number of the error for a subquery with two rows. Where statements of ours have to fail, they have such a
-subquery.
-"""
+"""The number of the error for a subquery with two rows. A statement that has to fail has such a subquery."""
 _NO_SUCH_DATABASE, _NO_SUCH_TABLE, _NO_SUCH_COLUMN = 1049, 1146, 1054
 _LOST = frozenset(
     {

@@ -83,7 +83,7 @@ class CopyRemover:
         self._remove_counted(rows, times)
 
     def _whole(self, near: Column, rows: pa.Table, times: pa.Int64Array) -> pa.BooleanArray:
-        """Returns which rows have a number of which all near rows are to be removed; locks these near rows."""
+        """Returns a mask of the rows whose near rows are all to be removed; locks these near rows."""
         wanted = pc.sum(times).as_py()
         key = Key("near", (near.name,), unique=True, primary=True)
         table, most = replace(self._table, columns=tuple(self._written), keys=(key,)), _FEW_NEAR + _CROWD * wanted

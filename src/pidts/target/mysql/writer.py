@@ -297,7 +297,7 @@ def _own_unique_keys(plan: Plan) -> list[Key]:
 
 
 def _named_key(plan: Plan, said: str) -> Key | None:
-    """Returns the target's own unique key that the server's error about two equal rows names."""
+    """Returns the target's own unique key that the server's error about two equal rows names; None if it names none."""
     return next(
         (
             key

@@ -48,12 +48,12 @@ class PostgresSchema(ServerSchema[PgTable]):
     def problems(self, table: Table, shape: PgTable) -> list[str]:
         """Returns why rows of this structure do not fit a table of this shape.
 
-        One reason is a generated column of the table that PostgreSQL may compute otherwise than the source.
+        One reason is a generated column of the table that PostgreSQL may compute differently from the source.
         """
         return [*shape.misfits(table), *self._computed_otherwise(table, shape)]
 
     def computed_otherwise(self, table: Table) -> list[str]:
-        """Returns the texts of `misfits` on columns that the target may compute otherwise than the source."""
+        """Returns the texts of `misfits` on columns that the target may compute differently from the source."""
         shape = self.shape(table.name)
         return [] if shape is None else self._computed_otherwise(table, shape)
 
