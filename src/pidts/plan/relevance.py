@@ -98,7 +98,7 @@ class Size:
 
 
 class JoinedTables:
-    """Leaves out those changes of a table that are from before the table joined the task."""
+    """Leaves out the changes of a table from before it joined the task."""
 
     def __init__(self, copy: Mapping[TableName, CopyState]) -> None:
         self._since = {name: state.since for name, state in copy.items() if state.since is not None}

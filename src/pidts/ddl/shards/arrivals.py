@@ -38,7 +38,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class CommonWait:
-    """The wait of a group in which all arrived members are of one kind, and wait only for members on their way.
+    """The wait of a group whose arrived members are all of one kind, and wait only for members that have not arrived.
 
     If another member of this kind arrives, the others stop waiting for it, and nothing else changes. To examine the
     group again would take time for each member, and with a thousand shards this happens a thousand times.

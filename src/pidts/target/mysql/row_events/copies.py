@@ -174,7 +174,7 @@ class CopyEvents:
         return done if self._execute(self._layout.table, made()) else 0
 
     def _made(self, kind: EventType, times: Numbers, images: _Images) -> Iterator[tuple[int, int, list[bytes]]]:
-        """Yields the statements of each event, after the place behind its last row and the number of its copies."""
+        """Yields, for each event, the place after its last row, the number of its copies, and its statements."""
         first, copies, ends = 0, 0, np.cumsum(times)
         while first < len(times):
             last = max(int(np.searchsorted(ends, copies + self._copies, side="right")), first + 1)
