@@ -29,7 +29,7 @@ from pidts.batch import applying
 from pidts.batch.blobs import Blob
 from pidts.batch.log_parts import LogPart, parts
 from pidts.batch.long_batch import LeftBatchError, until_left
-from pidts.batch.workers import Commit
+from pidts.batch.workers import Commit, Workers
 from pidts.model import (
     ChangeBatch,
     Checkpoint,
@@ -44,7 +44,7 @@ from pidts.model import (
     Transient,
     change_schema,
 )
-from pidts.plan import CopyState, PlanState
+from pidts.plan import CopyState, HeldTables, PlanState
 from pidts.reduce import buckets
 
 INT = ColumnType(Kind.INT)
@@ -56,7 +56,7 @@ KEYED = Table(
 SPREAD = Table(TableName("shop", "spread"), KEYED.columns, KEYED.keys[:1])
 LOOSE = Table(TableName("shop", "loose"), (Column("n", INT), Column("t", INT)))
 TABLES = (KEYED, SPREAD, LOOSE)
-START, BEGIN, END = Lsn(0, 1, 0), Lsn(0, 1, 4), Lsn(0, 1, 10_000_000)
+START, BEGIN, END, FURTHER = Lsn(0, 1, 0), Lsn(0, 1, 4), Lsn(0, 1, 10_000_000), Lsn(0, 1, 20_000_000)
 DONE = ("0-1-2", "bin.000001:9")
 _numbers = itertools.count()
 
@@ -364,4 +364,23 @@ def test_rows_that_are_settled_in_one_part_never_collide_with_an_earlier_part(sp
         log_parts = partial(history.log_parts, run.cuts, 1, 0)
         applying.apply_long(committer, Commit((before,), (after,)), 0, log_parts, split, part_bytes=1)
     assert run.bags() == run.wanted
+    run.target.forget()
+
+
+def test_a_transaction_is_not_divided_while_a_worker_that_is_ahead_catches_up_with_a_held_table():
+    """The worker has committed a batch that held the table, and the others have not. Now nothing holds the table."""
+    history = Transaction(random.Random(0), 0)
+    history.changes = [(KEYED, Lsn(0, 1, 100, n), Op.INSERT, None, {"id": n, "n": n, "u": n}) for n in range(4)]
+    history.rows[KEYED.name] = [row for *_, row in history.changes]
+    run = Run(history, (2,), 1, 1)
+    with run.begun() as (committer, begun):
+        held = PlanState(FURTHER, held=(HeldTables(frozenset({KEYED.name}), BEGIN),))
+        ahead = replace(begun, lsn=FURTHER, batch=2, copy=held.copy_json(1))
+        applying.apply(committer, Commit((begun,), (ahead,)), 0, [])
+        workers = Workers((ahead,))
+        commit = Commit.of(workers, workers.moved(PlanState(END)))
+        applying.apply_long(committer, commit, 0, partial(history.log_parts, run.cuts, 1, 0), 1)
+    assert run.bags() == run.wanted
+    (stored,) = run.target.store.checkpoints.values()
+    assert PlanState.from_checkpoint(stored.lsn, stored.copy).at(KEYED.name) == END
     run.target.forget()

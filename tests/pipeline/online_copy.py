@@ -121,11 +121,14 @@ class Task:
         chance: random.Random | None = None,
         between: Callable[[], None] = lambda: None,
         is_long: bool = False,
+        split: int | None = None,
         defers: bool = False,
         rules: Rules | None = None,
         origins: Sequence[str] = (),
     ) -> None:
-        """`defers`: the target creates unique keys when all rows exist.
+        """`is_long`: batches do not fit into memory. `split`: and each transaction is committed in parts of this many rows.
+
+        `defers`: the target creates unique keys when all rows exist.
 
         `origins`: the zones in which the transactions were made; each transaction has one of them.
         """
@@ -134,7 +137,7 @@ class Task:
         self.server, self.target, self.workers = server, target, workers
         self.limits = limits or Limits(chunk_rows=2, most_rows=2, idle_entries=1)
         self.chance = chance or random.Random(0)
-        self.between, self.is_long, self.defers = between, is_long, defers
+        self.between, self.is_long, self.split, self.defers = between, is_long, split, defers
         self.known = set(tables)
         self.joining: dict[TableName, CopyMode] = {}
         self.has_joined = self.slow_ddl = False
@@ -335,7 +338,8 @@ class Task:
                             blobs[worker].append(Blob(worker, Blob.COPIED, part))
         for worker in self.chance.sample(range(self.workers), self.workers):
             if self.is_long and not plan.write:
-                apply_long(committer, commit, worker, partial(map, LogPart, log_parts[worker]))
+                found = [LogPart(changes, inside=self.split is not None) for changes in log_parts[worker]]
+                apply_long(committer, commit, worker, lambda found=found: found, self.split, plan.tables)
             else:
                 packed = [Blob.unpack(worker, blob.order, blob.pack()) for blob in blobs[worker]]
                 apply(committer, commit, worker, packed)

@@ -11,8 +11,9 @@ from tests.refusing_target import RefusingTarget
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
-from pidts.batch.applying import apply
+from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
+from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit, Workers
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Table, TableName
 from pidts.plan import Limits, Relevance, RelevanceKind, next_state, plan_between
@@ -32,8 +33,10 @@ class RefusingTask:
         workers: int,
         limits: Limits,
         rules: ApplyRules | None = None,
+        split: int | None = None,
     ) -> None:
-        self.tables, self.workers, self.limits, self.rules = tables, workers, limits, rules
+        """`split`: each transaction is so large that it is committed in parts of this many rows."""
+        self.tables, self.workers, self.limits, self.rules, self.split = tables, workers, limits, rules, split
         self.source = ValuesSource(list(tables.values()))
         self.target = ValuesTarget(f"refuses {next(numbers)}")
         self.refusing = RefusingTarget(self.target, "v", REFUSED)
@@ -74,12 +77,20 @@ class RefusingTask:
             commit = Commit(workers.checkpoints, moved.checkpoints)
             blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
             for name, table in self.tables.items():
-                for batch in self.source.decode(state.at(name), end.at(name).at_row(1), {name: table}):
+                if state.at(name) == end.at(name):
+                    continue
+                # Like a slice of the log, the changes begin at the transaction in which the table's place is.
+                begin = next(iter(self.log(state.at(name)))).transaction.prev_lsn
+                for batch in self.source.decode(begin, end.at(name).at_row(1), {name: table}):
                     for worker, part in enumerate(buckets(self.for_target(batch), self.workers)):
                         if part is not None:
                             blobs[worker].append(Blob(worker, 1, part))
             for worker in range(self.workers):
-                apply(committer, commit, worker, blobs[worker])
+                if self.split is None:
+                    apply(committer, commit, worker, blobs[worker])
+                else:
+                    log_part = LogPart([blob.changes for blob in blobs[worker]], inside=True)
+                    apply_long(committer, commit, worker, lambda part=log_part: [part], self.split)
             state, workers = end, moved
             self.before_batch(workers.checkpoints)
         committer.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crashes import Crashes, survive
@@ -35,8 +36,8 @@ TABLES = {
 class TwoTablesTask(RefusingTask):
     """Carries two tables, and remembers the rows of each at each place of the source."""
 
-    def __init__(self, workers: int, limits: Limits) -> None:
-        super().__init__(TABLES, TABLES.values(), workers, limits)
+    def __init__(self, workers: int, limits: Limits, split: int | None = None) -> None:
+        super().__init__(TABLES, TABLES.values(), workers, limits, split=split)
         self.history: dict[Lsn, dict[TableName, list[dict[str, Any]]]] = {}
         self.remember()
 
@@ -45,7 +46,7 @@ class TwoTablesTask(RefusingTask):
 
     def check_visible(self) -> None:
         """Checks that each table, with one worker, is as it was on the source at the place in the checkpoint."""
-        if self.workers == 1 and self.target.store.checkpoints:
+        if self.workers == 1 and self.split is None and self.target.store.checkpoints:
             (row,) = self.target.store.checkpoints.values()
             state = PlanState.from_checkpoint(row.lsn, row.copy)
             for name in TABLES:
@@ -82,13 +83,14 @@ def play(task: TwoTablesTask, step: tuple[str, int, int]) -> None:
     after=steps,
     workers=st.integers(1, 3),
     size=st.integers(1, 5),
+    split=st.sampled_from([None, 1, 3]),
     crashes=st.lists(st.integers(0, 30), max_size=4),
     seed=st.integers(0, 1 << 32),
 )
 def test_other_tables_continue_and_refused_rows_arrive_when_the_cause_is_removed(
-    before, after, workers, size, crashes, seed
+    before, after, workers, size, split, crashes, seed
 ):
-    task, chance = TwoTablesTask(workers, Limits(transactions=size, idle_entries=1)), random.Random(seed)
+    task, chance = TwoTablesTask(workers, Limits(transactions=size, idle_entries=1), split), random.Random(seed)
     dies = Crashes(crashes)
 
     def hook(point: str) -> None:
@@ -125,3 +127,21 @@ def test_a_table_stays_where_its_rows_were_last_taken():
     task.refusing.refuses = False
     assert task.run() == {}
     assert task.content(B) == task.source.rows(B)
+    task.target.forget()
+
+
+@pytest.mark.parametrize("dies_at", range(18, 38, 2))
+def test_a_row_that_was_refused_inside_a_divided_transaction_is_not_passed_over(dies_at: int) -> None:
+    """The process dies after it has committed a part of the transaction, while the table of the row is halted."""
+    task = TwoTablesTask(1, Limits(transactions=2, idle_entries=1), split=1)
+    rows = [(Op.INSERT, None, {"id": number, "v": 1}) for number in range(4)]
+    task.source.commit((B, [(Op.INSERT, None, {"id": 0, "v": REFUSED})]), (A, rows))
+    task.target.store.hook = Crashes([dies_at])
+    assert survive(task.run).keys() == {B}
+    task.target.store.hook = None
+    assert task.content(A) == task.source.rows(A)
+    assert task.target.store.commits > 3, "the rows of the other table are still committed one by one"
+    task.refusing.refuses = False
+    assert task.run() == {}
+    assert task.content(B) == task.source.rows(B)
+    task.target.forget()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -198,13 +199,14 @@ def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> Non
     workers=st.integers(1, 3),
     crashes=st.lists(st.integers(0, 60), max_size=4),
     is_long=st.booleans(),
+    split=st.sampled_from([None, 1, 3]),
     defers=st.booleans(),
     looks=st.booleans(),
     zones=st.sampled_from(["", "", "ab", "abc"]),
     seed=st.integers(0, 2**32),
 )
 def test_the_target_ends_as_the_source(
-    rows, steps, ddl, chunk, size, workers, crashes, is_long, defers, looks, zones, seed
+    rows, steps, ddl, chunk, size, workers, crashes, is_long, split, defers, looks, zones, seed
 ):
     chance = random.Random(seed)
     changing = ChangingSource(chance, steps, ddl=False)
@@ -224,6 +226,7 @@ def test_the_target_ends_as_the_source(
         chance=chance,
         between=changing.step,
         is_long=is_long,
+        split=split,
         defers=defers,
         origins=zones,
     )
@@ -468,4 +471,24 @@ def test_a_repair_removes_what_the_source_has_not_and_repairs_the_rest():
     assert task.content(FIXED.name) == server.rows(FIXED.name)
     assert min(phases) > 2, "it can be read throughout"
     assert (task.loaded, task.waited) == (0, 4)
+    target.forget()
+
+
+@pytest.mark.parametrize("crash_at", range(24, 40, 3))
+@pytest.mark.parametrize("mode", [CopyMode.NEW, CopyMode.REPAIR])
+def test_a_table_that_is_renamed_before_a_divided_transaction_is_still_copied(mode: CopyMode, crash_at: int) -> None:
+    """A part of the transaction is committed with the progress of the copy from before the RENAME, under the old name."""
+    server, target = Server([FIXED]), new_target()
+    server.insert(FIXED.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
+    task = Task(server, target, {FIXED.name: mode}, is_long=True, split=1)
+    name = replace(FIXED.name, name="renamed")
+    server.rename(FIXED.name, name)
+    server.insert(name, *({"id": number, "slot": number, "value": 0} for number in range(4, 8)))
+    crash_after(target, crash_at)
+    with suppress(ProcessDied):
+        task.run()
+    target.store.hook = None
+    state = task.run()
+    assert not state.copying
+    assert task.content(name) == in_any_order(server.rows(name))
     target.forget()

@@ -18,11 +18,13 @@ Each attempt reads the changes of a long batch from the log again. The work can 
    nothing; if the first one has failed, the second one does the work.
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
-which is inside the transaction. All other values of that checkpoint (GTID, position, copies) stay as they were before
-the batch. A restart plans the same transaction again, and each worker leaves out the changes up to its own checkpoint.
-Every row of the log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends
-only on the log and on the number of rows in a part. A repeated task finds for each part whether it was committed, and
-continues after the last one.
+which is inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were
+before the batch, except that it names the tables that are held after the batch. A refused row halts its table, which
+then waits at the batch's start, where no table was held before. If the checkpoint did not say so, a restart would pass
+over the refused row. A restart plans the same transaction again, and each worker leaves out the changes up to its own
+checkpoint. Every row of the log has its own Lsn, so no row is lost or written twice, even without a key. Where a part
+ends depends only on the log and on the number of rows in a part. A repeated task finds for each part whether it was
+committed, and continues after the last one.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from pidts.batch.log_parts import PART_BYTES, LogPart, parts
 from pidts.batch.source_of_row import source_table
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
-from pidts.plan import CopyMode, CopyState, Phase
+from pidts.plan import CopyMode, CopyState, Phase, inside_batch
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
@@ -120,14 +122,18 @@ def apply_long(
     """Does what `apply` does, for changes that do not fit into memory.
 
     With `split_rows`, each part is a transaction of its own; large transactions of the log are cut into parts of this
-    many rows. `tables` are the tables with changes. `part_bytes` is the size of a part, instead of `PART_BYTES`. All
-    changes are one part if the planner has counted on this (`_Copies.need_one_part`).
+    many rows. If a held table moves, no part is committed by itself, since its checkpoint has only one Lsn. `tables`
+    are the tables with changes. `part_bytes` is the size of a part, instead of `PART_BYTES`. All changes are one part
+    if the planner has counted on this (`_Copies.need_one_part`).
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
     copies = _Copies.of(commit, worker)
+    held_before, held_after = commit.places(before), commit.places(after)
     if copies.need_one_part:
         split_rows, part_bytes = None, sys.maxsize
+    elif held_after.moved_since(held_before):
+        split_rows = None
     copied = copies.ended
     counts = Counts()
     if split_rows is not None:
@@ -144,11 +150,12 @@ def apply_long(
             )
             return _committed(committer, commit, worker, expected, reached, work, has_rows=len(part) > 0)
 
+        copy = inside_batch(before.lsn, before.copy, held_after)
         held: LogPart | None = None
         newer = _CommitInput(log_parts, committer.rules, {}, commit.places(before).at).newer()
         for part in parts(newer, PART_BYTES, split_rows):
             if held is not None:
-                reached = replace(after, lsn=held.end, gtid=before.gtid, position=before.position, copy=before.copy)
+                reached = replace(before, lsn=held.end, copy=copy)
                 counts += commit_part(before.lsn, reached, held)
                 before = reached
             held = part

@@ -43,8 +43,7 @@ def long_work(
 
     The function raises `LeftBatchError` instead of writing another part if `is_left` is true.
     """
-    split_rows = None if plan.moves_held else context.split_rows
-    return partial(_written, context, commit, plan.log, plan.tables, split_rows, is_left)
+    return partial(_written, context, commit, plan.log, plan.tables, is_left)
 
 
 def _written(
@@ -52,7 +51,6 @@ def _written(
     commit: Commit,
     log: Sequence[LogSlice],
     tables: Collection[TableName],
-    split_rows: int | None,
     is_left: Callable[[], bool] | None,
     committer: Committer,
     worker: int,
@@ -61,7 +59,7 @@ def _written(
         found = decode_for(context, log, worker)
         return found if is_left is None else until_left(found, is_left)
 
-    return apply_long(committer, commit, worker, log_parts, split_rows, tables)
+    return apply_long(committer, commit, worker, log_parts, context.split_rows, tables)
 
 
 def until_left(log_parts: Iterator[LogPart], is_left: Callable[[], bool]) -> Iterator[LogPart]:

@@ -13,6 +13,7 @@ from pidts.plan.state import (
     copies_of,
     dealing_of,
     furthest,
+    inside_batch,
     run_of,
     slowest,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "copies_of",
     "dealing_of",
     "furthest",
+    "inside_batch",
     "key_values",
     "next_state",
     "plan_between",
