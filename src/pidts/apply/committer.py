@@ -47,7 +47,7 @@ from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.refused_row import RefusedRow, Search
 from pidts.apply.retry import Retry
-from pidts.model import Checkpoint, Halted, Lsn, OtherCheckpoint, TableName, Transient, Where
+from pidts.model import TRANSACTION_TOO_LARGE, Checkpoint, Halted, Lsn, OtherCheckpoint, TableName, Transient, Where
 from pidts.reduce import NetChange
 from pidts.time_spent import CommitTime, CommitTimes
 
@@ -278,7 +278,7 @@ class Committer:
 
     def _located(self, error: Halted, worker: int, changes: Changes, whose: Whose) -> Halted:
         """Returns the error with the refused row, and with the table that the row comes from."""
-        if not error.where.table:
+        if not error.where.table or error.code == TRANSACTION_TOO_LARGE:
             return error
 
         def lock(session: TargetSession) -> None:

@@ -15,6 +15,7 @@ from pidts.model.cutover import (
 )
 from pidts.model.early_filter import EarlyFilter, EarlyFilterOf, KeptRows
 from pidts.model.errors import (
+    TRANSACTION_TOO_LARGE,
     ConfigError,
     DatabaseMissing,
     DecodeError,
@@ -74,6 +75,7 @@ from pidts.model.types import ColumnType, Kind
 
 __all__ = [
     "CHANGE_FIELDS",
+    "TRANSACTION_TOO_LARGE",
     "Arrival",
     "ChangeBatch",
     "ChangeEvent",

@@ -23,7 +23,7 @@ from pidts.cli.backlog_text import (
 )
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
 from pidts.cli.errors import for_this_task, show_error
-from pidts.model import Halt, Halted, OrderKind, TableName, Where
+from pidts.model import TRANSACTION_TOO_LARGE, Halt, Halted, OrderKind, TableName, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, with_place, with_tables, with_task
 from pidts.model.errors import listed, plural
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
@@ -43,7 +43,7 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Codes of halts at statements that move rows without writing them to the log."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target, so the source needs no correction."""
-_TARGET_REFUSES = frozenset({"target-refused", "target-shape"})
+_TARGET_REFUSES = frozenset({"target-refused", "target-shape", TRANSACTION_TOO_LARGE})
 """Codes of halts at rows that the target refuses. Their advice says what to correct on the target, unless it is
 `COMPARE_TODO`: then the target has not named the cause.
 """

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pymysql
 
 from pidts.login import not_offered, number_and_text, refused, seen_host, without_password
-from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
+from pidts.model import TRANSACTION_TOO_LARGE, DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.model.advice import COMPARE_TODO
 from pidts.schema import quote
 from pidts.schema.defaults import literal
@@ -132,12 +132,15 @@ _CHECKED = frozenset({3819, 4025})
 """The errors of MySQL and of MariaDB for a row that a CHECK constraint refuses."""
 _CONSTRAINT = re.compile(r"'(.+)'|`((?:[^`]|``)+)`")
 """The first name in the message of a CHECK constraint."""
-_TOO_LARGE = frozenset({8001, 8004, 8025, 8175})
-"""The errors of TiDB for a transaction, a statement or a row that exceeds its limit."""
-_LIMITS = (
-    "Raise tidb_mem_quota_query, txn-total-size-limit or txn-entry-size-limit on the target, or let large transactions "
-    "be split: pidts.split-transactions"
-)
+_ENTRY_TOO_LARGE = 8025
+"""The number of TiDB's error for a row that exceeds its limit."""
+_SPLIT = "or let large transactions be split: pidts.split-transactions"
+_TIDB_LIMITS = f"Raise tidb_mem_quota_query or txn-total-size-limit on the target, {_SPLIT}"
+_TOO_LARGE = {
+    1197: f"Raise max_binlog_cache_size on the target, {_SPLIT}",
+    **dict.fromkeys((8001, 8004, 8175), _TIDB_LIMITS),
+}
+"""The errors for a transaction that exceeds a limit of the server, each with the advice."""
 
 
 class StatementRefused(Halted):
@@ -173,13 +176,15 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         code, todo = "target-shape", GONE_TODO
     elif table and number == _NO_SUCH_COLUMN:
         code, todo = "target-shape", CHANGED_TODO
-    elif number in _TOO_LARGE:
-        todo = _LIMITS
+    elif number == _ENTRY_TOO_LARGE:
+        todo = "Raise txn-entry-size-limit on the target"
     elif number in _NOT_GRANTED:
         todo = "Grant it to the task's user (the task creates databases and tables, and the schema pidts_meta)"
     what = f"the target: {text} (error {number})"
     if number in _DEPENDED_ON:
         refused = StatementRefused("objects-depend", what, where=where, todo=dependents_todo())
+    elif number in _TOO_LARGE:
+        refused = StatementRefused(TRANSACTION_TOO_LARGE, what, where=where, todo=_TOO_LARGE[number])
     else:
         refused = StatementRefused(code, what, where=where, todo=todo)
     refused.number = number

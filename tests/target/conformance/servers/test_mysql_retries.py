@@ -247,14 +247,51 @@ def test_rows_that_are_read_to_be_changed_are_locked(
     [
         *((number, Transient) for number in (1205, 1213, 1290, 1836, 1180, 2006, 2013, 3100, 3101, 3032)),
         *((number, Transient) for number in (8002, 8005, 8022, 8027, 8028, 9005, 9007)),
-        *((number, Halted) for number in (1048, 1062, 1146, 1153, 1264, 1366, 1406, 1452, 8004, 8025)),
+        *((number, Halted) for number in (1048, 1062, 1146, 1153, 1197, 1264, 1366, 1406, 1452, 8004, 8025)),
     ],
 )
 def test_temporary_errors_are_distinguished_from_permanent_ones(number: int, kind_of_error: type[Exception]) -> None:
     assert isinstance(translate(pymysql.err.OperationalError(number, "text"), "a.b"), kind_of_error)
 
 
-@pytest.mark.parametrize(("number", "advice"), [(1044, "Grant"), (1142, "Grant"), (8004, "split"), (1062, "Compare")])
+@BOTH
+def test_a_transaction_that_is_too_large_for_the_log_names_no_row(
+    target: MySqlTarget, task: str, structure: Table
+) -> None:
+    session = target.connect()
+    names = ("binlog_cache_size", "max_binlog_cache_size")
+    usual = [session.rows(f"SELECT @@{name}")[0][0] for name in names]
+
+    def limit(*sizes: int) -> None:
+        for name, size in zip(names, sizes, strict=True):
+            session.execute(f"SET GLOBAL {name} = {size}")
+
+    epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
+    large = change(structure, upserts=[(number, number) for number in range(30_000)])
+    limit(32 << 10, 64 << 10)
+    with Committer(target, task, "s", epoch) as writer:
+        try:
+            with pytest.raises(Halted, match="1197") as caught:
+                writer.commit(0, lsn(100), checkpoint(200), lambda _: [large])
+        finally:
+            limit(*usual)
+            session.close()
+    assert caught.value.code == "transaction-too-large"
+    assert not caught.value.where.key, "any row might be the last one that fits"
+    assert "max_binlog_cache_size" in caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (1044, "Grant"),
+        (1142, "Grant"),
+        (1197, "max_binlog_cache_size"),
+        (8004, "split"),
+        (8025, "txn-entry-size-limit"),
+        (1062, "Compare"),
+    ],
+)
 def test_the_advice_fits_the_refusal(number: int, advice: str) -> None:
     refused = translate(pymysql.err.OperationalError(number, "text"), "a.b")
     assert isinstance(refused, Halted)
