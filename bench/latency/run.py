@@ -3,7 +3,7 @@
     python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--on-divergence overwrite,lock] [--updates]
 
 One process commits one-row transactions at a steady rate; each row has the time of its commit. Another process asks
-the target every few milliseconds for the highest key: every row up to this key is visible then. Both use the same
+the target every millisecond for the highest key: every row up to this key is visible then. Both use the same
 clock, and the time of the query is part of the result. The times of the steps come from the log lines of `pidts run
 --debug` about a batch, in a second run, since writing these lines takes processor time. With `--updates`, every
 other commit changes a row that was committed shortly before; only new rows are measured.
@@ -40,7 +40,7 @@ from pidts.sandbox import Server
 
 RESULT = Path(__file__).parent.parent / "results" / "latency.json"
 TABLE = "CREATE TABLE bench.ticks (id BIGINT AUTO_INCREMENT PRIMARY KEY, at BIGINT NOT NULL, pad CHAR(100) NOT NULL)"
-_ASK_SECONDS = 0.003
+_ASK_SECONDS = 0.001
 _SETTLE_SECONDS = 5.0
 _UPDATED = 97
 """The number of newest rows of which one is updated."""
