@@ -201,7 +201,6 @@ def test_a_waiting_table_is_held_at_once_and_continues_when_the_others_arrive(
         "shard-awaits", ("b: shard.t",), (OWN,), "bin.000001:500",
     )  # fmt: skip
     assert first.threads.waiting_for_others == {AT}
-    assert first.threads.awaits_shards
     second = one.begin("b")
     until(lambda: first.marks == second.marks == (False, True))
     assert len(one.runs) == 1

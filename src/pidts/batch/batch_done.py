@@ -16,4 +16,3 @@ class BatchDone:
     plan: BatchPlan
     checkpoint: Checkpoint
     counts: Counts
-    seconds: float

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pidts.model import CommittedEventGroups, Extent, Lsn, TableName
+from pidts.model import CommittedEventGroups, Extent, Lsn
+from pidts.model.table import names_from_json, names_to_json
 from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 
@@ -29,9 +29,9 @@ class Pointer:
             if self.log.groups is not None:
                 data["groups"] = _groups_to_json(self.log.groups)
             if self.log.only is not None:
-                data["only"] = _names_to_json(self.log.only)
+                data["only"] = names_to_json(self.log.only)
             if self.log.without:
-                data["without"] = _names_to_json(self.log.without)
+                data["without"] = names_to_json(self.log.without)
             if self.log.is_returned:
                 data["returned"] = True
             if self.log.has_notes:
@@ -49,8 +49,8 @@ class Pointer:
         log = None
         if "log" in data:
             segment, offset, size, begin, number = data["log"]
-            only = _names_from_json(data["only"]) if "only" in data else None
-            without = _names_from_json(data.get("without", []))
+            only = names_from_json(data["only"]) if "only" in data else None
+            without = names_from_json(data.get("without", []))
             log = LogSlice(
                 Extent(segment, offset, size),
                 Lsn.parse(begin),
@@ -74,14 +74,6 @@ def _groups_to_json(groups: CommittedEventGroups) -> list[object]:
 def _groups_from_json(data: list[Any]) -> CommittedEventGroups:
     segment, begin, commit, numbers = data
     return CommittedEventGroups(segment, Lsn.parse(begin), Lsn.parse(commit), array("q", numbers).tobytes())
-
-
-def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:
-    return [[name.schema, name.name] for name in sorted(names)]
-
-
-def _names_from_json(data: list[list[str]]) -> frozenset[TableName]:
-    return frozenset(TableName(schema, name) for schema, name in data)
 
 
 def pointers(plan: BatchPlan) -> list[Pointer]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pidts.binlog import Control, EventType, Format, LogWalker, Query, iter_raw
+from pidts.binlog import Control, EventType, LogWalker, Query, iter_raw
+from pidts.binlog.walk import format_of
 from pidts.model import DecodeError, LogEntry
 from pidts.relay import RelayReader
 
-
-@lru_cache(maxsize=16)
-def log_format(format_event: bytes) -> Format:
-    """Returns the format that a segment's FORMAT_DESCRIPTION event describes."""
-    return Format.parse(LogWalker().feed(format_event).body)
+log_format = lru_cache(maxsize=16)(format_of)
+"""Returns the format that a segment's FORMAT_DESCRIPTION event describes."""
 
 
 def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:

@@ -10,7 +10,7 @@ from pidts.binlog.events import Event, EventType
 from pidts.model.errors import DecodeError
 from pidts.model.gtid import MariaDbGtid, MariaDbGtidSet, MySqlGtid, MySqlGtidSet
 
-_STANDALONE, _GROUP_COMMIT, _DDL, _PREPARED_XA, _COMPLETED_XA = 1, 2, 32, 64, 128
+_STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 
 _FLAGS_FIELD, _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD = 0, 1, 2, 3
@@ -25,7 +25,6 @@ class GtidEvent:
     gtid: str
     standalone: bool = False
     """MariaDB: the next statement is the whole transaction, and no COMMIT follows."""
-    ddl: bool = False
     start_alter: bool = False
     """MariaDB: an ALTER has begun and may still fail; its statement comes again at its end."""
     rollback_alter: bool = False
@@ -94,7 +93,6 @@ def _mariadb(event: Event) -> GtidEvent:
     return GtidEvent(
         gtid=str(MariaDbGtid(domain, event.server_id, sequence)),
         standalone=bool(flags & _STANDALONE),
-        ddl=bool(flags & _DDL),
         start_alter=bool(extra & _START_ALTER),
         rollback_alter=bool(extra & _ROLLBACK_ALTER),
     )

@@ -45,7 +45,6 @@ _COMPRESSED_EVENT = "a compressed row event"
 class RowsEvent:
     """A row event of any version. Its images follow each other: for an UPDATE before, after, before, after."""
 
-    table_id: int
     op: Op
     width: int
     """The number of the table's columns."""
@@ -60,12 +59,12 @@ class RowsEvent:
         """Parses an event of one of `ROW_EVENTS`."""
         kind = EventType(event.type)
         cursor = Cursor(event.body, "a row event")
-        table_id, width, bitmaps = _head(cursor, kind)
+        width, bitmaps = _head(cursor, kind)
         present = tuple(int.from_bytes(bits, "little") & all_columns(width) for bits in bitmaps)
         images = cursor.rest()
         if kind in _COMPRESSED:
             images = inflate(images, _COMPRESSED_EVENT)
-        return cls(table_id, _OPS[kind], width, present, images, kind is EventType.PARTIAL_UPDATE_ROWS)
+        return cls(_OPS[kind], width, present, images, kind is EventType.PARTIAL_UPDATE_ROWS)
 
     @property
     def partial(self) -> bytes | None:
@@ -75,14 +74,13 @@ class RowsEvent:
         return b"".join(bits.to_bytes((self.width + 7) // 8, "little") for bits in self.present)
 
 
-def _head(cursor: Cursor, kind: EventType) -> tuple[int, int, list[bytes]]:
-    """Reads the fields before the images: the table's id, the number of its columns, and a bitmap for each image."""
-    table_id = cursor.uint(6)
-    cursor.take(2)
+def _head(cursor: Cursor, kind: EventType) -> tuple[int, list[bytes]]:
+    """Reads the fields before the images; returns the number of columns, and a bitmap for each image."""
+    cursor.take(8)
     if kind in _VERSION_2:
         cursor.take(cursor.uint(2) - 2)
     width = cursor.packed()
-    return table_id, width, [cursor.take((width + 7) // 8) for _ in range(2 if _OPS[kind] is Op.UPDATE else 1)]
+    return width, [cursor.take((width + 7) // 8) for _ in range(2 if _OPS[kind] is Op.UPDATE else 1)]
 
 
 def inflated_size(event: Event) -> int:

@@ -20,6 +20,11 @@ _IN_USE = 1
 _TELLS_OF_FILES = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
 
 
+def format_of(event: bytes | memoryview) -> Format:
+    """Parses a raw FORMAT_DESCRIPTION event."""
+    return Format.parse(LogWalker().feed(event).body)
+
+
 class LogWalker:
     """Turns raw events into `Event`s, from a server or from stored bytes.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from pidts.cli.relay.view import in_units
-from pidts.model.errors import plural
+from pidts.model.errors import plural, utc_time
 
 if TYPE_CHECKING:
     from pidts.task.operate.backlog import Backlog, HeldTablesOfSource
@@ -89,4 +88,4 @@ def waiting_lag(tables: int, seconds: float) -> str:
 
 def time_text(seconds: float) -> str:
     """Returns the time in UTC, or a dash if it is not known."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else "-"
+    return utc_time(seconds) if seconds else "-"

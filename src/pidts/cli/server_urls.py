@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from pidts.apply import Target
 from pidts.excerpt.table_options import server_of
@@ -38,8 +38,6 @@ class Address:
     database: str = ""
     """The database, for PostgreSQL only."""
     tls: Tls = field(default_factory=Tls)
-    tls_options: tuple[tuple[str, str], ...] = ()
-    """The TLS options in the URL."""
     source: SourceConfig | None = None
     """The settings of this server if it is a source."""
 
@@ -66,7 +64,6 @@ def source_address(url: str, environ: Mapping[str, str]) -> Address:
         password=config.password,
         variable=_variable(written, config.password, "SOURCE_PASSWORD", "MYSQL_PWD"),
         tls=config.tls,
-        tls_options=_tls_options(url),
         source=config,
     )
 
@@ -113,7 +110,6 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
         variable=_variable(written, password, "TARGET_PASSWORD", "PGPASSWORD"),
         database=database,
         tls=tls,
-        tls_options=_tls_options(url),
     )
 
 
@@ -124,8 +120,3 @@ def _variable(written: str, password: str, own: str, common: str) -> str:
     if named := _VARIABLE.fullmatch(written):
         return named[1]
     return own if written else common
-
-
-def _tls_options(url: str) -> tuple[tuple[str, str], ...]:
-    given = dict(parse_qsl(urlsplit(url).query))
-    return tuple((name, given[name]) for name in _TLS if given.get(name))

@@ -203,7 +203,8 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         print(f"  receives   nothing since {moment(source.lack.since)}: {source.lack}")
     if source.tables:
         print(f"  copied     {source.tables - len(source.copying):,} of {plural('table', source.tables)}")
-    _list("copying", [f"{table}: {_rows(table)}" for table in sorted(source.copying, key=_is_untouched)])
+    shown = sorted(source.copying, key=lambda table: table.copied == 0)  # tables without copied rows are shown last
+    _list("copying", [f"{table}: {_rows(table)}" for table in shown])
     _list(
         "waiting",
         [f"{name}: applied only up to {_place(source, lsn)}" for name, lsn in sorted(source.held.tables.items())],
@@ -227,11 +228,6 @@ def _list(label: str, lines: Sequence[str]) -> None:
         print(f"  {label:<10} {line}")
     if len(lines) > _SHOWN:
         print(f"             and {len(lines) - _SHOWN:,} more")
-
-
-def _is_untouched(table: TableProgress) -> bool:
-    """Whether no row is copied yet; tables without copied rows are shown last."""
-    return table.copied == 0
 
 
 def _rows(table: TableProgress) -> str:

@@ -174,12 +174,6 @@ class DdlThreads:
             lsn for lsn, waits in halted.items() if waits is None or waits.arrival is None or still(waits) is not None
         )
 
-    @property
-    def awaits_shards(self) -> bool:
-        """Whether some halted changes continue by themselves when other shards arrive."""
-        with self._moved:
-            return any(one.halt.awaits for one in self._halted.values())
-
     def start(self, context: JobContext, state: PlanState) -> None:
         """Begins those due changes of a state that have not begun.
 

@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from pidts.binlog import EventType, Format, LogWalker, iter_raw
+from pidts.binlog import EventType, Format, iter_raw
 from pidts.binlog.events import HEADER, HEADER_SIZE, is_artificial
-from pidts.binlog.walk import event_at
+from pidts.binlog.walk import event_at, format_of
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.files import FIRST_EVENT, is_packed, open_file
 from pidts.model import Extent, Position
@@ -118,11 +118,6 @@ class ServerStore:
                     break
         what = f"the server's log ended before {span.container}:{span.end}"
         raise Transient("source-lost", what, where=self.config.where)
-
-
-def format_of(event: bytes | memoryview) -> Format:
-    """Parses a raw FORMAT_DESCRIPTION event."""
-    return Format.parse(LogWalker().feed(event).body)
 
 
 def _first_format(content: bytes) -> Format:

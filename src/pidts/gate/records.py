@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pidts.gate.json_text import image, quoted
 from pidts.gate.value_text import TEXT, printed
-from pidts.model import ChangeBatch, LogEntry, Lsn, Op, Table
+from pidts.model import ChangeBatch, LogEntry, Lsn, Op
 from pidts.model.early_filter import TimesOf
 from pidts.reduce.column_presence import column_presence
 from pidts.target.mysql.datacenter import Numbers
@@ -188,7 +188,7 @@ def _images(batch: ChangeBatch, side: str, there: _Mask, held: npt.NDArray[np.bo
     if not there.any():
         return pa.array([""] * count, TEXT)
     columns = batch.rows.column(side).flatten()
-    texts = [_json_values(batch.table, place, column, zone) for place, column in enumerate(columns)]
+    texts = [quoted(printed(batch.table.columns[place].type, column, zone)) for place, column in enumerate(columns)]
     names = [column.name for column in batch.table.columns]
     if held is None:
         whole = image(names, texts, count)
@@ -199,7 +199,3 @@ def _images(batch: ChangeBatch, side: str, there: _Mask, held: npt.NDArray[np.bo
             mine = pa.array(there & (held == pattern).all(axis=1))
             whole = pc.if_else(mine, image([names[at] for at in chosen], [texts[at] for at in chosen], count), whole)
     return whole if there.all() else pc.if_else(pa.array(there), whole, pa.scalar("", TEXT))
-
-
-def _json_values(table: Table, place: int, column: pa.Array, zone: str) -> pa.Array:
-    return quoted(printed(table.columns[place].type, column, zone))

@@ -143,11 +143,6 @@ class ChannelStream:
         return False
 
     @property
-    def awaits_shards(self) -> bool:
-        """Always false: a channel has no shards."""
-        return False
-
-    @property
     def awaits_spark(self) -> bool:
         """Always false: a channel needs no Spark."""
         return False
@@ -275,7 +270,6 @@ class ChannelStream:
         return self._goal is not None and self._state.lsn < self._goal <= end
 
     def _commit_rows(self, transactions: TransactionRange, made: PreparedRecords | None = None) -> None:
-        began = time.monotonic()
         plan = made.plan if made is not None else self._plan(transactions.end)
         self._known_tables.demand(self._context, plan)
         records = (
@@ -285,7 +279,7 @@ class ChannelStream:
         )
         if transactions.has_more:
             self._ahead.begin(transactions.end, partial(self._made_ahead, plan.end, self._context))
-        self._commit(plan, records, began)
+        self._commit(plan, records)
 
     def _made_ahead(self, state: PlanState, context: JobContext) -> PreparedRecords | None:
         """Returns the log part after a state, with its records already made. A separate thread calls this.
@@ -312,11 +306,7 @@ class ChannelStream:
         return plan_between(self._state, PlanState(end), self._entries, self._classifier)
 
     def _commit(
-        self,
-        plan: BatchPlan,
-        records: Records,
-        began: float,
-        also: Callable[[TargetSession], None] = lambda _: None,
+        self, plan: BatchPlan, records: Records, also: Callable[[TargetSession], None] = lambda _: None
     ) -> None:
         gtids = with_gtids(self._gtids, plan.gtids)
         position = self._relay.position(plan.end.lsn)
@@ -327,11 +317,10 @@ class ChannelStream:
         self._committer.commit(self._state.lsn, moved.checkpoints[0], counted, has_records=has_records, also=also)
         self._state, self._gtids, self._workers = plan.end, gtids, moved
         self._clear, self._passed = plan.end.lsn, 0
-        self._on_commit(BatchDone(plan, moved.checkpoints[0], counted.counts, time.monotonic() - began))
+        self._on_commit(BatchDone(plan, moved.checkpoints[0], counted.counts))
 
     def _change(self, entry: LogEntry) -> None:
         """Commits a schema change: its records, the rows of its own transaction, and the structures after it."""
-        began = time.monotonic()
         due = DueChange(self._context, self._classifier, self._relay, entry)
         order = self._order(entry.transaction.lsn)
         try:
@@ -367,7 +356,7 @@ class ChannelStream:
                 raise Transient("ddl-order-changed", what, where=where)
 
         try:
-            self._commit(plan, records, began, also)
+            self._commit(plan, records, also)
         except BaseException:
             self._context = replace(after, structures=before, charsets=due.context.charsets)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 
@@ -56,6 +57,11 @@ def plural(noun: str, count: int, one: str = "", many: str = "") -> str:
     """Returns the count with its noun, and with the verb for one or for many: 1 row differs, 2 rows differ."""
     words = f"{count:,} {noun} {one}" if count == 1 else f"{count:,} {noun}s {many}"
     return words.rstrip()
+
+
+def utc_time(seconds: float) -> str:
+    """Returns a time as a message shows it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def sentence(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -59,10 +59,6 @@ class DataChange(ChangeEvent):
         if self.old_data is None:
             return Op.INSERT
         return Op.DELETE if self.new_data is None else Op.UPDATE
-
-    def reversed(self) -> DataChange:
-        """Returns the change that undoes this one."""
-        return replace(self, old_data=self.new_data, new_data=self.old_data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,16 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
+
+
+def names_to_json(names: Iterable[TableName]) -> list[list[str]]:
+    """Returns the sorted names as plain values for JSON."""
+    return [[name.schema, name.name] for name in sorted(names)]
+
+
+def names_from_json(data: Iterable[list[str]]) -> frozenset[TableName]:
+    """Returns the names from plain values; the inverse of `names_to_json`."""
+    return frozenset(TableName(schema, name) for schema, name in data)
 
 
 @dataclass(frozen=True, slots=True)

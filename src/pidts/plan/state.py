@@ -116,7 +116,7 @@ class HeldIndex:
     def json(self) -> str:
         """Returns the tables with their places as JSON."""
         if self._json is None:
-            object.__setattr__(self, "_json", _joined_json(self.texts))
+            object.__setattr__(self, "_json", f"[{', '.join(text for _, _, _, text in self.texts)}]")
         return self._json or ""
 
     def besides(self, other: HeldIndex) -> tuple[HeldTables, ...]:
@@ -316,15 +316,6 @@ class PlanState:
         alone = (HeldTables(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
         return replace(self, held=(*(waiting for waiting in others if waiting.tables), *alone))
 
-    def durable(self) -> PlanState:
-        """Returns the state with which a restart begins.
-
-        This state has no chunks that were read but not written, since they are read again. It has no due schema change,
-        since the log shows which schema change is next.
-        """
-        held = tuple(HeldTables(waiting.tables, waiting.lsn) for waiting in self.held)
-        return PlanState(self.lsn, _unread(self.copy), held)
-
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:
         """Returns the text that a checkpoint has besides the Lsn; empty if nothing is copied and no table is held.
 
@@ -445,10 +436,6 @@ def furthest(end: PlanState, other: Places) -> PlanState:
 
 def _unread(copy: Mapping[TableName, CopyState]) -> dict[TableName, CopyState]:
     return {name: state.unread for name, state in copy.items() if not state.done}
-
-
-def _joined_json(texts: Iterable[_Text]) -> str:
-    return f"[{', '.join(text for _, _, _, text in texts)}]"
 
 
 def _places_from_json(data: list[Any]) -> dict[TableName, Lsn]:

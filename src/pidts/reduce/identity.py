@@ -37,7 +37,6 @@ class Identities:
     """The keys of a batch's changes; each list has one array per identity column, each mask one value per change."""
 
     before: list[pa.Array]
-    after: list[pa.Array]
     current: list[pa.Array]
     """The key after the change: the key of the written row, or of the deleted row."""
     deleted: pa.BooleanArray
@@ -74,7 +73,7 @@ def identities(batch: ChangeBatch) -> Identities:
         )
     differs = any_of([pc.not_equal(old, new) for old, new in zip(before, after, strict=True)])
     differs = pc.fill_null(differs, fill_value=False)
-    return Identities(before, after, current, deleted, pc.and_(updated, differs))
+    return Identities(before, current, deleted, pc.and_(updated, differs))
 
 
 FEW: Final = 64
@@ -148,6 +147,12 @@ def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:
     return reduce(pc.or_, masks)
 
 
+def distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
+    """Returns a mask that is true where the values of both arrays differ; NULL equals NULL."""
+    one_null = pc.xor(pc.is_null(left), pc.is_null(right))
+    return pc.or_(one_null, pc.fill_null(pc.not_equal(left, right), fill_value=False))
+
+
 def plain_zero(values: pa.Array) -> pa.Array:
-    """Returns the values with 0.0 in place of -0.0."""
+    """Returns the values with 0.0 in place of -0.0: servers take the two for equal, a hash join and a text do not."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

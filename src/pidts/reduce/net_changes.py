@@ -53,7 +53,17 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.model.advice import RESYNC
 from pidts.reduce.collision_columns import watched_columns
-from pidts.reduce.identity import FEW, FewKeys, Identities, any_of, brought, few_keys, identities, image_columns
+from pidts.reduce.identity import (
+    FEW,
+    FewKeys,
+    Identities,
+    any_of,
+    brought,
+    distinct,
+    few_keys,
+    identities,
+    image_columns,
+)
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, Expected, NetChange, by_width
 
@@ -435,16 +445,10 @@ def _watched_changed(
     old = image_columns(batch, "before", names)
     new = image_columns(batch, "after", names)
     pairs = zip(old, new, strict=True)
-    changed = any_of([_distinct(was.take(first_row), now.take(last_row)) for was, now in pairs])
+    changed = any_of([distinct(was.take(first_row), now.take(last_row)) for was, now in pairs])
     if "starts" in nets.schema.names:
         changed = pc.or_(changed, pc.greater(nets.column("starts"), 1))
     return pc.and_(start.is_valid(), changed)
-
-
-def _distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
-    """Returns a mask that is true where the values of both arrays differ; NULL equals NULL."""
-    one_null = pc.xor(pc.is_null(left), pc.is_null(right))
-    return pc.or_(one_null, pc.fill_null(pc.not_equal(left, right), fill_value=False))
 
 
 def _counts(batch: ChangeBatch) -> Counts:

@@ -87,7 +87,7 @@ class RelayReader:
     @property
     def first(self) -> Lsn | None:
         """Returns the Lsn after which the relay begins; None for an empty relay."""
-        self._renew()
+        self.renew()
         listed = self._index.listed()
         return listed[0].start if listed else None
 
@@ -97,7 +97,7 @@ class RelayReader:
 
         Damage raises no error here: `entries` reports it after everything that can still be read.
         """
-        self._renew()
+        self.renew()
         if self._tail is None:
             last = self._index.newest()
             if last is None:
@@ -138,10 +138,6 @@ class RelayReader:
             return 0, 0
         return folder, tail
 
-    def renew(self) -> None:
-        """Clears the caches if the relay was cut back. `read` does not do this itself, and might read an old file."""
-        self._renew()
-
     @property
     def last_cut(self) -> Signature:
         """Returns a value that changes whenever a cut of the relay (`pidts.relay.refetch`) is requested or made."""
@@ -174,7 +170,7 @@ class RelayReader:
         With `joined`, one entry may stand for many ordinary transactions in a row; `most` limits their number, and that
         of their row events.
         """
-        self._renew()
+        self.renew()
         last, header = after, None
         if to is not None and after is not None and to <= after:
             return
@@ -245,7 +241,7 @@ class RelayReader:
 
     def segment_start(self, lsn: Lsn) -> Lsn:
         """Returns the start of the segment with the entry after `lsn`; `lsn` itself for an empty relay."""
-        self._renew()
+        self.renew()
         header = self._index.segment_of(lsn)
         return header.start if header is not None else lsn
 
@@ -256,7 +252,7 @@ class RelayReader:
 
     def schema_changes(self, after: Lsn, to: Lsn) -> Iterator[Transaction]:
         """Yields the schema changes after one place, up to and including another. Other entries are not decoded."""
-        self._renew()
+        self.renew()
         header = self._index.segment_of(after)
         if header is None:
             return
@@ -271,7 +267,7 @@ class RelayReader:
 
     def find(self, lsn: Lsn) -> LogEntry | None:
         """Returns the entry that ends at this Lsn or has a row with this Lsn; None if it is not received yet."""
-        self._renew()
+        self.renew()
         header = self._index.segment_of(lsn)
         # A segment's `start` is the end of the previous segment's last entry. So that entry is in the previous segment,
         # unless this was purged.
@@ -360,7 +356,7 @@ class RelayReader:
 
         Returns None if the relay has nothing of this log.
         """
-        self._renew()
+        self.renew()
         headers = self._index.listed()
         origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)
         after = next((header.start for header in headers if header.origin.change_no > change_no), self.received)
@@ -413,8 +409,11 @@ class RelayReader:
             return self.folder.corrupt(segment, f"the events file {self.folder.log(segment).name} is missing")
         return self.folder.purged(f"segment {segment} is gone")
 
-    def _renew(self) -> None:
-        """Clears the caches if the relay was cut back, or will be."""
+    def renew(self) -> None:
+        """Clears the caches if the relay was cut back, or will be.
+
+        `read` does not do this itself, and might read an old file.
+        """
         if not self._is_renewed:
             return
         self._signature = refetch_signature(self.folder)

@@ -35,16 +35,12 @@ def default_value(column: Column) -> pa.Array | None:
     if column.generated or column.auto_increment or isinstance(parsed, (CurrentTime, Expression)):
         return None
     if parsed is None:
-        return _null(column) if column.nullable else _zero(column)
+        return pa.nulls(1, column.type.arrow) if column.nullable else _zero(column)
     stored = parse_default(stored_default(column.default, column.type))
     try:
         return None if stored is None or isinstance(stored, (CurrentTime, Expression)) else _constant(column, stored)
     except (ValueError, InvalidOperation, OverflowError, pa.ArrowInvalid):
         return None
-
-
-def _null(column: Column) -> pa.Array:
-    return pa.nulls(1, column.type.arrow)
 
 
 def _zero(column: Column) -> pa.Array | None:

@@ -32,7 +32,7 @@ def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 def progress_json(progress: Progress) -> dict[str, Any]:
     """Returns a snapshot for programs, with the displayed rates. It has at most `_TABLES` tables."""
     found = progress.to_json()
-    shown = sorted(progress.tables, key=_not_copying)[:_TABLES]
+    shown = sorted(progress.tables, key=lambda table: 2 if table.done else 0 if table.copied else 1)[:_TABLES]
     waiting = [table for table in progress.tables if not table.done]
     return found | {
         "rate": round(progress.rate, 1),
@@ -61,10 +61,6 @@ def metrics_json(progress: Progress) -> list[list[Any]]:
         [family.name, family.documentation, family.type, [[one.name, one.labels, one.value] for one in family.samples]]
         for family in metric_families(progress)
     ]
-
-
-def _not_copying(table: TableProgress) -> int:
-    return 2 if table.done else 0 if table.copied else 1
 
 
 def _table(table: TableProgress) -> dict[str, Any]:

@@ -51,7 +51,6 @@ class WatchedTask:
     waits_for_program: bool = False
     """Whether the task's process cannot be started yet, because the spawner is still loading the program."""
     _child: Started | None = None
-    _run: str = ""
     _was_alive: bool = False
     _alive_since: float = 0.0
     _asked: tuple[int, float] = (0, 0.0)
@@ -157,7 +156,7 @@ class WatchedTask:
     def _start(self, now: float, start: Starter) -> None:
         resync = self.wanted.resync
         tables = [] if resync is None else list(resync) or ["*"]
-        self._rotate_log()
+        rotate(self.folder)
         self.folder.forget("progress")
         self.report, self._report_at = {}, 0
         try:
@@ -228,9 +227,6 @@ class WatchedTask:
                 self.folder.write("history", self.history.stored())
             except OSError:
                 return
-
-    def _rotate_log(self) -> None:
-        rotate(self.folder)
 
 
 def rotate(folder: TaskFolder) -> None:

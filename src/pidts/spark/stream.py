@@ -243,11 +243,6 @@ class TaskStream:
         return self._waiting_changes.first(waiting, self._state.copy, log, received)
 
     @property
-    def awaits_shards(self) -> bool:
-        """Whether some waiting changes continue by themselves when shards of this or another part arrive."""
-        return self._ddl.awaits_shards
-
-    @property
     def tables(self) -> Collection[TableName]:
         """Returns the tables that the task knows at present."""
         return self._context.structures.keys()
@@ -427,7 +422,7 @@ class TaskStream:
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
         """Carries out the batch up to this state. If the batch needs `slices`, it does nothing and returns False."""
-        began, clock = time.monotonic(), _Clock(planned)
+        clock = _Clock(planned)
         self._take_structures()
         plan, self._job = self._job, None
         if plan is None or plan.end != end:
@@ -457,7 +452,7 @@ class TaskStream:
         self._state, self._gtids, self._workers = end, gtids, moved
         left = set(end.open_requests)
         forget(self._context.staging, [request for request in plan.start.open_requests if request not in left])
-        self._on_batch(BatchDone(plan, commit.after[0], counts, time.monotonic() - began))
+        self._on_batch(BatchDone(plan, commit.after[0], counts))
         source = self._context.source.source_id
         self._shards.barrier.set_held(source, end.exceptions)
         self._ddl.start(self._context, end)

@@ -64,6 +64,17 @@ class Callbacks:
     """A function that gets each group of unequal rows, and returns whether these rows are to be compared again."""
     stop: threading.Event = field(default_factory=threading.Event)
 
+    def demand_not_stopped(self) -> None:
+        """Raises if the comparison is to end."""
+        if self.stop.is_set():
+            raise ComparisonInterrupted
+
+    def pause(self, seconds: float) -> bool:
+        """Waits, and raises if the comparison is to end; returns False."""
+        if self.stop.wait(seconds):
+            raise ComparisonInterrupted
+        return False
+
 
 Elsewhere = Callable[[TableName, str, Callable[[], None]], CompareSpans | None]
 """Returns the function by which other processes compare the spans of a table, or None if they cannot do that.
@@ -143,7 +154,7 @@ class _Comparison:
                     raise
             del self._examples[known:]
             self.memory = replace(self.memory, place=None)
-            self._pause(_TRY_SECONDS)
+            self.callbacks.pause(_TRY_SECONDS)
             now = self.source.structure(table.name)
             if now is None:
                 return None
@@ -155,7 +166,7 @@ class _Comparison:
             return unfit
         matcher = Matcher(table, self.normals)
         if not table.identity:
-            return compare_multisets(self.source, self.target, self.catch_up, matcher, self._pause)
+            return compare_multisets(self.source, self.target, self.catch_up, matcher, self.callbacks.pause)
         size = self.source.size(table)
         place = self.memory.place
         signature = self.source.signature(table)
@@ -178,7 +189,7 @@ class _Comparison:
         hooks = Hooks(lambda keys, page: self._settle(matcher, keys, page), show, save, self._is_due)
         first = None
         if self.elsewhere is not None and size.rows >= _MANY_ROWS and not self.target.has_sums:
-            first = self.elsewhere(table.name, signature, self._demand_not_stopped)
+            first = self.elsewhere(table.name, signature, self.callbacks.demand_not_stopped)
         first = first or SpanComparison(self.source, self.target, matcher, self.pool, size.row_bytes)
         walk = Walk(self.source, self.target, matcher, hooks, first, place, size.row_bytes)
         return walk.run()
@@ -199,11 +210,11 @@ class _Comparison:
         return TableReport(table.name, missing=0 if misfits else self.source.count(table), problem=what)
 
     def _settle(self, matcher: Matcher, keys: pa.Table, page: int) -> TableReport:
-        settled = settle(self.source, self.target, self.catch_up, matcher, keys, page, self._pause)
+        settled = settle(self.source, self.target, self.catch_up, matcher, keys, page, self.callbacks.pause)
         if any(kind is DifferenceKind.EXTRA for kind, _ in settled.found):
             self.source.confirm(matcher.table)
         if len(settled.keys) and self.callbacks.differ(matcher.table, settled):
-            settled = settle(self.source, self.target, self.catch_up, matcher, settled.keys, page, self._pause)
+            settled = settle(self.source, self.target, self.catch_up, matcher, settled.keys, page, self.callbacks.pause)
         counts = Counter(kind for kind, _ in settled.found)
         labels = self.source.members(matcher.table)
         for place, (kind, columns) in enumerate(settled.found[: max(self.most - len(self._examples), 0)]):
@@ -223,18 +234,9 @@ class _Comparison:
             of_no_shard=settled.extras().count(NOBODY),
         )
 
-    def _demand_not_stopped(self) -> None:
-        if self.callbacks.stop.is_set():
-            raise ComparisonInterrupted
-
     def _is_due(self) -> bool:
-        self._demand_not_stopped()
+        self.callbacks.demand_not_stopped()
         return time.monotonic() - self._saved > _SAVE_SECONDS
-
-    def _pause(self, seconds: float) -> bool:
-        if self.callbacks.stop.wait(seconds):
-            raise ComparisonInterrupted
-        return False
 
 
 def _shard(member: int, labels: Sequence[str]) -> str | None:

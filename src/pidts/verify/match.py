@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, Table, calendar
+from pidts.reduce.identity import distinct, plain_zero
 from pidts.verify.normal_forms import Normals
 from pidts.verify.report import DifferenceKind
 
@@ -39,10 +40,6 @@ class Matcher:
         """Returns those of `keys` that no row in `rows` has."""
         left, _ = self.pairs(keys, rows)
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
-
-    def has(self, keys: pa.Table, rows: pa.Table) -> set[int]:
-        """Returns the indexes of those of `keys` that a row in `rows` has."""
-        return set(np.unique(self.pairs(keys, rows)[0]).tolist())
 
     def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:
         """Returns the keys of source rows that are missing, different or repeated on the target."""
@@ -115,7 +112,7 @@ class Matcher:
             values = rows.column(column.name)
             if normal:
                 change = self._normals.get(column.type.kind)
-                values = _unsigned_zero(values if change is None else change(values))
+                values = plain_zero(values if change is None else change(values))
             columns.append(_bare(values))
         return [
             blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
@@ -127,16 +124,16 @@ class Matcher:
             values = rows.column(name)
             if normal := self._normals.get(self.table.column(name).type.kind):
                 values = normal(values)
-            yield _unsigned_zero(values)
+            yield plain_zero(values)
 
     def _differs(self, column: Column, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
         """Returns a mask of unequal values. Computes normal forms only for values that are unequal without them."""
-        mask = _distinct(left, right)
+        mask = distinct(left, right)
         normal = self._normals.get(column.type.kind)
         if normal is None or not pc.any(mask).as_py():
             return mask
         where = pc.indices_nonzero(mask)
-        still = where.filter(_distinct(normal(left.take(where)), normal(right.take(where))).combine_chunks())
+        still = where.filter(distinct(normal(left.take(where)), normal(right.take(where))).combine_chunks())
         return pc.is_in(pa.array(np.arange(len(mask))), value_set=still.cast(pa.int64()))
 
 
@@ -145,17 +142,6 @@ def places(pairs: tuple[Numbers, Numbers], size: int) -> Numbers:
     found = np.full(size, -1)
     found[pairs[0][::-1]] = pairs[1][::-1]
     return found
-
-
-def _unsigned_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turns -0.0 into 0.0: the two are equal for every server, but not for a hash join, and not as text."""
-    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
-
-
-def _distinct(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns a mask of unequal values, with NULL equal to NULL."""
-    one_null = pc.xor(pc.is_null(left), pc.is_null(right))
-    return pc.or_(one_null, pc.fill_null(pc.not_equal(left, right), fill_value=False))
 
 
 def _bare(values: pa.ChunkedArray) -> Sequence[Any]:

@@ -33,7 +33,7 @@ def state(**copy: CopyState) -> PlanState:
 
 def done(end: PlanState) -> BatchDone:
     plan = BatchPlan(end, end, (), 0, 0, 0, (), frozenset())
-    return BatchDone(plan, Checkpoint(task="t", source="s", worker=0, lsn=LSN), Counts(), 0.1)
+    return BatchDone(plan, Checkpoint(task="t", source="s", worker=0, lsn=LSN), Counts())
 
 
 class Clock:
@@ -206,7 +206,7 @@ def test_a_source_that_was_silent_for_long_is_not_far_ahead() -> None:
     tracker = Tracker("t", "s", shown.append, now=lambda: 5000.0)
     end = PlanState(LSN)
     plan = BatchPlan(end, end, (), 0, 0, 1000, (), frozenset())
-    tracker.batch(BatchDone(plan, done(end).checkpoint, Counts(), 0.1))
+    tracker.batch(BatchDone(plan, done(end).checkpoint, Counts()))
     tracker.show("sync", waits_since=4998)
     assert shown[-1].lag_seconds == 2.0
     tracker.show("sync", caught_up=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pidts.apply.rows.version_guard import taken_rows
 from pidts.model import ChangeBatch, Op
 from pidts.reduce.identity import FewKeys, few_keys, identities
 from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
@@ -112,13 +113,13 @@ def _of_many(batch: ChangeBatch) -> KeyEvents:
     change = np.concatenate([gone, there])
     leaves = np.arange(len(change)) < len(gone)
     arrives = ~leaves & ((op[change] == Op.INSERT) | moved[change])
-    columns = merged([_taken(found.before, gone), _taken(found.current, there)])
+    columns = merged([taken_rows(found.before, gone), taken_rows(found.current, there)])
     number = key_numbers(columns)
     order = np.lexsort((2 * change + ~leaves, number))
     number = number[order]
     starts = np.concatenate([[True], number[1:] != number[:-1]]) if len(number) else np.zeros(0, np.bool_)
     schema = pa.schema([batch.table.arrow.field(name) for name in batch.table.identity])
-    keys = pa.Table.from_arrays(_taken(columns, order[starts]), schema=schema)
+    keys = pa.Table.from_arrays(taken_rows(columns, order[starts]), schema=schema)
     return KeyEvents(
         batch,
         keys,
@@ -128,7 +129,3 @@ def _of_many(batch: ChangeBatch) -> KeyEvents:
         arrives[order],
         np.nonzero(starts)[0],
     )
-
-
-def _taken(columns: list[pa.Array], rows: Numbers) -> list[pa.Array]:
-    return [values.take(pa.array(rows)) for values in columns]

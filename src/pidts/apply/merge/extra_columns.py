@@ -54,17 +54,13 @@ def wider_tables(
     """
     coming: dict[TableName, set[frozenset[str]]] = {}
     for batch in batches:
-        if _brings(batch):
+        if len(batch) and batch.table.identity and pc.any(brought(batch, identities(batch))).as_py():
             names = own.get(batch.table.name, {}).get(batch.origin)
             coming.setdefault(batch.table.name, set()).add(names or names_of(batch.table))
     shared = coming.keys() & merged
     if len(shared) < len(coming):  # Reading the record is ten times faster than reading the catalog.
         shared |= coming.keys() & session.meta.structures.load(task, MergedTablesKey()).keys()
     return {name for name in shared if _is_wider(session.schema.structure(name), coming[name])}
-
-
-def _brings(batch: ChangeBatch) -> bool:
-    return bool(len(batch) and batch.table.identity and pc.any(brought(batch, identities(batch))).as_py())
 
 
 def _is_wider(there: Table | None, widths: Collection[frozenset[str]]) -> bool:

@@ -108,7 +108,7 @@ class VersionGuard:
         self._deletes = np.arange(len(self._change)) < len(leaves)
         copied = op == Op.COPY
         moment = 2 * (self._change + np.where(copied[self._change], 0, len(batch))) + ~self._deletes
-        columns = merged([_taken(before, leaves), _taken(after, arrives)])
+        columns = merged([taken_rows(before, leaves), taken_rows(after, arrives)])
         number = key_numbers(columns)
         order = np.lexsort((moment, number))
         self._change, self._deletes = self._change[order], self._deletes[order]
@@ -117,7 +117,7 @@ class VersionGuard:
         self._key = np.cumsum(self._first) - 1
         self._copied, self._op = copied[self._change], op[self._change]
         schema = pa.schema([self._table.arrow.field(name) for name in names])
-        self.keys = pa.Table.from_arrays(_taken(columns, order[self._first]), schema=schema)
+        self.keys = pa.Table.from_arrays(taken_rows(columns, order[self._first]), schema=schema)
         """Each key that the changes concern, once."""
 
     @property
@@ -187,7 +187,7 @@ class VersionGuard:
         starts = (kind == NOTHING) | (self._rank > held) | ((kind == ROW) & equal)
         for event in np.nonzero((kind == TOMBSTONE) & ~starts)[0]:
             starts[event] = self._is_after_tombstone(int(event))
-        applied = _from_then_on(starts, self._first, self._key)
+        applied = _counted(starts, self._first, self._key) > 0
         # After a DELETE, a version may go back. The loop over single rows is not needed there, since it would decide
         # the same.
         back = np.zeros(len(self._key), np.bool_)
@@ -280,7 +280,8 @@ class VersionGuard:
         return Tombstones(self.texts(self._key[events]), version_texts(versions), self._source, lsn_texts(lsns))
 
 
-def _taken(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
+def taken_rows(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
+    """Returns these rows of each column."""
     return [values.take(pa.array(rows)) for values in columns]
 
 
@@ -290,7 +291,3 @@ def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
     starts = np.nonzero(first)[0]
     before: Numbers = total[starts] - mask[starts]
     return np.asarray(total - before[key] if len(key) else total, dtype=np.int64)
-
-
-def _from_then_on(mask: Mask, first: Mask, key: Numbers) -> Mask:
-    return _counted(mask, first, key) > 0

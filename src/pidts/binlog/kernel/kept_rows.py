@@ -84,7 +84,7 @@ def _explained(skimmed: ChangeBatch, memory: Memory, row: int, maps: Mapping[int
         held = [int.from_bytes(bits[place : place + step], "little") for place in range(0, len(bits), step)]
     lsn = Lsn.from_bytes(skimmed.rows.column("lsn")[row].as_py())
     scratch = rows.TableRows(skimmed.table)
-    event = RowsEvent(maps[program].table_id, op, width, tuple(held), ctypes.string_at(data + begin, end - begin))
+    event = RowsEvent(op, width, tuple(held), ctypes.string_at(data + begin, end - begin))
     try:
         scratch.bind(maps[program]).decode(event, lsn, 0)
         scratch.take()

@@ -80,7 +80,9 @@ def _column(column: Column, zone: str) -> Expr:
     if kind.kind in _BYTES:
         return plain(Family.BYTES, as_it_is)
     if kind.kind is Kind.DATE:
-        return plain(Family.MOMENT, lambda rows: pc.multiply(_plain_days(rows[name]), temporal.DAY))
+        return plain(
+            Family.MOMENT, lambda rows: pc.multiply(rows[name].cast(pa.int32()).cast(pa.int64()), temporal.DAY)
+        )
     if kind.kind is Kind.DATETIME:
         return plain(Family.MOMENT, cast(pa.int64()))
     if kind.kind is Kind.TIMESTAMP:
@@ -89,10 +91,6 @@ def _column(column: Column, zone: str) -> Expr:
     if kind.kind is Kind.TIME:
         return plain(Family.TIME, cast(pa.int64()))
     return plain(Family.OPAQUE, as_it_is)
-
-
-def _plain_days(values: pa.Array) -> pa.Array:
-    return values.cast(pa.int32()).cast(pa.int64())
 
 
 def _local(zone: str) -> Callable[[pa.Array], pa.Array]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pidts.schema.statements as ddl
 from pidts.model.errors import Halted, Where
 from pidts.model.lsn import Lsn
-from pidts.model.table import Column, Table, TableName
+from pidts.model.table import Column, Table, TableName, names_from_json, names_to_json
 from pidts.model.transaction import Transaction
 from pidts.model.types import Kind
 from pidts.schema.affected_tables import concerned, databases, mentions, understood
@@ -198,7 +198,7 @@ class KnownStructures:
             "unknown": [[name.schema, name.name, text] for name, text in self.unknown.items()],
             "unclear": list(self.unclear),
             "complete": self.complete,
-            "sequences": _names_to_json(self.sequences),
+            "sequences": names_to_json(self.sequences),
             "turns": [
                 {
                     "lsn": str(turn.lsn),
@@ -207,7 +207,7 @@ class KnownStructures:
                         for name, known in turn.tables.items()
                     ],
                     "charsets": {name: charset and list(charset) for name, charset in turn.charsets.items()},
-                    "sequences": None if turn.sequences is None else _names_to_json(turn.sequences),
+                    "sequences": None if turn.sequences is None else names_to_json(turn.sequences),
                 }
                 for turn in self.turns
             ],
@@ -223,7 +223,7 @@ class KnownStructures:
             unknown={TableName(schema, name): text for schema, name, text in data["unknown"]},
             unclear=tuple(data["unclear"]),
             complete=data["complete"],
-            sequences=_names_from_json(data.get("sequences", [])),
+            sequences=names_from_json(data.get("sequences", [])),
             turns=tuple(
                 RelearnedStructures(
                     Lsn.parse(item["lsn"]),
@@ -232,7 +232,7 @@ class KnownStructures:
                         for schema, name, known in item["tables"]
                     },
                     {name: charset and (charset[0], charset[1]) for name, charset in item["charsets"].items()},
-                    None if item.get("sequences") is None else _names_from_json(item["sequences"]),
+                    None if item.get("sequences") is None else names_from_json(item["sequences"]),
                 )
                 for item in data["turns"]
             ),
@@ -303,7 +303,7 @@ class KnownStructures:
         """
         schema = statement.table.schema
         default = self.charsets.get(schema) if inherits else None
-        unread = [self.tables[name] for name in statement.tables if self._lacks_charset(name)]
+        unread = [table for name in statement.tables if (table := self.tables.get(name)) and table.has_unknown_charset]
         ways = []
         try:
             for charset in CANDIDATES if default is None or unread else (default,):
@@ -317,9 +317,6 @@ class KnownStructures:
             found = [table for way in ways if (table := way[name]) is not None]
             changed[name] = (common(found) or self.unknown.get(name, text)) if found else None
         return self._put(changed)
-
-    def _lacks_charset(self, name: TableName) -> bool:
-        return name in self.tables and self.tables[name].has_unknown_charset
 
     def _renamed(self, statement: ddl.RenameTable, text: str) -> KnownStructures:
         """Returns the structures after the renames.
@@ -405,14 +402,6 @@ def structure_unknown(name: TableName, statement: str) -> Halted:
             "out. With binlog_row_metadata=FULL, the source's log names the columns of all later rows"
         ),
     )
-
-
-def _names_to_json(names: Iterable[TableName]) -> list[list[str]]:
-    return [[name.schema, name.name] for name in sorted(names)]
-
-
-def _names_from_json(names: Iterable[list[str]]) -> frozenset[TableName]:
-    return frozenset(TableName(schema, name) for schema, name in names)
 
 
 def _agree(logged: Column, known: Column) -> bool:

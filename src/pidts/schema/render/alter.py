@@ -70,7 +70,7 @@ class AlterWriter:
                 return ""
 
     def _definition(self, action: alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn) -> str:
-        column = self._resolved(action.column)
+        column = _column(self.after, action.column.name) or action.column
         text = column_clause(column, self.collations)
         if isinstance(action, alter.AddColumn):
             if action.computed is not None and column.name.lower() in self.computed:
@@ -99,9 +99,6 @@ class AlterWriter:
         if new is None or (new.generated and action.old.lower() in self.computed):
             return f"RENAME COLUMN {condition}{quote(action.old)} TO {quote(action.new)}"
         return f"CHANGE COLUMN {condition}{quote(action.old)} {column_clause(new, self.collations)}"
-
-    def _resolved(self, column: Column) -> Column:
-        return _column(self.after, column.name) or column
 
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
         """Returns `IF EXISTS` if the server has to decide whether the column exists, otherwise an empty text.

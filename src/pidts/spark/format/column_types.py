@@ -156,7 +156,7 @@ def typed_images(table: Table, images: pa.StructArray, wanted: pa.StructType) ->
 
 def _widened(table: Table, column: Column, array: pa.Array, wanted: pa.DataType) -> pa.Array:
     natural = _natural(column.type)
-    if natural != wanted and not _may_become(natural, wanted):
+    if natural != wanted and not any(is_of(natural) and takes(wanted) for is_of, takes in _WIDER):
         raise _differs(table, f"the column {column.name} has values of type {natural}, the query wants {wanted}")
     values = _values(array, column.type, natural)
     if natural == wanted:
@@ -165,10 +165,6 @@ def _widened(table: Table, column: Column, array: pa.Array, wanted: pa.DataType)
         return values.cast(wanted)
     except pa.ArrowInvalid as error:
         raise _differs(table, f"a value of {column.name} does not fit: {error}") from error
-
-
-def _may_become(present: pa.DataType, wanted: pa.DataType) -> bool:
-    return any(is_of(present) and takes(wanted) for is_of, takes in _WIDER)
 
 
 @lru_cache(maxsize=4096)

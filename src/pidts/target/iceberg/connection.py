@@ -143,11 +143,6 @@ class CatalogConnection:
                 _release(self._shown.pop())
 
     @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        return self._is_open
-
-    @property
     def owns_database(self) -> bool:
         """Whether the transaction has locked the database."""
         return self._driver.in_transaction

@@ -127,7 +127,8 @@ class MetadataFile:
         """
         number = self.fields[column][0]
         kind: IcebergType = self.metadata.schema().find_type(number)
-        low, high = (bounds.get(number) if bounds else None for bounds in _bounds(entry))
+        file = entry.data_file
+        low, high = (bounds.get(number) if bounds else None for bounds in (file.lower_bounds, file.upper_bounds))
         if low is None or high is None or isinstance(kind, (StringType, BinaryType)):
             return True
         try:
@@ -186,7 +187,3 @@ def deleted_positions(path: str) -> Positions:
         return {name: np.sort(places[which == at]) for at, name in enumerate(paths.dictionary.to_pylist())}
 
     return _positions.get(path, read, lambda found: sum(each.nbytes for each in found.values()) + 100)
-
-
-def _bounds(entry: ManifestEntry) -> tuple[dict[int, bytes] | None, dict[int, bytes] | None]:
-    return entry.data_file.lower_bounds, entry.data_file.upper_bounds

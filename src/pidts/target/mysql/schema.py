@@ -124,7 +124,7 @@ class MySqlSchema(ServerSchema[MyTable]):
                 unknown = unfillable(statement, old, new, executed_at, made, reads_alike=is_own_kind)
                 anew = recomputed(statement, old, new)
                 unknown += [name for name in anew if name.lower() not in there and name not in unknown]
-                if unknown and self._has_rows(statement.table):
+                if unknown and self._connection.rows(f"SELECT 1 FROM {qualified(statement.table)} LIMIT 1"):
                     made_by_source = {one.name for one in new.columns if one.auto_increment or one.generated}
                     kind = RowsUnknown if made_by_source.issuperset(unknown) else Halted
                     raise refuse_unfillable(unknown, old, plain, kind)
@@ -166,9 +166,6 @@ class MySqlSchema(ServerSchema[MyTable]):
             where = f"{dialect.identifier(column)} IS NOT NULL"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
                 raise refuse_unknown(column, old, instead)
-
-    def _has_rows(self, name: TableName) -> bool:
-        return bool(self._connection.rows(f"SELECT 1 FROM {qualified(name)} LIMIT 1"))
 
 
 def computed_here(

@@ -320,7 +320,7 @@ class _Comparison:
             known = self.store.found(list(digests.values()))
             lacking = {key: ReplayedRow(key, None) for key, digest in digests.items() if digest not in known}
             self._settle(table.name, columns, lacking)
-            self._stop_if_asked()
+            self.callbacks.demand_not_stopped()
             if part.is_last:
                 return
             after = part.upto
@@ -339,7 +339,7 @@ class _Comparison:
         matcher = Matcher(texts, EXACT)
         recorded = RecordedTexts(lambda keys: self._later(whole, keys), facts)
         keys = text_keys(texts, list(facts))
-        settled = settle(self._texts(whole), recorded, self.catch_up, matcher, keys, _PAGE, self._pause)
+        settled = settle(self._texts(whole), recorded, self.catch_up, matcher, keys, _PAGE, self.callbacks.pause)
         counts: Counter[DifferenceKind] = Counter()
         unknown = 0
         for place, (key, (kind, names)) in enumerate(zip(texts_of_keys(settled.keys), settled.found, strict=True)):
@@ -422,20 +422,11 @@ class _Comparison:
         self.reports[name] = replace(report, **{kind: getattr(report, kind) + count for kind, count in counts.items()})
 
     def _show_progress(self, id_: int, upto: int) -> None:
-        self._stop_if_asked()
+        self.callbacks.demand_not_stopped()
         name = TableName(self.config.target.database, DATA)
         doubtful = sum(map(len, self.doubtful.values()))
         wrong = sum(report.differences for report in self.reports.values())
         self.callbacks.show(ComparisonProgress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
-
-    def _pause(self, seconds: float) -> bool:
-        if self.callbacks.stop.wait(seconds):
-            raise ComparisonInterrupted
-        return False
-
-    def _stop_if_asked(self) -> None:
-        if self.callbacks.stop.is_set():
-            raise ComparisonInterrupted
 
 
 class _NumberCheck:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pidts.apply import TargetSession
 from pidts.model import Cutover, CutoverStage
+from pidts.model.errors import utc_time
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.presence import CutoverSession, cutover_session, is_being_cut_over
 
@@ -42,11 +42,11 @@ class CutoverState:
         """Returns the state as the end of a sentence that begins with "the task"."""
         match self.record.stage:
             case CutoverStage.DONE:
-                text = f"was cut over at {_time(self.record.done_at)} to {self.target}"
+                text = f"was cut over at {utc_time(self.record.done_at)} to {self.target}"
             case CutoverStage.STOPPING:
                 text = f"is being cut over to {self.target}, and must not run any more"
             case CutoverStage.BEGUN:
-                text = f"is being cut over to {self.target} since {_time(self.record.began_at)}"
+                text = f"is being cut over to {self.target} since {utc_time(self.record.began_at)}"
         text += ", and an undo of this has begun" if self.record.is_undone else ""
         text += ", but no cutover command is seen" if self.needs_operator else ""
         return f"{text}; {self.read_only}" if self.read_only else text
@@ -101,7 +101,3 @@ def cutover_state(target: TargetSession, config: TaskConfig) -> CutoverState | N
     is_active = is_being_cut_over(target, config.name)
     session = cutover_session(target, config.name) if is_active else None
     return CutoverState(record, config.target.place, config.path, is_active, session)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, PidtsError, Position, SourceTablesKey, parse_gtid_set
-from pidts.model.errors import listed, sentence
+from pidts.model.errors import listed, sentence, utc_time
 from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.task_needs import read_needs
@@ -152,7 +151,7 @@ def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
     with suppress(PidtsError), closing(RelayReader(config.relay, source_id)) as relay:
         last = relay.find(begin.lsn)
         moved_at = (last.transaction.timestamp if last is not None else 0) or moved_at
-    text += f" ({_time(moved_at)})" if moved_at else ""
+    text += f" ({utc_time(moved_at)})" if moved_at else ""
     with suppress(PidtsError):
         with closing(connect(config.source.server)) as session:
             logs = _Logs.of(config, session)
@@ -161,16 +160,12 @@ def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
                 return ""
             text += f" and before {logs.first}"
             raw = event_at(config.source.server, logs.first)
-            text += f" ({_time(int.from_bytes(raw[:4], 'little'))})" if raw else ""
+            text += f" ({utc_time(int.from_bytes(raw[:4], 'little'))})" if raw else ""
     return text
 
 
 def _folder(config: TaskConfig) -> Folder:
     return Folder.of(config.relay, config.source.source_id)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def last_moved(config: TaskConfig) -> float:
