@@ -257,8 +257,7 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(params=["mariadb", "mysql97", "mysql56"])
 def mysql_like(request: pytest.FixtureRequest) -> Server:
     """Runs the test on each server of the MySQL family."""
-    server: Server = request.getfixturevalue(request.param)
-    return server
+    return request.getfixturevalue(request.param)
 
 
 def _run_sql(server: Server, statement: str, *args: Any, database: str | None = None) -> list[tuple[Any, ...]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 _Found = TypeVar("_Found")
 
@@ -39,3 +41,20 @@ def survive(run: Callable[[], _Found]) -> _Found:
             return run()
         except ProcessDied:
             continue
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
+    """Ends the process at one call of a function: before it, or after its effect."""
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def broken(*words: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls != call:
+            return real(*words, **named)
+        if after:
+            real(*words, **named)
+        raise ProcessDied
+
+    monkeypatch.setattr(owner, name, broken)

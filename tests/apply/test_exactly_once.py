@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crashes import ProcessDied
 from tests.examples import examples
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry
@@ -67,8 +68,7 @@ def test_crashes_change_nothing(batches, faults):
             raise kind("gone", "gone") if kind is Transient else kind
 
     session = target.connect()
-    for sql in session.schema.create_statements(TABLE).statements:
-        session.execute(sql)
+    create(session, TABLE)
     target.store.hook = hook
     finished = False
     while not finished:
@@ -107,8 +107,7 @@ def test_a_refusal_is_reported_for_the_refused_table_alone(origin, named, expect
     target = ValuesTarget("refused-of-one")
     target.forget()
     session = target.connect()
-    for sql in session.schema.create_statements(TABLE).statements:
-        session.execute(sql)
+    create(session, TABLE)
     (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start())
 
     def hook(point):
@@ -128,8 +127,7 @@ def committed(batches: list[Checkpoint], hook) -> list[str]:
     target = ValuesTarget("advances")
     target.forget()
     session = target.connect()
-    for sql in session.schema.create_statements(TABLE).statements:
-        session.execute(sql)
+    create(session, TABLE)
     (row,) = session.meta.checkpoints.claim("t", "s", 1, start())
     session.close()
     points: list[str] = []

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crashes import ProcessDied
 from tests.examples import examples
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import LoadRequest, load_chunk, load_whole
@@ -30,8 +31,7 @@ def made(name):
     target = ValuesTarget(name)
     target.forget()
     session = target.connect()
-    for sql in session.schema.create_statements(TABLE).statements:
-        session.execute(sql)
+    create(session, TABLE)
     start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 100))
     return target, session, session.meta.checkpoints.claim("t", "s", 2, start)[0]
 

@@ -30,6 +30,7 @@ from tests.binlog.logs.random_tables import RandomTable, tables
 from tests.binlog.logs.round_trip import RoundTrip
 from tests.conftest import RunSql
 from tests.examples import EXAMPLES, examples
+from tests.target.conformance.samples import write
 
 from pidts.apply import ApplyRules, TargetSession, prepared
 from pidts.apply.locks.divergence import compared, joined
@@ -156,9 +157,7 @@ class Pair:
                 continue
             row = before.set_column(table.columns.index(column), table.arrow.field(column.name), value)
             try:
-                self.target.begin()
-                self.target.write(NetChange(table, before.select(["i d"]).slice(0, 0), row, Counts()))
-                self.target.commit()
+                write(self.target, NetChange(table, before.select(["i d"]).slice(0, 0), row, Counts()))
             except Halted:
                 self.target.rollback()
                 continue

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.apply.rows.test_version_guard import TABLE, Live, delete, insert, row, update
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, Outcome, Retry, prepared
@@ -255,8 +256,7 @@ def test_rows_and_tombstones_survive_a_crash_at(point, occurrence):
         target = ValuesTarget(f"prepare-{point}-{occurrence}-{crashes}")
         target.forget()
         session = target.connect()
-        for sql in session.schema.create_statements(TABLE).statements:
-            session.execute(sql)
+        create(session, TABLE)
         session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0)))
         seen = 0
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusing_target import RefusingTarget
+from tests.target.conformance.samples import create, write
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, RefusedRow, Retry
@@ -46,8 +47,7 @@ def target() -> Iterator[RefusingTarget]:
     made.forget()
     session = made.connect()
     for table in (ONE, OTHER, LOOSE):
-        for sql in session.schema.create_statements(table).statements:
-            session.execute(sql)
+        create(session, table)
     yield RefusingTarget(made, "u", BAD)
     made.forget()
 
@@ -104,9 +104,7 @@ def test_rows_that_collide_with_each_other_are_tried_together(target: RefusingTa
     its value up.
     """
     session = target.target.connect()
-    session.begin()
-    session.write(net(ONE, [(1, 100), (2, 200)]))
-    session.commit()
+    write(session, net(ONE, [(1, 100), (2, 200)]))
     assert refusal_of(target, net(ONE, [(1, 101), (7, 100), (8, 8), (9, 8)])).where.key == "id=9"
     assert refusal_of(target, net(ONE, [(3, 100), (4, 4)], gone=[])).where.key == "id=3"
 

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, prepared
@@ -27,8 +28,7 @@ def lsn(offset: int) -> Lsn:
 def test_changes_before_the_place_of_a_repair_are_not_compared(*, compares: bool) -> None:
     target = ValuesTarget(f"repair is ahead {compares}")
     with closing(target.connect()) as session:
-        for sql in session.schema.create_statements(PLAIN).statements:
-            session.execute(sql)
+        create(session, PLAIN)
         start = Checkpoint(task="t", source="s", worker=0, lsn=lsn(50))
         (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start)
         now = pa.Table.from_pylist([row(3)], PLAIN.arrow)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
@@ -42,8 +43,7 @@ def halted(table: Table, there: Sequence[Row], changes: list[Change], *, is_mini
     target = ValuesTarget(f"values of a halt {table.name}")
     try:
         with closing(target.connect()) as session:
-            for sql in session.schema.create_statements(table).statements:
-                session.execute(sql)
+            create(session, table)
             rows = pa.Table.from_pylist(list(there), table.arrow)
             session.begin()
             session.write(NetChange(table, rows.select(list(table.identity)).slice(0, 0), rows, Counts(), None))
@@ -123,8 +123,7 @@ def test_each_locked_row_is_logged_with_its_own_reason(there: list[Row], why: st
     target = ValuesTarget("reasons of locks")
     with closing(target.connect()) as session, capture_logs() as logged:
         session.meta.prepare()
-        for sql in session.schema.create_statements(PLAIN).statements:
-            session.execute(sql)
+        create(session, PLAIN)
         rows = pa.Table.from_pylist(there, PLAIN.arrow)
         session.begin()
         session.write(NetChange(PLAIN, rows.select(["id"]).slice(0, 0), rows, Counts(), None))

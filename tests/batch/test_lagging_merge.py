@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -119,8 +120,7 @@ def test_rows_that_move_in_a_transaction_that_is_cut_into_parts(monkeypatch, spl
     monkeypatch.setattr(applying, "PART_BYTES", 1)
     target = ValuesTarget(f"cut {next(_numbers)}")
     session = target.connect()
-    for sql in session.schema.create_statements(TABLE).statements:
-        session.execute(sql)
+    create(session, TABLE)
     left = [crash]
 
     def hook(point: str) -> None:

@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crashes import ProcessDied
 from tests.examples import examples
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer
@@ -127,8 +128,7 @@ class Run:
         self.target = ValuesTarget(f"long {next(_numbers)}")
         session = self.target.connect()
         for table in TABLES:
-            for statement in session.schema.create_statements(table).statements:
-                session.execute(statement)
+            create(session, table)
         session.close()
 
     def attempt(self) -> None:

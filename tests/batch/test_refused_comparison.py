@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.apply.table_history import PLAIN, batch_of
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -20,8 +21,7 @@ def test_an_error_before_rows_are_compared_again_ends_the_commit() -> None:
     """After the refusal, the target fails over to a server that lacks the last batches."""
     target, begun = ValuesTarget("refused and lost"), 0
     with closing(target.connect()) as session:
-        for sql in session.schema.create_statements(PLAIN).statements:
-            session.execute(sql)
+        create(session, PLAIN)
         start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 50))
         (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start)
 

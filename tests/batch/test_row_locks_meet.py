@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.apply.table_history import PLAIN, batch_of
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -230,8 +231,7 @@ def test_a_run_whose_task_another_one_has_taken_over_leaves_locks_alone(driver: 
 def test_the_locks_of_a_table_end_with_its_copy(*, ends: bool) -> None:
     target = ValuesTarget(f"locks end {ends}")
     with closing(target.connect()) as session:
-        for sql in session.schema.create_statements(PLAIN).statements:
-            session.execute(sql)
+        create(session, PLAIN)
         copying = PlanState(Lsn(0, 1, 50), {PLAIN.name: CopyState(mode=CopyMode.REPAIR)})
         start = Checkpoint(task="t", source="s", worker=0, lsn=copying.lsn, copy=copying.copy_json())
         (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start)

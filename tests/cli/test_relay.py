@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import struct
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.relay.sample_log import FORMAT, sealed
 
 from pidts.cli.app import run_command
 from pidts.model import Checkpoint, Lsn, TableName, Transaction
@@ -31,11 +30,6 @@ pidts: {{relay: ./relay}}
 """
 
 
-def sealed(kind: int, body: bytes) -> bytes:
-    raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body) + 4, 0, 0) + body
-    return raw + struct.pack("<I", zlib.crc32(raw))
-
-
 def place(number: int) -> Lsn:
     """Returns the place after this number of transactions."""
     return Lsn(0, 1, 4 + 123 * number)
@@ -47,7 +41,7 @@ def relay(tmp_path: Path) -> Path:
     relay = tmp_path / "relay"
     writer = RelayWriter.open(relay, "s", segment_bytes=350)
     writer.begin(Origin("server", "bin", 0), START, "0-1-0")
-    writer.start_segment(sealed(15, struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\1"))
+    writer.start_segment(FORMAT)
     for number in range(12):
         writer.append(sealed(19, bytes(100)))
         writer.commit(

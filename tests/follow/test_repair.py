@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.relay.sample_log import ORIGIN, START, Piece, store
-from tests.relay.test_integrity_check import FORMAT, sealed_log
+from tests.relay.sample_log import FORMAT, ORIGIN, START, Piece, sealed_log, store
 
 from pidts.model import Halted, Lsn
 from pidts.plan.continuity import Discontinuity

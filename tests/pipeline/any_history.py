@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.crashes import Crashes, ProcessDied
+from tests.target.conformance.samples import create
 from tests.values_target.session import ValuesSession, ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -295,8 +296,7 @@ class Run:
         able = {ability: chance.random() < 0.5 for ability in abilities}
         self.target = ShuffledTarget(name, folds=folds, **able, chance=chance)
         session = ValuesTarget.connect(self.target)
-        for statement in session.schema.create_statements(history.table).statements:
-            session.execute(statement)
+        create(session, history.table)
         session.close()
 
     def attempt(self) -> None:

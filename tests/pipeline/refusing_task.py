@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.pipeline.values_source import ValuesSource
 from tests.refusing_target import RefusingTarget
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -42,8 +43,7 @@ class RefusingTask:
         self.refusing = RefusingTarget(self.target, "v", REFUSED)
         session = self.target.connect()
         for table in target_tables:
-            for statement in session.schema.create_statements(table).statements:
-                session.execute(statement)
+            create(session, table)
         session.close()
         self.first = Checkpoint(task="t", source="s", worker=0, lsn=self.source.received)
 

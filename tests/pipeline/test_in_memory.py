@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crashes import Crashes, survive
 from tests.examples import examples
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, SchemaChange
@@ -195,8 +196,7 @@ def prepared(table: Table, *, transactional_ddl: bool) -> tuple[ClockedSource, V
     source = ClockedSource([table])
     target = ValuesTarget(f"pipeline {next(numbers)}", transactional_ddl=transactional_ddl)
     session = target.connect()
-    for statement in session.schema.create_statements(table).statements:
-        session.execute(statement)
+    create(session, table)
     session.begin()
     session.meta.structures.save("t", SourceTablesKey("s"), source.received, {NAME: table})
     session.commit()

@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crashes import ProcessDied
 from tests.examples import examples
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules
@@ -291,8 +292,7 @@ def test_a_copy_comes_to_its_end_while_two_zones_write_all_the_time(table, mode)
 
     write, task._write = task._write, carried
     session = target.connect()
-    for statement in session.schema.create_statements(PLAIN).statements:
-        session.execute(statement)
+    create(session, PLAIN)
     session.begin()
     session.meta.structures.save("t", SourceTablesKey("s"), server.received, {PLAIN.name: PLAIN})
     session.commit()

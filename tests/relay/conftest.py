@@ -9,7 +9,7 @@ import pytest
 
 from pidts.relay import RelayWriter
 
-from .sample_log import FORMAT_EVENT, ORIGIN, START
+from .sample_log import FORMAT, FORMAT_EVENT, ORIGIN, START, Piece, sealed_log, store
 
 
 @pytest.fixture
@@ -33,3 +33,16 @@ def make_writer(relay: Path) -> Iterator[Callable[..., RelayWriter]]:
     yield make
     for writer in opened:
         writer.close()
+
+
+@pytest.fixture
+def log(relay: Path) -> list[Piece]:
+    """Returns twelve transactions with checksums, in three or more segments."""
+    pieces = sealed_log(12)
+    writer = RelayWriter.open(relay, "s", segment_bytes=700)
+    writer.begin(ORIGIN, START, "")
+    writer.start_segment(FORMAT)
+    store(writer, pieces)
+    writer.close()
+    assert len(list(relay.glob("s/*.index"))) >= 3
+    return pieces

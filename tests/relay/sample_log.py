@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import struct
+import zlib
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -116,3 +117,23 @@ def store(writer: RelayWriter, pieces: list[Piece], every: int = 1) -> None:
         if number % every == 0:
             writer.sync()
     writer.sync()
+
+
+def sealed(kind: int, body: bytes) -> bytes:
+    """Returns an event with its CRC32."""
+    raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body) + 4, 0, 0) + body
+    return raw + struct.pack("<I", zlib.crc32(raw))
+
+
+FORMAT = sealed(15, struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\1")
+
+
+def sealed_log(count: int) -> list[Piece]:
+    """Returns transactions whose events have checksums."""
+    chance, lsn, pieces = random.Random(7), START, []
+    for piece in sample_log(count):
+        events = [sealed(19, chance.randbytes(chance.randint(1, 60))) for _ in piece.events]
+        end = Lsn(0, 1, lsn.offset + sum(map(len, events)))
+        pieces.append(Piece(replace(piece.transaction, begin=lsn, prev_lsn=lsn, lsn=end), events))
+        lsn = end
+    return pieces

@@ -27,8 +27,7 @@ from pidts.relay.refetch import ask_to_refetch, read_refetches
 from pidts.relay.segments import records
 from pidts.relay.segments.index import entry_key, frame, payloads
 
-from .sample_log import ORIGIN, START, Piece, sample_log, store, xa_piece
-from .test_integrity_check import FORMAT, sealed_log
+from .sample_log import FORMAT, ORIGIN, START, Piece, sample_log, sealed_log, store, xa_piece
 
 MakeWriter = Callable[..., RelayWriter]
 
@@ -64,19 +63,6 @@ def lsns(pieces: list[Piece]) -> list[Lsn]:
 def read(reader: RelayReader, after: Lsn | None = None) -> tuple[list[Lsn], Discontinuity | None]:
     entries = UpToBreak(reader.entries(after))
     return [entry.transaction.lsn for entry in entries], entries.broken
-
-
-@pytest.fixture
-def log(relay: Path) -> list[Piece]:
-    """Returns twelve transactions with checksums, in three or more segments."""
-    pieces = sealed_log(12)
-    writer = RelayWriter.open(relay, "s", segment_bytes=700)
-    writer.begin(ORIGIN, START, "")
-    writer.start_segment(FORMAT)
-    store(writer, pieces)
-    writer.close()
-    assert len(list(relay.glob("s/*.index"))) >= 3
-    return pieces
 
 
 def fetch_again(relay: Path, log: list[Piece]) -> None:

@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-import random
-import struct
-import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pidts.model import Lsn
 from pidts.relay import RelayWriter
 from pidts.relay.integrity_check import Damage, broken
 from pidts.relay.segments.index import payloads
 from pidts.relay.survey import source_ids, survey
 
-from .sample_log import ORIGIN, START, UUID, Piece, sample_log, store
+from .sample_log import FORMAT, START, UUID, Piece
 
 MakeWriter = Callable[..., RelayWriter]
-
-
-def sealed(kind: int, body: bytes) -> bytes:
-    """Returns an event with its CRC32."""
-    raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body) + 4, 0, 0) + body
-    return raw + struct.pack("<I", zlib.crc32(raw))
-
-
-FORMAT = sealed(15, struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\1")
-
-
-def sealed_log(count: int) -> list[Piece]:
-    """Returns transactions whose events have checksums."""
-    chance, lsn, pieces = random.Random(7), START, []
-    for piece in sample_log(count):
-        events = [sealed(19, chance.randbytes(chance.randint(1, 60))) for _ in piece.events]
-        end = Lsn(0, 1, lsn.offset + sum(map(len, events)))
-        pieces.append(Piece(replace(piece.transaction, begin=lsn, prev_lsn=lsn, lsn=end), events))
-        lsn = end
-    return pieces
-
-
-@pytest.fixture
-def log(relay: Path) -> list[Piece]:
-    """Writes the log into three or more segments."""
-    pieces = sealed_log(12)
-    writer = RelayWriter.open(relay, "s", segment_bytes=700)
-    writer.begin(ORIGIN, START, "")
-    writer.start_segment(FORMAT)
-    store(writer, pieces)
-    writer.close()
-    assert len(list(relay.glob("s/*.index"))) >= 3
-    return pieces
 
 
 def found(relay: Path) -> list[Damage]:

@@ -19,9 +19,8 @@ from pidts.source import connect, position, server_info
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.run.relay_refetch import RelayRefetch
 
-from .sample_log import Piece, store
+from .sample_log import FORMAT, Piece, sealed_log, store
 from .test_continuity import remove, tamper
-from .test_integrity_check import FORMAT, sealed_log
 
 TASK = """
 name: t

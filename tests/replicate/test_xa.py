@@ -16,6 +16,7 @@ from typing import Any
 import pymysql
 import pytest
 from tests.crashes import ProcessDied
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts import sandbox
@@ -75,8 +76,7 @@ class Task:
         self.lsn = self.first.lsn
         session = self.target.connect()
         for table in self.tables:
-            for statement in session.schema.create_statements(table).statements:
-                session.execute(statement)
+            create(session, table)
         session.begin()
         session.meta.structures.save(
             "t", SourceTablesKey("s"), self.first.lsn, {table.name: table for table in self.tables}

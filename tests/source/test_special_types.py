@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.target.conformance.samples import write
 
 from pidts.model import Kind, TableName
 from pidts.reduce import Counts, NetChange
@@ -39,9 +40,7 @@ def test_special_types_reach_a_target_of_the_same_kind(request, run_sql, kind, o
         rows = select_range(connection, table, None, None)
         there = table.renamed(TableName("special", "copy"))
         session = MySqlTarget(server.host, server.port, server.user, server.password).connect()
-        session.begin()
-        session.write(NetChange(there, rows.select(["id"]).slice(0, 0), rows, Counts(inserted=2)))
-        session.commit()
+        write(session, NetChange(there, rows.select(["id"]).slice(0, 0), rows, Counts(inserted=2)))
         copied = session.read_rows(there).sort_by("id")
         session.close()
         assert copied.equals(rows)

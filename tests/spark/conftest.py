@@ -30,8 +30,7 @@ from .merged_task import Shards, routes
 @pytest.fixture(params=["mariadb", "mysql97", pytest.param("mysql56", marks=pytest.mark.long)])
 def mysql_like(request: pytest.FixtureRequest) -> Server:
     """Runs the test on each server of the MySQL family; tests with Spark use the oldest one only in the full tier."""
-    server: Server = request.getfixturevalue(request.param)
-    return server
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ KEY = ForeignKey("both", TABLE, ("a",), TABLE, ("id",))
 
 @pytest.fixture(params=["mariadb", "mysql97"])
 def server(request: pytest.FixtureRequest) -> Server:
-    found: Server = request.getfixturevalue(request.param)
-    return found
+    return request.getfixturevalue(request.param)
 
 
 def test_each_is_made_and_removed_alone(server: Server, run_sql: RunSql) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create
 
 from pidts.model import Halted, Table, TableName
 from pidts.model.type_map import TypeChoice, TypeMap
@@ -83,8 +84,7 @@ def test_geometries_are_those_of_the_source(
     rows = run_sql(source, "SELECT id, g FROM mapped.t ORDER BY id")
     given = pa.table([pa.array(each) for each in zip(*rows, strict=True)], table.arrow.names).cast(table.arrow)
     with closing(opened(postgres, database).connect()) as target:
-        for statement in target.schema.create_statements(table).statements:
-            target.execute(statement)
+        create(target, table)
         assert target.schema.misfits(table) == []
         target.begin()
         assert target.load(table, given.slice(0, 5))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from tests.target.conformance.samples import create
 
 from pidts.model import CheckConstraint, ConstraintKind, Table, TableName
 from pidts.sandbox import Server
@@ -94,8 +95,7 @@ LISTED = (
 
 @pytest.fixture(params=[pytest.param("mariadb", marks=pytest.mark.long), "mysql97"])
 def source(request: pytest.FixtureRequest) -> Server:
-    server: Server = request.getfixturevalue(request.param)
-    return server
+    return request.getfixturevalue(request.param)
 
 
 def test_both_servers_let_in_the_same_rows(source: Server, postgres: Server, run_sql: RunSql) -> None:
@@ -111,8 +111,7 @@ def test_both_servers_let_in_the_same_rows(source: Server, postgres: Server, run
             target = PostgresTarget(postgres.host, postgres.port, postgres.user, postgres.password, "checked")
             with closing(target.connect()) as session:
                 session.execute("DROP SCHEMA IF EXISTS checked CASCADE")
-                for statement in session.schema.create_statements(table).statements:
-                    session.execute(statement)
+                create(session, table)
                 check = CheckConstraint("wanted", table.name, wanted)
                 for statement in statements(session, check):
                     session.execute(statement)

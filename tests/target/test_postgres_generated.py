@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
+from tests.target.conformance.samples import create, write
 
 from pidts.apply import TargetSession
 from pidts.model import Table, TableName
@@ -173,8 +174,7 @@ def test_both_servers_compute_the_same_for_hostile_rows(
     rows = [hostile(seed, number, unreal=not refuses_unreal) for number in range(300)]
     filled(source, rows)
     with closing(opened(place, refuses_unreal=refuses_unreal)) as target:
-        for statement in target.schema.create_statements(table).statements:
-            target.execute(statement)
+        create(target, table)
         found = target.schema.structure(NAME)
         assert found is not None
         plain = [f"g{n} {added[n]}" for n in range(len(added)) if not found.column(f"g{n}").generated]
@@ -220,17 +220,14 @@ def test_rows_are_written_without_what_the_target_computes(source: Server, place
     none = schema.empty_table()
     with closing(opened(place)) as target:
         for one in (table, keyless):
-            for statement in target.schema.create_statements(one).statements:
-                target.execute(statement)
+            create(target, one)
         twice = rows((1, 10, 11), (1, 10, 11), (2, 5, 6))
         target.begin()
         assert target.load(table, rows((1, 10, 11), (2, 20, 21)))
         target.write(NetChange(table, none.select(["id"]), rows((2, 30, 31), (3, 20, 21)), Counts(), safe=True))
         target.write(NetChange(keyless, none, twice, Counts(), times=pa.array([], pa.int64())))
         target.commit()
-        target.begin()
-        target.write(NetChange(keyless, rows((1, 10, 11)), none, Counts(), times=pa.array([1], pa.int64())))
-        target.commit()
+        write(target, NetChange(keyless, rows((1, 10, 11)), none, Counts(), times=pa.array([1], pa.int64())))
         assert target.schema.misfits(table) == []
     assert run_sql(place, "SELECT * FROM computing.t ORDER BY id", database="computing") == [
         (1, 10, 11),

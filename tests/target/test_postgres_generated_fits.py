@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
-from tests.target.conformance.samples import checkpoint, lsn
+from tests.target.conformance.samples import checkpoint, create, lsn
 
 from pidts.apply import TargetSession
 from pidts.apply.ddl.change import SchemaChange
@@ -75,11 +75,6 @@ def loosely(source: Server, *statements: str) -> None:
         cursor.execute("SET sql_mode = ''")
         for statement in statements:
             cursor.execute(statement)
-
-
-def create(target: TargetSession, table: Table) -> None:
-    for statement in target.schema.create_statements(table).statements:
-        target.execute(statement)
 
 
 def write(target: TargetSession, table: Table, rows: Sequence[Sequence[Any]]) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from tests.target.conformance.samples import create
 
 from pidts.model import TableName
 from pidts.sandbox import Server
@@ -31,8 +32,7 @@ SECOND = "ALTER TABLE t ADD COLUMN pidts_generated_here INT AS (id) VIRTUAL"
 
 @pytest.fixture(params=["mariadb", "mysql97"])
 def server(request: pytest.FixtureRequest) -> Server:
-    found: Server = request.getfixturevalue(request.param)
-    return found
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
@@ -57,8 +57,7 @@ def target(server: Server, database: str, run_sql: RunSql) -> Iterator[MySqlSess
     settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
     with closing(MySqlTarget(**settings).connect()) as session, closing(connect(SourceConfig(**settings))) as source:
         (table,) = read_structures(source, TableName(database, "s").__eq__).values()
-        for sql in session.schema.create_statements(table.renamed(TableName(database, "t"))).statements:
-            session.execute(sql)
+        create(session, table.renamed(TableName(database, "t")))
         names = "id, name, up, twice, length, place, several, any_shape, padded, price"
         session.execute(f"INSERT INTO {database}.t ({names}) SELECT {names} FROM {database}.s")
         assert isinstance(session, MySqlSession)

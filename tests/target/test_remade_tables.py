@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from tests.target.conformance.samples import create
 
 from pidts.model import TableName
 from pidts.sandbox import Server
@@ -48,8 +49,7 @@ PARTED = {
 
 @pytest.fixture(params=["mariadb", "mysql97"])
 def server(request: pytest.FixtureRequest) -> Server:
-    found: Server = request.getfixturevalue(request.param)
-    return found
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
@@ -64,8 +64,7 @@ def make_target_table(server: Server, database: str, target: MySqlSession) -> No
     settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
     with closing(connect(SourceConfig(**settings))) as source:
         (table,) = read_structures(source, TableName(database, "s").__eq__).values()
-    for sql in target.schema.create_statements(table.renamed(TableName(database, "t"))).statements:
-        target.execute(sql)
+    create(target, table.renamed(TableName(database, "t")))
     names = ", ".join(column.name for column in table.columns)
     target.execute(f"INSERT INTO {database}.t ({names}) SELECT {names} FROM {database}.s")
 

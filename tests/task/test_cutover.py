@@ -25,6 +25,7 @@ import yaml
 from structlog.testing import capture_logs
 from tests.crashes import ProcessDied
 from tests.examples import points
+from tests.target.conformance.samples import create
 
 from pidts import sandbox
 from pidts.apply import TargetSession
@@ -129,8 +130,7 @@ def begin(config: TaskConfig, run_sql: RunSql, postgres: Server, database: str) 
         tables = read_structures(session, config.allow)
         target.meta.prepare()
         for table in tables.values():
-            for statement in target.schema.create_statements(table).statements:
-                target.execute(statement)
+            create(target, table)
         target.begin()
         target.meta.structures.save("t", SourceTablesKey("one"), Lsn(0, 0, 0), tables)
         target.commit()

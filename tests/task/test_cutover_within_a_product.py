@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.task.applied_task import begin
 
 from pidts import sandbox
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Fenced, Lsn, SourceTablesKey
+from pidts.model import Fenced
 from pidts.sandbox import Server
-from pidts.source import connect, read_structures
-from pidts.source.position import log_end
 from pidts.target.mysql.cutover import remade_tables
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.preview import preview_task
@@ -72,22 +71,6 @@ routes: {{there: {{schema-pattern: shop, target-schema: {database}}}}}
     for sql in TABLES:
         run_sql(source, sql, database="shop")
     return load_parts(path)
-
-
-def begin(part: TaskConfig, target: TargetSession) -> None:
-    """Creates the tables and the records of a task that has applied the whole log."""
-    target.meta.prepare()
-    with closing(connect(part.source.server)) as session:
-        read, end = read_structures(session, part.allow), log_end(session)
-    for table in read.values():
-        for statement in target.schema.create_statements(table.renamed(part.rules.target_name(table.name))).statements:
-            target.execute(statement)
-    source = part.source.source_id
-    target.begin()
-    target.meta.structures.save(part.name, SourceTablesKey(source), Lsn(0, 0, 0), read)
-    target.commit()
-    place = Checkpoint(task=part.name, source=source, worker=0, lsn=Lsn.at(end, 0), position=str(end))
-    target.meta.checkpoints.claim(part.name, source, 1, place)
 
 
 TABLES = (

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
+from tests.target.conformance.samples import write
 
 from pidts.model import Table, TableName
 from pidts.reduce import Counts, NetChange
@@ -61,9 +62,7 @@ class Pair:
                 for rows in stream_rows(source, table):
                     deletes = rows.select(list(table.identity or rows.column_names)).slice(0, 0)
                     times = None if table.identity else pa.array([], pa.int64())
-                    target.begin()
-                    target.write(NetChange(table, deletes, rows, Counts(), times))
-                    target.commit()
+                    write(target, NetChange(table, deletes, rows, Counts(), times))
 
 
 @pytest.fixture(scope="session")

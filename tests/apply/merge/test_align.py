@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.apply.table_history import INT, PLAIN, TEXT, batch_of
 from tests.apply.test_prepare import StructureSession
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
@@ -71,8 +72,7 @@ def test_the_target_fills_columns_that_a_shard_lacks_whatever_other_shards_have(
         changes(PLAIN, THREE, (Op.UPDATE, {**ROW, "id": 5}, {**ROW, "id": 5, "a": 9}), start=30),
     ]
     with closing(store.connect()) as session:
-        for sql in session.schema.create_statements(target).statements:
-            session.execute(sql)
+        create(session, target)
         session.begin()
         session.write(whole_change(target, [{**ROW, "id": 5, "c": 11}, {**ROW, "id": 1, "c": 12}]))
         for change in prepared(session, batches, ApplyRules(source="s", merged=frozenset({PLAIN.name}))):
@@ -97,8 +97,7 @@ def test_rows_have_the_targets_own_default_under_a_version_guard_too(version: st
     ]
     rules = ApplyRules(source="s", version_column=version, merged=frozenset({PLAIN.name}))
     with closing(store.connect()) as session:
-        for sql in session.schema.create_statements(target).statements:
-            session.execute(sql)
+        create(session, target)
         session.begin()
         there = [
             {**row, "id": 4, "version": 1, "c": 11},

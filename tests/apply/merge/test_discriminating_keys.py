@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
@@ -55,6 +56,5 @@ def test_a_table_where_others_may_come_is_made_with_the_long_key(
 
 
 def test_what_the_target_has_counts(session: TargetSession) -> None:
-    for statement in session.schema.create_statements(routed("shop*", "orders").target_table(ORDERS)).statements:
-        session.execute(statement)
+    create(session, routed("shop*", "orders").target_table(ORDERS))
     assert keyed_targets(session, routed("shop*", "orders"), [ORDERS]) == frozenset()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.apply.table_history import INT, PRIMARY, Change, batch_of
 from tests.examples import examples
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, prepared
@@ -33,8 +34,7 @@ class Target:
     def __init__(self) -> None:
         self.target = ValuesTarget(f"one log {next(_numbers)}")
         self.session = self.target.connect()
-        for sql in self.session.schema.create_statements(TABLE).statements:
-            self.session.execute(sql)
+        create(self.session, TABLE)
 
     def apply(self, changes: list[tuple[int, Change]], start: int) -> None:
         """Applies changes in one transaction. Each change comes with the number of its table, and in a batch of its

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.apply.table_history import PLAIN, Change, batch_of, minimal, rows_of
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 pytest.importorskip("pyiceberg")
@@ -58,8 +59,7 @@ def test_each_change_of_the_shards_is_logged_once_with_all_values(*, is_partial:
             expected += [(str(shard), name, *image.values()) for name, image in zip(names, images, strict=True)]
     found = []
     with closing(store.connect()) as session:
-        for sql in session.schema.create_statements(PLAIN).statements:
-            session.execute(sql)
+        create(session, PLAIN)
         there = rows_of(PLAIN, [row(first + place) for first in SHARDS.values() for place in range(10)])
         session.begin()
         session.write(NetChange(PLAIN, there.select(["id"]).slice(0, 0), there, Counts()))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.apply.table_history import PLAIN, Change, Row, batch_of, minimal
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Lagging, TargetSession, prepared
@@ -47,8 +48,7 @@ class Destination:
     def __init__(self, *rows: Row, rules: ApplyRules = RULES) -> None:
         self.rules = rules
         self.session: TargetSession = ValuesTarget(f"moved {next(_numbers)}").connect()
-        for sql in self.session.schema.create_statements(PLAIN).statements:
-            self.session.execute(sql)
+        create(self.session, PLAIN)
         self.session.begin()
         if rows:
             self.write(batch_of(PLAIN, [(Op.INSERT, None, one) for one in rows]), noted=False)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from tests.crashes import ProcessDied
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import DdlRunner, MemberChange, OpenJournal, Outcome, Retry, SchemaChange, Superseded
@@ -57,8 +58,7 @@ class MergedShards:
         self.epochs: dict[str, int] = {}
         self.executed: list[str] = []
         with closing(self.target.connect()) as session:
-            for sql in session.schema.create_statements(table).statements:
-                session.execute(sql)
+            create(session, table)
         self.claim()
 
     def claim(self, *sources: str) -> None:

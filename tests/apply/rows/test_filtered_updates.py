@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.apply.table_history import PLAIN, Change, batch_of, rows_of
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
@@ -40,8 +41,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[ValuesSession]:
     """Connects to a target that has only row 1."""
     target = ValuesTarget(f"kept away {request.node.name}")
     found = target.connect()
-    for statement in found.schema.create_statements(PLAIN).statements:
-        found.execute(statement)
+    create(found, PLAIN)
     found.begin()
     assert found.load(PLAIN, rows_of(PLAIN, [row(1)]))
     yield found

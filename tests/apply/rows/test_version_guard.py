@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 from tests.examples import examples
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply.apply_rules import ApplyRules
@@ -49,8 +50,7 @@ class Live:
     def __post_init__(self) -> None:
         self.target = ValuesTarget(f"guard-{uuid.uuid4()}", folds=self.folds)
         session = self.target.connect()
-        for sql in session.schema.create_statements(self.table).statements:
-            session.execute(sql)
+        create(session, self.table)
         session.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0)))
 
     def apply(self, batch: ChangeBatch, rules: ApplyRules | None = None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create
 
 from pidts.apply import ApplyRules, prepared
 from pidts.apply.merge.recorded_tables import RULES
@@ -184,8 +185,7 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
         {"k": key, "n": 0, "part": part} for part, keys in (("1", "abcdef"), ("2", "az"), ("9", "ay")) for key in keys
     ]
     with closing(place.context.target.connect()) as target:
-        for statement in target.schema.create_statements(table).statements:
-            target.execute(statement)
+        create(target, table)
         target.begin()
         assert target.load(table, table.arrow.empty_table().from_pylist(there, table.arrow))
         target.meta.structures.save(task, SourceTablesKey("s"), Lsn(0, 1, 4), place.context.structures)

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.crashes import Crashes, ProcessDied
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer
@@ -204,8 +205,7 @@ class TaskInMemory:
                 for table in source.structures.values():
                     target_table = self.rules[name].target_table(table)
                     if session.schema.structure(target_table.name) is None:
-                        for statement in session.schema.create_statements(target_table).statements:
-                            session.execute(statement)
+                        create(session, target_table)
             session.begin()
             record_shared_tables(session, "t", next(iter(shards.sources.values())).received, self._together())
             session.commit()

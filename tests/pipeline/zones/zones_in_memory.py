@@ -19,6 +19,7 @@ import pytest
 from tests.crashes import Crashes, ProcessDied
 from tests.pipeline.minimal_images import minimal
 from tests.pipeline.values_source import Step, ValuesSource
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
@@ -149,8 +150,7 @@ class Zone:
         self.marks = True
         self._next = itertools.count()
         session = self.target.connect()
-        for statement in session.schema.create_statements(table).statements:
-            session.execute(statement)
+        create(session, table)
         session.begin()
         session.meta.structures.save("t", SourceTablesKey("s"), self.log.received, {NAME: table})
         session.commit()

@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.serializers import CloudPickleSerializer
 from tests.apply.table_history import PLAIN, batch_of
 from tests.apply.table_history import Change as RowChange
+from tests.target.conformance.samples import create
 
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
@@ -69,8 +70,7 @@ def test_a_process_without_anything_of_the_driver_applies_a_batch(
     )
     with closing(target.connect()) as session:
         session.meta.prepare()
-        for sql in session.schema.create_statements(table).statements:
-            session.execute(sql)
+        create(session, table)
         first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
         workers, state, _ = Workers.claimed(tuple(session.meta.checkpoints.claim("t", "s", WORKERS, first)))
     context = JobContext(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from tests.object_store import object_store
 from tests.values_target import ValuesTarget
 
-from pidts.apply import Target
+from pidts.apply import Target, TargetSession
 from pidts.login import Mode, Tls
 from pidts.model import TableName
 from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
@@ -61,6 +62,13 @@ def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
     yield made
     if isinstance(made, ValuesTarget):
         made.forget()
+
+
+@pytest.fixture
+def session(target: Target) -> Iterator[TargetSession]:
+    """Returns a session with the target."""
+    with closing(target.connect()) as made:
+        yield made
 
 
 @pytest.fixture

@@ -181,14 +181,27 @@ EXTREMES: dict[str, tuple[Any, Any]] = {
 """Two values for each column of `every_type`, which are its extremes if its type has any."""
 
 
-def create(session: TargetSession, structure: Table, *, before_copy: bool = False) -> None:
-    """Creates the table on the target."""
+def create(session: TargetSession, structure: Table, *, before_copy: bool = False) -> Table:
+    """Creates the table on the target, and returns it."""
     for sql in session.schema.create_statements(structure, before_copy=before_copy).statements:
         session.execute(sql)
     if before_copy:
         session.begin()
         session.meta.leave_unfinished(structure.name)
         session.commit()
+    return structure
+
+
+def write(session: TargetSession, *changes: NetChange) -> None:
+    """Writes the changes in a transaction of their own."""
+    session.begin()
+    try:
+        for each in changes:
+            session.write(each)
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
 
 
 def load(session: TargetSession, structure: Table, *values: Sequence[Any]) -> bool:

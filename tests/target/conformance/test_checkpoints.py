@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target
@@ -132,8 +133,7 @@ def test_a_session_that_dies_leaves_neither_rows_nor_locks(target: Target, task:
     claim(target, task, 1, checkpoint(100))
     structure = table(name, {"id": INT})
     first = target.connect()
-    for sql in first.schema.create_statements(structure).statements:
-        first.execute(sql)
+    create(first, structure)
     first.begin()
     row = first.meta.checkpoints.lock(task, "s", 0)
     first.meta.checkpoints.save(Checkpoint(task=task, source="s", worker=0, lsn=lsn(200), epoch=row.epoch))

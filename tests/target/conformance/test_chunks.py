@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
@@ -23,18 +24,10 @@ pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
 
 @pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def structure(session: TargetSession, task: str, name: TableName) -> Table:
     """Creates a table, and claims a task with two workers at place 100."""
     made = table(name, {"id": INT, "v": INT})
-    for sql in session.schema.create_statements(made).statements:
-        session.execute(sql)
+    create(session, made)
     session.meta.checkpoints.claim(task, "s", 2, checkpoint(100))
     return made
 

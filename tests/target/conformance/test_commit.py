@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.crashes import ProcessDied
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, Outcome, Retry, Target, TargetSession
@@ -31,8 +32,7 @@ pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 def structure(target: Target, name: TableName) -> Table:
     made = table(name, {"id": INT, "v": INT})
     session = target.connect()
-    for sql in session.schema.create_statements(made).statements:
-        session.execute(sql)
+    create(session, made)
     session.close()
     return made
 

@@ -4,7 +4,6 @@ loading.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,13 +16,6 @@ from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
 from .samples import INT, checkpoint, create, load, rows, table, text
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 def test_all_rows_go_and_others_come_in_one_transaction(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.crashes import ProcessDied
+from tests.target.conformance.samples import create, write
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Committer, DdlRunner, Outcome, Retry, SchemaChange, Target
@@ -55,8 +56,7 @@ class AlteredTarget:
         self.epoch = claimed(target, task)
         session = target.connect()
         for structure in tables:
-            for sql in session.schema.create_statements(structure).statements:
-                session.execute(sql)
+            create(session, structure)
             self.known[structure.name] = structure
         session.close()
 
@@ -74,9 +74,7 @@ class AlteredTarget:
     def write(self, structure: Table, *rows: tuple[Any, ...], worker: int = 0) -> None:
         """Writes rows without moving the checkpoints, which all workers share here."""
         session = self.target.connect()
-        session.begin()
-        session.write(change(structure, upserts=rows))
-        session.commit()
+        write(session, change(structure, upserts=rows))
         session.close()
 
     def rows(self, name: TableName | None = None) -> list[dict[str, Any]]:
@@ -275,8 +273,7 @@ def test_rows_of_others_are_committed_while_a_change_runs(altered: AlteredTarget
 def test_a_table_that_exists_already_must_be_the_same(altered: AlteredTarget, name: TableName) -> None:
     other = TableName(name.schema, name.name + "_e")
     session = altered.target.connect()
-    for sql in session.schema.create_statements(table(other, {"id": INT})).statements:
-        session.execute(sql)
+    create(session, table(other, {"id": INT}))
     session.close()
     assert altered.ddl(f"CREATE TABLE `{other.name}` (id INT PRIMARY KEY)") is Outcome.APPLIED
     del altered.known[other]

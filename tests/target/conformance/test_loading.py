@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import write
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName, calendar
@@ -22,13 +22,6 @@ from .samples import EXTREMES, INT, change, create, every_type, load, rows, tabl
 
 def content(session: TargetSession, structure: Table) -> pa.Table:
     return session.read_rows(structure).sort_by([(name, "ascending") for name in structure.identity])
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 SERVERS = [kind for kind in KINDS if not kind.startswith(("values", "iceberg"))]
@@ -103,9 +96,7 @@ def test_text_of_older_charsets_is_loaded_as_it_is_written(either: TargetSession
         [3, *[None] * 9],
     ]
     assert load(either, structure, *values)
-    either.begin()
-    either.write(NetChange(other, change(other).deletes, rows(other, *values), change(other).counts))
-    either.commit()
+    write(either, NetChange(other, change(other).deletes, rows(other, *values), change(other).counts))
     assert content(either, structure).equals(content(either, other))
     assert content(either, structure)["c"].to_pylist() == [values[0][1], "", None]
 
@@ -167,9 +158,7 @@ def test_odd_dates_labels_and_documents_are_loaded_as_they_are_written(either: T
         [4, None, None, "", "a", None],
     ]
     assert load(either, structure, *values)
-    either.begin()
-    either.write(NetChange(other, change(other).deletes, rows(other, *values), change(other).counts))
-    either.commit()
+    write(either, NetChange(other, change(other).deletes, rows(other, *values), change(other).counts))
     assert content(either, structure).equals(content(either, other))
 
 
@@ -299,9 +288,7 @@ def test_a_table_of_other_types_is_loaded_as_it_is_written(either: TargetSession
         [3, None, None, None, None, None, None, None, None],
     ]
     assert load(either, structure, *values)
-    either.begin()
-    either.write(NetChange(other, change(other).deletes, rows(other, *values), change(other).counts))
-    either.commit()
+    write(either, NetChange(other, change(other).deletes, rows(other, *values), change(other).counts))
     assert content(either, structure).equals(content(either, other))
     if kind == "postgres":
         assert not load(either, structure, [4, 1, 1, 1, 1, 1, None, None, None], [1, *[None] * 8])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from tests.target.conformance.locks.test_rows_that_differ import random_rows
+from tests.target.conformance.samples import write
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Kind, PidtsError, Table, TableName
@@ -19,12 +18,6 @@ from .samples import INT, change, create, every_type, rows, table, text
 
 pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 COUNT = 300
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    with closing(target.connect()) as made:
-        yield made
 
 
 def by_the_driver(session: TargetSession, structure: Table, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
@@ -44,9 +37,7 @@ def test_values_of_every_type_are_the_same(
     structure = replace(made, columns=(*made.columns, Column("c_json", ColumnType(Kind.JSON))))
     create(session, structure)
     there = random_rows(structure, random.Random(3), 0, COUNT)
-    session.begin()
-    session.write(NetChange(structure, change(structure).deletes, there, change(structure).counts))
-    session.commit()
+    write(session, NetChange(structure, change(structure).deletes, there, change(structure).counts))
     plain = by_the_driver(session, structure, monkeypatch)
     assert plain.num_rows == COUNT
     assert session.read_rows(structure).equals(plain)
@@ -57,11 +48,12 @@ def test_values_of_every_type_are_the_same(
 def test_a_column_of_another_type_is_read_nevertheless(session: TargetSession, name: TableName) -> None:
     wider = table(name, {"id": INT, "d": ColumnType(Kind.DECIMAL, precision=12, scale=4)})
     create(session, wider)
-    session.begin()
-    session.write(
-        change(wider, upserts=[(at, pa.scalar(f"{at}.5000").cast(pa.decimal128(12, 4)).as_py()) for at in range(COUNT)])
+    write(
+        session,
+        change(
+            wider, upserts=[(at, pa.scalar(f"{at}.5000").cast(pa.decimal128(12, 4)).as_py()) for at in range(COUNT)]
+        ),
     )
-    session.commit()
     structure = table(name, {"id": INT, "d": ColumnType(Kind.DECIMAL, precision=10, scale=2)})
     for _ in range(2):
         found = session.read_rows(structure)

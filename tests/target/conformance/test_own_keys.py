@@ -4,14 +4,14 @@ of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create, write
 
-from pidts.apply import Target, TargetSession
+from pidts.apply import TargetSession
 from pidts.model import ChangeBatch, Halted, Key, Lsn, Op, TableName, change_schema
 from pidts.reduce import net_changes
 from pidts.target.mysql.dialect import qualified as mysql_name
@@ -43,29 +43,19 @@ OWN = {
 }
 
 
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize(("kind", "own"), [(kind, own) for kind, keys in OWN.items() for own in keys])
 def test_rows_exchange_values_of_a_key_that_only_the_target_has(
     session: TargetSession, name: TableName, kind: str, own: str
 ) -> None:
     structure = table(name, {"id": INT, "word": text(), "number": INT})
     made = replace(structure, keys=(*structure.keys, Key("own", ("word",), unique=True)))
-    for sql in session.schema.create_statements(made if kind == "values" else structure).statements:
-        session.execute(sql)
+    create(session, made if kind == "values" else structure)
     assert kind == "values" or session.schema.collision_columns(structure) == ()
     if kind != "values":
         session.execute(OWN[kind][own].format((postgres_name if kind == "postgres" else mysql_name)(name)))
     before = [(1, "apple", 1), (2, "bread", 1), (3, "cheese", 2)]
     after = [(1, "bread", 1), (2, "cheese", 2), (3, "apple", 1)]
-    session.begin()
-    session.write(change(structure, upserts=before))
-    session.commit()
+    write(session, change(structure, upserts=before))
     schema = pa.struct(list(structure.arrow))
     changes = ChangeBatch.of(
         structure,
@@ -85,8 +75,6 @@ def test_rows_exchange_values_of_a_key_that_only_the_target_has(
     session.rollback()
 
     (net,) = net_changes([changes], {name: session.schema.collision_columns(structure)})
-    session.begin()
-    session.write(net)
-    session.commit()
+    write(session, net)
     found: list[Any] = [tuple(row.values()) for row in session.read_rows(structure).to_pylist()]
     assert sorted(found) == after

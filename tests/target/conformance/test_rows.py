@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create, write
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
@@ -18,31 +19,12 @@ from pidts.target import IcebergTarget, PostgresTarget
 from .samples import EXTREMES, INT, array, change, every_type, rows, table, text
 
 
-def create(session: TargetSession, structure: Table) -> None:
-    for sql in session.schema.create_statements(structure).statements:
-        session.execute(sql)
-
-
-def write(session: TargetSession, *changes: NetChange) -> None:
-    session.begin()
-    for each in changes:
-        session.write(each)
-    session.commit()
-
-
 def is_postgres(target: Target) -> bool:
     return isinstance(target, PostgresTarget)
 
 
 def content(session: TargetSession, structure: Table) -> pa.Table:
     return session.read_rows(structure).sort_by([(name, "ascending") for name in structure.identity])
-
-
-@pytest.fixture
-def session(target: Target) -> Any:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 def test_every_value_of_every_type_comes_back(session: TargetSession, name: TableName) -> None:

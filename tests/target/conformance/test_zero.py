@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import write
 
-from pidts.apply import Target, TargetSession
+from pidts.apply import TargetSession
 from pidts.model import ColumnType, Kind, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.target.mysql import MySqlSession
@@ -22,23 +22,9 @@ FLOAT, DOUBLE = ColumnType(Kind.FLOAT), ColumnType(Kind.DOUBLE)
 
 
 @pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def minus_zero(kind: str) -> str:
     """Returns -0.0; on MariaDB 0.0, which it always stores."""
     return "0.0" if kind == "mariadb" else "-0.0"
-
-
-def write(session: TargetSession, *changes: NetChange) -> None:
-    session.begin()
-    for each in changes:
-        session.write(each)
-    session.commit()
 
 
 def numbers(session: TargetSession, structure: Table) -> list[list[str]]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors.exceptions.captured import install_exception_handler
-from tests.crashes import ProcessDied
-from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
+from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table
 
 pytest.importorskip("pyiceberg")
 
@@ -78,8 +76,7 @@ class PublishedWarehouse:
         session.meta.prepare()
         start = checkpoint(4, task="to-hive", source="shop")
         session.meta.checkpoints.claim("to-hive", "shop", 1, start)
-        for sql in session.schema.create_statements(self.table).statements:
-            session.execute(sql)
+        create(session, self.table)
         session.begin()
         session.meta.structures.save("to-hive", SourceTablesKey("shop"), start.lsn, {ORDERS: self.table})
         session.commit()
@@ -142,20 +139,3 @@ def warehouse_of_a_test(
 def remove(store: Metastore, name: str) -> None:
     """Removes a table from the metastore, if it exists, as another program does."""
     store._client.dropTable("shop", name, False, True)
-
-
-def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
-    """Ends the process at one call of a function: before it, or after its effect."""
-    real: Callable[..., Any] = getattr(owner, name)
-    calls = 0
-
-    def broken(*words: Any, **named: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls != call:
-            return real(*words, **named)
-        if after:
-            real(*words, **named)
-        raise ProcessDied
-
-    monkeypatch.setattr(owner, name, broken)

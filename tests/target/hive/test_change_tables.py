@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.crashes import ProcessDied
+from tests.crashes import ProcessDied, break_at
 from tests.target.conformance.samples import INT, lsn, table, text
 
 pytest.importorskip("pyiceberg")
@@ -20,7 +20,6 @@ pytest.importorskip("pyiceberg")
 from tests.target.hive.publishing import (
     ORDERS,
     PublishedWarehouse,
-    break_at,
     remove,
     store_of_a_file,
     warehouse_of_a_test,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crashes import ProcessDied
+from tests.crashes import ProcessDied, break_at
 from tests.target.conformance.samples import checkpoint, lsn
 
 pytest.importorskip("pyiceberg")
@@ -17,7 +17,6 @@ from tests.target.hive.publishing import (
     ORDERS,
     TASK,
     PublishedWarehouse,
-    break_at,
     store_of_a_file,
     warehouse_of_a_test,
 )

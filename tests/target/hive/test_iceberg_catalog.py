@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.crashes import ProcessDied
-from tests.target.conformance.samples import INT, change, table, text
+from tests.target.conformance.samples import INT, change, create, table, text, write
 
 pytest.importorskip("pyiceberg")
 pytest.importorskip("thrift")
 
 from pyiceberg.catalog.hive import HiveCatalog as Reader
 from pyiceberg.exceptions import NoSuchTableError
-from tests.target.hive.publishing import break_at
+from tests.crashes import break_at
 from tests.target.iceberg.test_warehouse import WarehouseTask
 
 from pidts.model import Column, TableName, Transient
@@ -50,13 +50,10 @@ class WarehouseInMetastore:
 
     def create(self, name: TableName) -> None:
         made = table(name, {"id": INT, "v": INT})
-        for sql in self.session.schema.create_statements(made).statements:
-            self.session.execute(sql)
+        create(self.session, made)
 
     def write(self, *rows: tuple[int, int], name: TableName = A) -> str:
-        self.session.begin()
-        self.session.write(change(table(name, {"id": INT, "v": INT}), upserts=rows))
-        self.session.commit()
+        write(self.session, change(table(name, {"id": INT, "v": INT}), upserts=rows))
         return str(self.session.tables.location(name))
 
     def run(self, **step: Any) -> None:

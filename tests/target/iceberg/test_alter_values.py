@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.target.conformance.samples import change
+from tests.target.conformance.samples import change, create, write
 
 from pidts.model import Halted, TableName
 from pidts.schema import apply, classify
@@ -87,11 +87,8 @@ def altered(folder: Path, columns: str, values: tuple[object, ...], action: str)
         session.meta.prepare()
         table = apply(classify(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})", "shop"), {}, {})[NAME]
         assert table is not None
-        for sql in session.schema.create_statements(table).statements:
-            session.execute(sql)
-        session.begin()
-        session.write(change(table, upserts=[(1, *values)]))
-        session.commit()
+        create(session, table)
+        write(session, change(table, upserts=[(1, *values)]))
         statement = classify(f"ALTER TABLE t {action}", "shop")
         after = apply(statement, {NAME: table}, {})
         for sql in session.schema.ddl_statements(statement, {NAME: table}, after, 1_700_000_000).statements:

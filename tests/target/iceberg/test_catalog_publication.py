@@ -18,8 +18,8 @@ import psycopg
 import pyarrow as pa
 import pymysql
 import pytest
-from tests.crashes import ProcessDied
-from tests.target.conformance.samples import INT, change, table
+from tests.crashes import ProcessDied, break_at
+from tests.target.conformance.samples import INT, change, create, table, write
 
 from pidts.model import PidtsError, TableName
 from pidts.sandbox import Server
@@ -91,8 +91,7 @@ class WarehouseInCatalog:
         return SqlCatalog("lake", uri=f"{scheme}://{address}")
 
     def create(self, name: TableName) -> None:
-        for sql in self.session.schema.create_statements(self.tables[name]).statements:
-            self.session.execute(sql)
+        create(self.session, self.tables[name])
 
     def write(self, *rows: tuple[int, int]) -> None:
         """Commits these rows to both tables."""
@@ -356,9 +355,7 @@ def test_a_publication_reads_only_what_has_changed(
     seen: list[TableName] = []
     real = MetadataFile.read
     monkeypatch.setattr(MetadataFile, "read", lambda name, location: [seen.append(name), real(name, location)][1])
-    warehouse.session.begin()
-    warehouse.session.write(change(warehouse.tables[A], upserts=[(1, 2)]))
-    warehouse.session.commit()
+    write(warehouse.session, change(warehouse.tables[A], upserts=[(1, 2)]))
     seen.clear()
     assert warehouse.publish()
     assert server_state(warehouse.session, warehouse.catalog.place).behind == 0
@@ -377,20 +374,3 @@ def test_an_error_of_the_server_leaves_the_record_and_names_no_password(warehous
     assert len(warehouse.record.entries(wrong.place)) == 2
     warehouse.catalog.check()
     assert warehouse.sql("SELECT count(*) FROM iceberg_namespace_properties WHERE namespace = 'pidts_check'") == [(0,)]
-
-
-def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
-    """Ends the process at one call of a function: before it, or after its effect."""
-    real: Callable[..., Any] = getattr(owner, name)
-    calls = 0
-
-    def broken(*words: Any, **named: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls != call:
-            return real(*words, **named)
-        if after:
-            real(*words, **named)
-        raise ProcessDied
-
-    monkeypatch.setattr(owner, name, broken)

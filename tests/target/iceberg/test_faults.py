@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table
+from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table, write
 
 from pidts.apply import Committer
 from pidts.durable_folder import make_folder
@@ -53,9 +53,7 @@ def test_a_missing_or_damaged_file_halts_and_is_named(
     with closing(target.connect()) as session:
         create(session, KEYED)
         for number in range(2):
-            session.begin()
-            session.write(change(KEYED, upserts=[(1, number), (2, number)]))
-            session.commit()
+            write(session, change(KEYED, upserts=[(1, number), (2, number)]))
         place = Path(str(session.tables.location(NAME)).removeprefix("file://"))
     path = place if which.endswith("json") else max(place.parent.parent.glob(which))
     data = path.read_bytes()
@@ -199,9 +197,7 @@ def current(target: IcebergTarget, branch: str = "main") -> int:
 def committed(target: IcebergTarget, clock: list[float], *numbers: int) -> None:
     with closing(target.connect()) as session:
         for number in numbers:
-            session.begin()
-            session.write(change(KEYED, upserts=[(number, 0)]))
-            session.commit()
+            write(session, change(KEYED, upserts=[(number, 0)]))
             clock[0] += 1300
 
 

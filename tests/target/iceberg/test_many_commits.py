@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.crashes import ProcessDied
 from tests.examples import seeds
-from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table, text
+from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table, text, write
 
 from pidts.apply import Committer
 from pidts.model import Column, ColumnType, Kind, Table, TableName, calendar
@@ -89,9 +89,7 @@ def test_what_writes_small_files_anew_may_be_any_kind_of_change(target: IcebergT
     with closing(target.connect()) as session:
         create(session, structure)
         for number in range(0, 40, 2):
-            session.begin()
-            session.write(change(structure, upserts=[(number, number), (number + 1, number + 1)]))
-            session.commit()
+            write(session, change(structure, upserts=[(number, number), (number + 1, number + 1)]))
             session.begin()
             if kind == "upserts":
                 known[number] = -1
@@ -151,9 +149,7 @@ def test_a_commit_merges_no_more_small_files_than_it_may(
         size = max(size for _, size in files(target))
         monkeypatch.setattr("pidts.target.iceberg.publish.MERGED_BYTES", 10 * size + size // 2)
         for number in range(2):
-            session.begin()
-            session.write(change(structure, upserts=[(100 + number, 1)]))
-            session.commit()
+            write(session, change(structure, upserts=[(100 + number, 1)]))
     assert sorted(count for count, _ in files(target)) == [2] * 20 + [20 + 1, 20 + 1]
     assert len(read_by_others(target)) == 82
 
@@ -170,9 +166,7 @@ def test_a_reader_that_began_before_finds_its_files(target: IcebergTarget) -> No
         place = session.tables.location(NAME)
         reader = StaticTable.from_metadata(str(place)).scan()
         for number in range(40):
-            session.begin()
-            session.write(change(structure, deletes=[(1,)], upserts=[(2, number), (3, number)]))
-            session.commit()
+            write(session, change(structure, deletes=[(1,)], upserts=[(2, number), (3, number)]))
     assert sorted(row["id"] for row in reader.to_arrow().to_pylist()) == [1, 2]
 
 
@@ -244,9 +238,7 @@ def test_a_schema_change_leaves_the_files_of_snapshots_that_it_still_names(
     with closing(target.connect()) as session:
         create(session, before)
         for number in range(3):
-            session.begin()
-            session.write(change(before, upserts=[(number, number)], deletes=[(number - 1,)]))
-            session.commit()
+            write(session, change(before, upserts=[(number, number)], deletes=[(number - 1,)]))
             clock[0] += 1
         clock[0] += 7200
         kept = {"id": "id", "v": "v"}
@@ -254,9 +246,7 @@ def test_a_schema_change_leaves_the_files_of_snapshots_that_it_still_names(
         session.execute(json.dumps({"alter": after.to_json(), **more}))
         assert all_snapshots(target) == [1, 1, 1]
         for number in range(3, 5):
-            session.begin()
-            session.write(change(after, upserts=[(number, number, 0)]))
-            session.commit()
+            write(session, change(after, upserts=[(number, number, 0)]))
             clock[0] += 7200
     assert all_snapshots(target) == [2, 3]
 
@@ -267,9 +257,7 @@ def test_a_clock_that_is_set_back_takes_no_file_of_a_snapshot(target: IcebergTar
     with closing(target.connect()) as session:
         create(session, structure)
         for number in range(7):
-            session.begin()
-            session.write(change(structure, upserts=[(1, number)]))
-            session.commit()
+            write(session, change(structure, upserts=[(1, number)]))
             clock[0] += -7200 if number == 2 else 1300
             assert set(all_snapshots(target)) == {1}
 
@@ -285,9 +273,7 @@ def test_a_snapshot_that_a_user_has_named_stays_with_its_files(
     with closing(target.connect()) as session:
         create(session, structure)
         for number in range(30):
-            session.begin()
-            session.write(change(structure, upserts=[(1, number), (number, number)]))
-            session.commit()
+            write(session, change(structure, upserts=[(1, number), (number, number)]))
             if number == 5:
                 named = catalog.load_table((NAME.schema, NAME.name))
                 snapshot = named.current_snapshot()
@@ -325,12 +311,8 @@ def test_rows_without_a_key_that_are_equal_in_the_files_all_go(target: IcebergTa
     first, second = ((1, calendar.days(year, 0, 0)) for year in (0, 2024))
     with closing(target.connect()) as session:
         create(session, structure)
-        session.begin()
-        session.write(counted(structure, upserts=[first, second, first]))
-        session.commit()
-        session.begin()
-        session.write(counted(structure, deletes=[first, second]))
-        session.commit()
+        write(session, counted(structure, upserts=[first, second, first]))
+        write(session, counted(structure, deletes=[first, second]))
         assert session.count(NAME) == 1
 
 
@@ -339,12 +321,8 @@ def test_a_row_without_a_key_whose_first_column_is_null_is_found_among_others(ta
     with closing(target.connect()) as session:
         create(session, structure)
         for some in ([(None, 1), (5, 1)], [(100, 2)]):
-            session.begin()
-            session.write(counted(structure, upserts=some))
-            session.commit()
-        session.begin()
-        session.write(counted(structure, deletes=[(None, 1), (100, 2)]))
-        session.commit()
+            write(session, counted(structure, upserts=some))
+        write(session, counted(structure, deletes=[(None, 1), (100, 2)]))
     assert read_by_others(target) == [(5, 1)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.target.conformance.samples import INT, change, create, rows, table
+from tests.target.conformance.samples import INT, change, create, rows, table, write
 from tests.target.iceberg.test_faults import KEYED, NAME
 
 from pidts.model import Table
@@ -107,9 +107,7 @@ def filled(target: IcebergTarget, structure: Table) -> None:
         session.begin()
         assert session.load(structure, rows(structure, *((number, number) for number in range(MANY))))
         session.commit()
-        session.begin()
-        session.write(change(structure, deletes=[(number,) for number in range(0, MANY, 5)]))
-        session.commit()
+        write(session, change(structure, deletes=[(number,) for number in range(0, MANY, 5)]))
 
 
 def test_a_page_reads_few_rows_of_a_large_file(target: IcebergTarget, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +123,7 @@ def test_a_change_of_neighbouring_rows_reads_few_rows(target: IcebergTarget, mon
     filled(target, KEYED)
     seen = looked_at(monkeypatch, "matches", 0)
     with closing(target.connect()) as session:
-        session.begin()
-        session.write(change(KEYED, deletes=[(MANY - 3,)], upserts=[(MANY - 1, 7), (MANY - 2, 8), (MANY, 9)]))
-        session.commit()
+        write(session, change(KEYED, deletes=[(MANY - 3,)], upserts=[(MANY - 1, 7), (MANY - 2, 8), (MANY, 9)]))
         assert max(seen) < 100
         last = session.read_rows(KEYED, after=[MANY - 6], limit=10)
     assert [tuple(row.values()) for row in last.to_pylist()] == [

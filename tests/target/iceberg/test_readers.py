@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.java_packages import packages
 from tests.spark.older_spark import environment_of
-from tests.target.conformance.samples import INT, change, create, table
+from tests.target.conformance.samples import INT, change, create, table, write
 
 from pidts.model import TableName
 from pidts.schema import apply, classify
@@ -74,16 +74,12 @@ def warehouse(tmp_path: Path) -> Warehouse:
         structure = table(NAME, {"id": INT, "v": INT})
         create(session, structure)
         for number in range(4):
-            session.begin()
-            session.write(change(structure, upserts=[(number, 0), (100, number)], deletes=[(number - 1,)]))
-            session.commit()
+            write(session, change(structure, upserts=[(number, 0), (100, number)], deletes=[(number - 1,)]))
         statement = classify("ALTER TABLE t RENAME COLUMN v TO w, ADD n INT NOT NULL DEFAULT 7", "shop")
         after = apply(statement, {NAME: structure}, {})
         for sql in session.schema.ddl_statements(statement, {NAME: structure}, after, 1_700_000_000).statements:
             session.execute(sql)
-        session.begin()
-        session.write(change(after[NAME], upserts=[(5, 5, 5)]))
-        session.commit()
+        write(session, change(after[NAME], upserts=[(5, 5, 5)]))
         place = session.tables.location(NAME)
     assert place is not None
     return Warehouse(folder, place)

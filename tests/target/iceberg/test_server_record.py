@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.target.conformance.samples import INT, change, create, table
+from tests.target.conformance.samples import INT, change, create, table, write
 
 from pidts.model import Column, TableName
 from pidts.target import IcebergTarget
@@ -39,9 +39,7 @@ def target(memory_path: Path) -> IcebergTarget:
 
 def commit(session: IcebergSession, key: int, value: int) -> str:
     """Changes a row; returns the table's metadata file."""
-    session.begin()
-    session.write(change(KEYED, upserts=[(key, value)]))
-    session.commit()
+    write(session, change(KEYED, upserts=[(key, value)]))
     return str(session.tables.location(NAME))
 
 

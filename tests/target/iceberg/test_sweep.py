@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.crashes import ProcessDied
 from tests.examples import seeds
-from tests.target.conformance.samples import INT, change, create, rows, table
+from tests.target.conformance.samples import INT, change, create, rows, table, write
 
 from pidts.model import Column, Table, TableName, Transient
 from pidts.target import IcebergTarget
@@ -71,9 +71,7 @@ def test_orphans_go_after_a_day_and_nothing_else_does(target: IcebergTarget, clo
     with closing(target.connect()) as session:
         create(session, KEYED)
         for number in range(3):
-            session.begin()
-            session.write(change(KEYED, upserts=[(number, 0)], deletes=[(number - 1,)]))
-            session.commit()
+            write(session, change(KEYED, upserts=[(number, 0)], deletes=[(number - 1,)]))
     before = files(target)
     broken_off(target, 100)
     folder = next(iter(before)).parent.parent
@@ -135,15 +133,11 @@ def test_rows_whose_file_was_removed_before_their_commit_are_not_lost(
 def test_the_folder_of_a_dropped_table_goes_after_a_day(target: IcebergTarget, clock: list[float]) -> None:
     with closing(target.connect()) as session:
         create(session, KEYED)
-        session.begin()
-        session.write(change(KEYED, upserts=[(1, 1)]))
-        session.commit()
+        write(session, change(KEYED, upserts=[(1, 1)]))
         old = files(target)
         session.execute(json.dumps({"drop": [NAME.schema, NAME.name]}))
         create(session, KEYED)
-        session.begin()
-        session.write(change(KEYED, upserts=[(2, 2)]))
-        session.commit()
+        write(session, change(KEYED, upserts=[(2, 2)]))
         swept(target)
         assert old <= files(target)
         clock[0] += DAY
@@ -164,9 +158,7 @@ def test_a_warehouse_is_swept_by_each_of_its_paths(
     with closing(maker.connect()) as session:
         create(session, KEYED)
         create(session, gone)
-        session.begin()
-        session.write(change(KEYED, upserts=[(1, 1)]))
-        session.commit()
+        write(session, change(KEYED, upserts=[(1, 1)]))
         session.execute(json.dumps({"drop": ["shop", "gone"]}))
     before = {each for each in files(target) if "gone-" not in str(each)}
     broken_off(sweeper, 2)
@@ -184,9 +176,7 @@ def test_a_table_registered_under_another_path_stays(target: IcebergTarget, cloc
     (tmp_path / "other").symlink_to(target.warehouse)
     with closing(target.connect()) as session:
         create(session, KEYED)
-        session.begin()
-        session.write(change(KEYED, upserts=[(1, 1)]))
-        session.commit()
+        write(session, change(KEYED, upserts=[(1, 1)]))
         place = str(session.tables.location(NAME))
     catalog = SqlCatalog("other", uri=f"sqlite:///{target.warehouse}/catalog.db")
     catalog.create_namespace("kept")
@@ -207,9 +197,7 @@ def test_a_dropped_table_that_another_program_has_registered_again_stays(
 
     with closing(target.connect()) as session:
         create(session, KEYED)
-        session.begin()
-        session.write(change(KEYED, upserts=[(1, 1)]))
-        session.commit()
+        write(session, change(KEYED, upserts=[(1, 1)]))
         place = session.tables.location(NAME)
         session.execute(json.dumps({"drop": [NAME.schema, NAME.name]}))
     catalog = SqlCatalog("other", uri=f"sqlite:///{target.warehouse}/catalog.db")
@@ -229,9 +217,7 @@ def test_a_sweep_may_break_off_anywhere(
     with closing(target.connect()) as session:
         create(session, KEYED)
         create(session, gone)
-        session.begin()
-        session.write(change(KEYED, upserts=[(1, 1)]))
-        session.commit()
+        write(session, change(KEYED, upserts=[(1, 1)]))
     for number in range(3):
         broken_off(target, number)
     with closing(target.connect()) as session:
@@ -284,9 +270,7 @@ def test_any_history_of_pidts_and_other_programs_keeps_every_named_snapshot(
     chance = random.Random(seed)
     with closing(target.connect()) as session:
         create(session, KEYED)
-        session.begin()
-        session.write(change(KEYED, upserts=[(0, 0)]))
-        session.commit()
+        write(session, change(KEYED, upserts=[(0, 0)]))
     branches: list[str] = []
     for number in range(1, 60):
         clock[0] += chance.choice([1, 1000, 5000])
@@ -313,9 +297,7 @@ def test_any_history_of_pidts_and_other_programs_keeps_every_named_snapshot(
                 every_snapshot_is_readable(target)
             case _:
                 with closing(target.connect()) as session:
-                    session.begin()
-                    session.write(change(KEYED, upserts=[(number, 0), (0, number)], deletes=[(number - 2,)]))
-                    session.commit()
+                    write(session, change(KEYED, upserts=[(number, 0), (0, number)], deletes=[(number - 2,)]))
     swept(target)
     every_snapshot_is_readable(target)
     with closing(target.connect()) as session:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.task.applied_task import begin
 
-from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Lsn, SourceTablesKey, TableName
+from pidts.model import TableName
 from pidts.sandbox import Server
-from pidts.source import connect, read_structures
-from pidts.source.position import log_end
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.not_replicated import sequence_notes
 from pidts.task.checks.preview import preview_task
@@ -150,22 +148,6 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
         assert [word for word in words if word not in message] == [], message
     (programs,) = [one.message for one in found if f"view seen in {database}" in one.message]
     assert [word for word in ("procedure done", "function one", "event nightly") if word not in programs] == []
-
-
-def begin(part: TaskConfig, target: TargetSession) -> None:
-    """Creates the tables and the records of a task that has applied the whole log."""
-    target.meta.prepare()
-    with closing(connect(part.source.server)) as session:
-        read, end = read_structures(session, part.allow), log_end(session)
-    for table in read.values():
-        for statement in target.schema.create_statements(table.renamed(part.rules.target_name(table.name))).statements:
-            target.execute(statement)
-    source = part.source.source_id
-    target.begin()
-    target.meta.structures.save(part.name, SourceTablesKey(source), Lsn(0, 0, 0), read)
-    target.commit()
-    place = Checkpoint(task=part.name, source=source, worker=0, lsn=Lsn.at(end, 0), position=str(end))
-    target.meta.checkpoints.claim(part.name, source, 1, place)
 
 
 def test_a_cutover_makes_keys_over_expressions_and_removes_them_again(

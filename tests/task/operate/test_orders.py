@@ -5,13 +5,12 @@ recorded for the run.
 from __future__ import annotations
 
 import itertools
-import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.relay.sample_log import FORMAT, sealed
 from tests.values_target import ValuesTarget
 
 from pidts.apply import TargetSession
@@ -222,11 +221,10 @@ def _written_relay(two_sources: TaskOfTwoSources, changes: set[int]) -> Path:
     folder = two_sources.parts[0].relay
     writer = RelayWriter.open(folder, "s1", segment_bytes=350)
     writer.begin(Origin("server", "bin", 0), at(0), "0-1-0")
-    body = struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes(40) + b"\1"
-    writer.start_segment(_sealed(15, body))
+    writer.start_segment(FORMAT)
     tables = [(TableName("shop", "a"),), (TableName("shop", "b"),), (TableName("shop", "a"), TableName("shop", "b"))]
     for number in range(12):
-        writer.append(_sealed(19, bytes(100)))
+        writer.append(sealed(19, bytes(100)))
         what = Transaction(
             lsn=at(number + 1),
             prev_lsn=at(number),
@@ -284,11 +282,6 @@ def test_schema_changes_after_the_first_one_are_counted(two_sources: TaskOfTwoSo
         (at(10), 0, True),
         None,
     ]
-
-
-def _sealed(kind: int, body: bytes) -> bytes:
-    raw = struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body) + 4, 0, 0) + body
-    return raw + struct.pack("<I", zlib.crc32(raw))
 
 
 @pytest.mark.usefixtures("relay")

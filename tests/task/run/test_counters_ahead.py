@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.target.conformance.samples import create
 
 from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Key, Kind, Lsn, SourceTablesKey, Table, TableName
 from pidts.plan.copy.state import CopyState
@@ -57,8 +58,7 @@ def session(config: TaskConfig) -> Iterator[PostgresSession]:
             column = Column("id", kind, nullable=False, auto_increment=True)
             tables[TableName("shop", name)] = Table(TableName("shop", name), (column,), KEY)
         for table in tables.values():
-            for sql in made.schema.create_statements(table).statements:
-                made.execute(sql)
+            create(made, table)
         made.begin()
         made.meta.structures.save("t", SourceTablesKey("one"), Lsn(0, 0, 0), tables)
         made.commit()

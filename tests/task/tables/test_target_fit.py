@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
@@ -25,8 +26,7 @@ def session() -> Iterator[ValuesSession]:
     session = target.connect()
     for name in (TABLE.name, TableName("shop", "cart")):
         made = TABLE.renamed(name)
-        for statement in session.schema.create_statements(made).statements:
-            session.execute(statement)
+        create(session, made)
         session.begin()
         assert session.load(made, pa.table([[1], [2]], schema=made.arrow))
         session.commit()

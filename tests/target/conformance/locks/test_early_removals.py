@@ -13,7 +13,7 @@ from tests.crashes import ProcessDied
 from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.locks.test_rivals import Task
 from tests.target.conformance.locks.test_row_locks import Change, content, locks, put
-from tests.target.conformance.samples import INT, create, table, text
+from tests.target.conformance.samples import INT, create, table
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
@@ -21,29 +21,11 @@ from pidts.apply.locks.early_removals import LATER_SECONDS
 from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import ColumnType, Kind, Lsn, Op, SourceTablesKey, SourceTransaction, Table, TableName
 from pidts.model.zone import ZONE_NOTE
-from pidts.target import IcebergTarget, PostgresTarget
 
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 FOLDED = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_general_ci")
 ROW, OTHER = (5, "five", 1, "t"), (5, "again", 2, "t")
 WHY = "task {} deleted a row of this key before the row had arrived here: it may have been this row"
-
-
-@pytest.fixture
-def structure(target: Target, name: TableName) -> Table:
-    if isinstance(target, IcebergTarget | PostgresTarget):
-        pytest.skip("no program writes there, so it is no target between zones")
-    made = table(name, {"id": INT, "s": text(), "u": INT, "t": text()})
-    with closing(target.connect()) as session:
-        create(session, made)
-    return made
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 class ZoneTask(Task):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
@@ -38,13 +38,6 @@ def structure(target: Target, name: TableName) -> Table:
     with closing(target.connect()) as session:
         create(session, made)
     return made
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 @pytest.fixture

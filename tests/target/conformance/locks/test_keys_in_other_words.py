@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -23,12 +22,6 @@ CASE, ACCENTS, SPACES = (
     ("utf8mb4_unicode_ci", "été", "ETE", "eté"),
     ("utf8mb4_bin", "a", "a ", "a  "),
 )
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    with closing(target.connect()) as made:
-        yield made
 
 
 LOW, HIGH = "0a1b2c3d-0000-4000-8000-00000000abcd", "0A1B2C3D-0000-4000-8000-00000000ABCD"

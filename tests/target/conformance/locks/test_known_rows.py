@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -28,13 +27,6 @@ def structure(target: Target, name: TableName) -> Table:
     with closing(target.connect()) as session:
         create(session, made)
     return made
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 @pytest.fixture

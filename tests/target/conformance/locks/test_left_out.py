@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,28 +22,11 @@ from pidts.apply.rows.tombstone_keys import row_texts
 from pidts.apply.uncopied_keys import packed
 from pidts.model import Key, Op, Table, TableName
 from pidts.model.zone_notes import NOTES
-from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
+from pidts.target import MySqlTarget
 
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 ONE, TWO, SIX = (5, "one", 1, None), (5, "two", 1, None), (6, "six", 6, "t")
 BACK: Change = (Op.UPDATE, TWO, ONE)
-
-
-@pytest.fixture
-def structure(target: Target, name: TableName) -> Table:
-    if isinstance(target, IcebergTarget | PostgresTarget):
-        pytest.skip("no program writes there, so it is no target between zones")
-    made = table(name, {"id": INT, "s": text(), "u": INT, "t": text()})
-    with closing(target.connect()) as session:
-        create(session, made)
-    return made
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 @pytest.fixture

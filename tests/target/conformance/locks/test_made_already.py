@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -12,14 +11,13 @@ from tests.crashes import ProcessDied
 from tests.target.conformance.breaking import Breaking
 from tests.target.conformance.locks.test_early_removals import FOLDED, At, ZoneTask
 from tests.target.conformance.locks.test_row_locks import Change, content, locks, put
-from tests.target.conformance.samples import EXTREMES, INT, create, every_type, lsn, table, text
+from tests.target.conformance.samples import EXTREMES, INT, create, every_type, lsn, table
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.locks.early_removals import LATER_SECONDS
 from pidts.apply.locks.resolve import ResolveWith, resolve
 from pidts.model import ColumnType, Kind, Op, Table, TableName
-from pidts.target import IcebergTarget, PostgresTarget
 
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 ONE, TWO, THREE = (5, "one", 1, None), (5, "two", 1, None), (5, "three", None, "t")
@@ -30,23 +28,6 @@ WHY = (
     "the change before it, which task {} has brought, was made in two zones: the program that made "
     "this change may not have known the other zone's change"
 )
-
-
-@pytest.fixture
-def structure(target: Target, name: TableName) -> Table:
-    if isinstance(target, IcebergTarget | PostgresTarget):
-        pytest.skip("no program writes there, so it is no target between zones")
-    made = table(name, {"id": INT, "s": text(), "u": INT, "t": text()})
-    with closing(target.connect()) as session:
-        create(session, made)
-    return made
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -31,13 +31,6 @@ def structure(target: Target, name: TableName) -> Table:
 
 
 @pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def running(target: Target, task: str, structure: Table) -> Iterator[ZoneTask]:
     del structure
     made = ZoneTask(target, task, "a")

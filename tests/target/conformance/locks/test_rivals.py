@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -31,13 +31,6 @@ def structure(target: Target, name: TableName) -> Table:
     with closing(target.connect()) as session:
         create(session, made)
     return made
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 class Task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.crashes import ProcessDied
 from tests.target.conformance.breaking import Breaking
-from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table, text
+from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table, text, write
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession
 from pidts.apply.locks.follow_schema import carry
@@ -56,17 +56,8 @@ def structure(target: Target, name: TableName) -> Table:
     return made
 
 
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
-
-
 def put(session: TargetSession, structure: Table, *upserts: Row, deletes: Sequence[Row] = ()) -> None:
-    session.begin()
-    session.write(change(structure, upserts=upserts, deletes=deletes))
-    session.commit()
+    write(session, change(structure, upserts=upserts, deletes=deletes))
 
 
 def logged(structure: Table, start: int, *changes: Change, partial: Sequence[bytes | None] = ()) -> ChangeBatch:

@@ -10,7 +10,7 @@ import os
 import random
 import string
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.target.conformance.samples import EXTREMES, INT, array, change, create, every_type, rows, table, text
+from tests.target.conformance.samples import EXTREMES, INT, array, change, create, every_type, rows, table, text, write
 
-from pidts.apply import ApplyRules, Target, TargetSession, prepared
+from pidts.apply import ApplyRules, TargetSession, prepared
 from pidts.apply.locks.divergence import Divergence, Presence, compared
 from pidts.apply.locks.key_rows import key_rows
 from pidts.model import (
@@ -42,19 +42,6 @@ from pidts.reduce.column_presence import column_presence
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 
 ROWS = int(os.environ.get("PIDTS_EXAMPLES", "0")) or 400
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
-
-
-def write(session: TargetSession, net: NetChange) -> None:
-    session.begin()
-    session.write(net)
-    session.commit()
 
 
 def logged(

@@ -16,17 +16,9 @@ from tests.target.conformance.samples import INT, create, text
 from tests.target.conformance.servers.test_mysql_histories import Change, Row, apply, content
 from tests.target.conformance.servers.test_mysql_keyless import keyless
 
-from pidts.apply import Target
 from pidts.model import ColumnType, Key, Kind, Op, TableName
 
 _TEXTS = [None, "", "a", "A", "a ", "é", "e"]
-
-
-@pytest.fixture
-def session(target: Target) -> Any:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 def some_row(random: Random) -> Row:

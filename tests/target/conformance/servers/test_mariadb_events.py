@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -39,34 +39,6 @@ from pidts.target.mysql.row_events import writer
 pytestmark = pytest.mark.parametrize("kind", ["mariadb"])
 COUNT = 600
 _NOT_ENCODED = ("c_geometry", "c_vector", "c_uuid", "c_inet4", "c_inet6", "c_decimal_wide")
-
-
-@pytest.fixture
-def session(target: MySqlTarget) -> Iterator[Any]:
-    with closing(target.connect()) as made:
-        yield made
-
-
-@pytest.fixture
-def rival(target: MySqlTarget) -> Iterator[Callable[..., Any]]:
-    """Runs a statement on a connection of another application."""
-    connection = pymysql.connect(
-        host=target.host,
-        port=target.port,
-        user=target.user,
-        password=target.password,
-        autocommit=True,
-        ssl_disabled=True,
-    )
-
-    def run(sql: str) -> Any:
-        with connection.cursor() as cursor:
-            cursor.execute(sql)
-            return cursor.fetchall()
-
-    yield run
-    with suppress(pymysql.err.Error):
-        connection.close()
 
 
 def net(structure: Table, there: pa.Table, is_new: Sequence[bool], gone: Sequence[Sequence[Any]] = ()) -> NetChange:

@@ -6,7 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -33,34 +33,6 @@ from pidts.target.mysql.row_events import copies as events
 from pidts.target.mysql.row_events.copies import CopiesLeft
 
 pytestmark = pytest.mark.parametrize("kind", ["mariadb"])
-
-
-@pytest.fixture
-def session(target: MySqlTarget) -> Iterator[Any]:
-    with closing(target.connect()) as made:
-        yield made
-
-
-@pytest.fixture
-def rival(target: MySqlTarget) -> Iterator[Callable[..., Any]]:
-    """Runs a statement on a connection of another application."""
-    connection = pymysql.connect(
-        host=target.host,
-        port=target.port,
-        user=target.user,
-        password=target.password,
-        autocommit=True,
-        ssl_disabled=True,
-    )
-
-    def run(sql: str) -> Any:
-        with connection.cursor() as cursor:
-            cursor.execute(sql)
-            return cursor.fetchall()
-
-    yield run
-    with suppress(pymysql.err.Error):
-        connection.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,6 @@ from tests.target.conformance.samples import INT, create, load, table
 
 from pidts.apply import Target, TargetSession
 from pidts.model import TableName, Transient
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[TargetSession]:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97"])

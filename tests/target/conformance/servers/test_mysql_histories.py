@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.target.conformance.samples import INT
+from tests.target.conformance.samples import INT, create
 
-from pidts.apply import Target, TargetSession
+from pidts.apply import TargetSession
 from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName
 from pidts.reduce import net_changes
 
@@ -24,13 +24,6 @@ Change = tuple[Op, Row | None, Row | None]
 
 _FOLDING = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_general_ci")
 _COLUMNS = (Column("u", _FOLDING), Column("a", INT), Column("b", INT), Column("v", INT))
-
-
-@pytest.fixture
-def session(target: Target) -> Any:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 def keyed(name: TableName) -> Table:
@@ -108,8 +101,7 @@ def test_any_history_in_any_batches(session: TargetSession, name: TableName, kin
     del kind
     tables = keyed(name), Table(replace(name, name=name.name + "_k"), _COLUMNS, (), "utf8mb4", "utf8mb4_general_ci")
     for table in tables:
-        for sql in session.schema.create_statements(table).statements:
-            session.execute(sql)
+        create(session, table)
     for seed in range(8):
         for table in tables:
             random = Random(seed)

@@ -13,30 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.target.conformance.samples import EXTREMES, INT, every_type, rows, table, text
+from tests.target.conformance.samples import EXTREMES, INT, create, every_type, rows, table, text
 
-from pidts.apply import Target, TargetSession
+from pidts.apply import TargetSession
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, calendar
 from pidts.reduce import Counts, NetChange
 
 pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 
 
-@pytest.fixture
-def session(target: Target) -> Any:
-    made = target.connect()
-    yield made
-    made.close()
-
-
 def keyless(name: TableName, columns: Mapping[str, ColumnType]) -> Table:
     return Table(name, tuple(Column(c, kind) for c, kind in columns.items()), charset="utf8mb4")
-
-
-def create(session: TargetSession, structure: Table) -> Table:
-    for sql in session.schema.create_statements(structure).statements:
-        session.execute(sql)
-    return structure
 
 
 def write(

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.target.conformance.samples import INT, change, rows, table, text
+from tests.target.conformance.samples import INT, change, create, rows, table, text, write
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
-from pidts.reduce import NetChange
 from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.writer import Writer
 
@@ -19,27 +18,9 @@ ALL = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
 MODERN = pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
 
 
-@pytest.fixture
-def session(target: Target) -> Any:
-    made = target.connect()
-    yield made
-    made.close()
-
-
 def made(session: TargetSession, name: TableName, body: str) -> None:
     session.execute(f"CREATE DATABASE IF NOT EXISTS {name.schema}")
     session.execute(f"CREATE TABLE {name} ({body}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4")
-
-
-def write(session: TargetSession, *changes: NetChange) -> None:
-    session.begin()
-    try:
-        for each in changes:
-            session.write(each)
-        session.commit()
-    except BaseException:
-        session.rollback()
-        raise
 
 
 def content(session: TargetSession, structure: Table) -> list[tuple[Any, ...]]:
@@ -69,8 +50,7 @@ def test_another_rows_unique_value_is_refused_whatever_the_key_is(
         (Column("k", key, nullable=False, auto_increment=key.is_integer), Column("u", INT), Column("v", INT)),
         (Key("PRIMARY", ("k",), unique=True, primary=True), Key("u", ("u",), unique=True)),
     )
-    for sql in session.schema.create_statements(structure).statements:
-        session.execute(sql)
+    create(session, structure)
     for version in (1, 2):
         write(session, change(structure, upserts=[(first, 1, version)]))
     with pytest.raises(Halted, match="overwrite another"):

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
-from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
+from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table, write
 
 from pidts.apply import Committer, Outcome, Retry, TargetSession
 from pidts.model import Halted, Table, TableName, Transient
@@ -30,34 +30,16 @@ def structure(target: MySqlTarget, name: TableName) -> Table:
     """Creates a table with 60 rows of value 0."""
     made = table(name, {"id": INT, "v": INT})
     session = target.connect()
-    for sql in session.schema.create_statements(made).statements:
-        session.execute(sql)
-    session.begin()
-    session.write(change(made, upserts=[(number, 0) for number in range(60)]))
-    session.commit()
+    create(session, made)
+    write(session, change(made, upserts=[(number, 0) for number in range(60)]))
     session.close()
     return made
 
 
 @pytest.fixture
-def rival(target: MySqlTarget, structure: Table) -> Iterator[Callable[[str], Any]]:
+def rival(rival: Callable[[str], Any], structure: Table) -> Callable[[str], Any]:
     """Runs a statement about the table `t` on a connection of another application."""
-    connection = pymysql.connect(
-        host=target.host,
-        port=target.port,
-        user=target.user,
-        password=target.password,
-        autocommit=True,
-        ssl_disabled=True,
-    )
-
-    def run(sql: str) -> Any:
-        with connection.cursor() as cursor:
-            cursor.execute(sql.replace("{t}", str(structure.name)))
-            return cursor.fetchall()
-
-    yield run
-    connection.close()
+    return lambda sql: rival(sql.replace("{t}", str(structure.name)))
 
 
 class Attempts:
@@ -210,9 +192,7 @@ def test_a_run_that_stops_in_a_transaction_makes_the_next_run_wait_only_for_a_wh
 def test_a_small_transaction_takes_few_round_trips(target: MySqlTarget, task: str, structure: Table) -> None:
     session = target.connect()
     session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
-    session.begin()
-    session.write(change(structure, upserts=[(1, 1)]))  # The first write reads the table's structure.
-    session.commit()
+    write(session, change(structure, upserts=[(1, 1)]))  # The first write reads the table's structure.
     before = session.pipeline.trips
     session.begin()
     stored = session.meta.checkpoints.lock(task, "s", 0)

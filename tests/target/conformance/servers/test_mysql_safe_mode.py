@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from tests.target.conformance.samples import INT, change, rows, table, text
+from tests.target.conformance.samples import INT, change, create, rows, table, text
 from tests.target.conformance.servers.test_mysql_keys import content, made, write
 
-from pidts.apply import Target, TargetSession
+from pidts.apply import TargetSession
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 
 pytestmark = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
-
-
-@pytest.fixture
-def session(target: Target) -> Any:
-    found = target.connect()
-    yield found
-    found.close()
 
 
 def test_rows_with_equal_unique_values_are_removed_and_all_others_stay(session: TargetSession, name: TableName) -> None:
@@ -114,8 +106,7 @@ def test_composite_identities_and_bytes(session: TargetSession, name: TableName)
         ),
         (Key("PRIMARY", ("a", "b"), unique=True, primary=True), Key("u", ("u",), unique=True)),
     )
-    for sql in session.schema.create_statements(structure).statements:
-        session.execute(sql)
+    create(session, structure)
     write(session, change(structure, upserts=[(1, b"x", b"'"), (1, b"y", b"\\"), (2, b"x", None)]))
     write(session, replace(change(structure, upserts=[(1, b"x", b"\\"), (3, b"z", b"'")]), safe=True))
     assert session.count(name) == 3

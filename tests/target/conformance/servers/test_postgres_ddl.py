@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from tests.docs.test_commands import blocks
-from tests.target.conformance.samples import INT, change, table, text
+from tests.target.conformance.samples import INT, change, create, table, text, write
 
-from pidts.apply import Target
 from pidts.model import Halted, Table, TableName
 from pidts.schema import apply, classify
 from pidts.target.postgres import PostgresSession
@@ -17,21 +14,10 @@ pytestmark = pytest.mark.parametrize("kind", ["postgres"])
 
 
 @pytest.fixture
-def session(target: Target) -> Iterator[PostgresSession]:
-    made = target.connect()
-    assert isinstance(made, PostgresSession)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def structure(session: PostgresSession, name: TableName) -> Table:
     made = table(name, {"id": INT, "v": INT, "w": text()})
-    for sql in session.schema.create_statements(made).statements:
-        session.execute(sql)
-    session.begin()
-    session.write(change(made, upserts=[(1, 10, "x"), (2, 20, None)]))
-    session.commit()
+    create(session, made)
+    write(session, change(made, upserts=[(1, 10, "x"), (2, 20, None)]))
     return made
 
 
@@ -74,9 +60,7 @@ def test_a_table_of_partitions_is_emptied(session: PostgresSession, structure: T
             f'CREATE TABLE "{name.schema}"."{name.name}_{part}" PARTITION OF {place(structure)} '
             f"FOR VALUES WITH (MODULUS 2, REMAINDER {part})"
         )
-    session.begin()
-    session.write(change(structure, upserts=[(number, 1, "x") for number in range(10)]))
-    session.commit()
+    write(session, change(structure, upserts=[(number, 1, "x") for number in range(10)]))
     assert session.count(name) == 10
     follow(session, structure, "TRUNCATE {t}")
     assert session.count(name) == 0

@@ -6,27 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.target.conformance.samples import EXTREMES, INT, every_type, rows, table, text
+from tests.target.conformance.samples import EXTREMES, INT, create, every_type, rows, table, text
 from tests.target.conformance.servers.test_mysql_keyless import (
     PAIRS,
     check_a_nearly_equal_row_stays,
     content,
-    create,
     keyless,
     write,
 )
 
-from pidts.apply import Target, TargetSession
+from pidts.apply import TargetSession
 from pidts.model import ColumnType, Halted, Kind, TableName, calendar
 
 pytestmark = pytest.mark.parametrize("kind", ["postgres"])
-
-
-@pytest.fixture
-def session(target: Target) -> Any:
-    made = target.connect()
-    yield made
-    made.close()
 
 
 def test_a_row_of_every_type_is_found_by_its_values(session: TargetSession, name: TableName) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
-from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
+from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table, write
 
 from pidts.apply import Committer, Outcome, Retry, Target
 from pidts.model import Halted, Table, TableName
@@ -21,18 +20,9 @@ STAYS = ["23514", "22001", "42501", "XX001", "P0001"]
 
 
 @pytest.fixture
-def session(target: Target) -> Iterator[PostgresSession]:
-    made = target.connect()
-    assert isinstance(made, PostgresSession)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def structure(session: PostgresSession, name: TableName) -> Table:
     made = table(name, {"id": INT, "v": INT})
-    for sql in session.schema.create_statements(made).statements:
-        session.execute(sql)
+    create(session, made)
     return made
 
 
@@ -87,9 +77,7 @@ def test_a_deadlock_is_tried_again(
     target: Target, session: PostgresSession, structure: Table, task: str, postgres: Server
 ) -> None:
     """Another session has locked row 2 and waits for row 1, which this batch writes before row 2."""
-    session.begin()
-    session.write(change(structure, upserts=[(1, 1), (2, 2)]))
-    session.commit()
+    write(session, change(structure, upserts=[(1, 1), (2, 2)]))
     place = f'"{structure.name.schema}"."{structure.name.name}"'
     epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
     pauses: list[float] = []

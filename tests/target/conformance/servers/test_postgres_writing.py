@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.target.conformance.samples import INT, change, checkpoint, rows, table, text
+from tests.target.conformance.samples import INT, change, checkpoint, create, rows, table, text, write
 
 from pidts.apply import Target
 from pidts.model import Column, ColumnType, Fenced, Halted, Key, Kind, Table, TableName
@@ -20,31 +20,6 @@ from pidts.target import PostgresTarget
 from pidts.target.postgres import PostgresSession
 
 pytestmark = pytest.mark.parametrize("kind", ["postgres"])
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[PostgresSession]:
-    made = target.connect()
-    assert isinstance(made, PostgresSession)
-    yield made
-    made.close()
-
-
-def create(session: PostgresSession, structure: Table) -> Table:
-    for sql in session.schema.create_statements(structure).statements:
-        session.execute(sql)
-    return structure
-
-
-def write(session: PostgresSession, *changes: Any) -> None:
-    session.begin()
-    try:
-        for each in changes:
-            session.write(each)
-        session.commit()
-    except BaseException:
-        session.rollback()
-        raise
 
 
 def content(session: PostgresSession, structure: Table) -> list[tuple[Any, ...]]:
