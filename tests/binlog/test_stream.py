@@ -18,7 +18,7 @@ import zstandard
 from tests.binlog.logs.log_maker import LogMaker
 from tests.binlog.logs.scenarios import Recording, kept, load
 
-from pidts.binlog import EventType, decode_slice, decode_stream, whole_events
+from pidts.binlog import EventType, LargeSliceError, decode_slice, decode_stream, whole_events
 from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
 
 MOVING = [name for name in kept() if name.endswith(("transactions", "partial", "prepared"))]
@@ -82,10 +82,7 @@ def test_rows_leave_a_compressed_transaction_piece_by_piece(closing, leaves, ker
     for _ in range(10):
         inner += bare(EventType.WRITE_ROWS_V1, row(1 << 20))
     inner += bare(EventType.QUERY, bytes(8) + b"\0\0\0\0\0" + b"\0" + closing.encode())
-    log = LogMaker(random.Random(1), flavor="mariadb")
-    log.gtid()
-    size = b"\3\4\xfd" + len(inner).to_bytes(3, "little")
-    log.put(EventType.TRANSACTION_PAYLOAD, b"\2\1\0" + size + b"\0" + zstandard.compress(inner))
+    log = compressed_log(inner)
     found = list(decode_stream(lambda: log.events, **about(log)))
     assert (len(found) > 1) == leaves
     expected = rows_of(decode_slice(b"".join(log.events), **about(log)))
@@ -93,6 +90,30 @@ def test_rows_leave_a_compressed_transaction_piece_by_piece(closing, leaves, ker
     assert taken.keys() == expected.keys()
     assert all(taken[table].equals(rows) for table, rows in expected.items())
     assert sum(map(len, taken.values())) == (10 if leaves else 0)
+
+
+@pytest.mark.parametrize("most", [1 << 20, 1 << 30])
+def test_the_limit_of_a_slice_is_that_of_its_rows_however_small_the_log_is(most, kernel):
+    inner = bare(EventType.TABLE_MAP, TABLE_MAP)
+    inner += bare(EventType.WRITE_ROWS_V1, row(1 << 19)) * 8
+    inner += bare(EventType.QUERY, bytes(8) + b"\0\0\0\0\0" + b"\0" + b"COMMIT")
+    log = compressed_log(inner)
+    raw = b"".join(log.events)
+    assert len(raw) < 10_000
+    if most < len(inner):
+        with pytest.raises(LargeSliceError):
+            decode_slice(raw, most_bytes=most, **about(log))
+    else:
+        assert sum(map(len, decode_slice(raw, most_bytes=most, **about(log)))) == 8
+
+
+def compressed_log(inner: bytes) -> LogMaker:
+    """Returns a log with one compressed transaction, which has these events."""
+    log = LogMaker(random.Random(1), flavor="mariadb")
+    log.gtid()
+    size = b"\3\4\xfd" + len(inner).to_bytes(3, "little")
+    log.put(EventType.TRANSACTION_PAYLOAD, b"\2\1\0" + size + b"\0" + zstandard.compress(inner))
+    return log
 
 
 def bare(kind: int, content: bytes) -> bytes:

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Final, TypeVar, TypeVarTuple
 
 import pyarrow as pa
+import structlog
 
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
@@ -28,6 +29,7 @@ from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed
 from pidts.binlog import (
     KeptDecoder,
+    LargeSliceError,
     LogFacts,
     decode_event_groups,
     decode_slice,
@@ -53,8 +55,14 @@ from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
 
+_log = structlog.get_logger(__name__)
+
 AT_ONCE = 16 << 20
 """The size up to which a slice is decoded in memory; only a single transaction makes a larger slice."""
+_DECODED_BYTES = 64 << 20
+"""The most bytes of one table's rows in a slice that is decoded in memory. Rows of a compressed log may be hundreds of
+times as large as the log. A slice with more rows is decoded piece by piece.
+"""
 READ_BYTES = 4 << 20
 """The bytes of the log that are read at once if a slice is larger than `AT_ONCE`."""
 Ruled = TypeVar("Ruled")
@@ -76,18 +84,25 @@ class SliceReader:
 
     def __init__(self, relay: RelayReader) -> None:
         self.relay = relay
+        self.cuts_slices = True
+        """Whether a slice whose rows are too large is decoded piece by piece; if not, `LargeSliceError` is raised."""
         self._kept = KeptDecoder()
         self._made_for: tuple[object, object] = _NOTHING, _NOTHING
         """The structures and the rules that the decoder knows."""
 
     def rows(self, context: JobContext, piece: LogSlice, facts: LogFacts) -> list[ChangeBatch]:
-        """Returns the rows of a slice that is small enough to be decoded in memory."""
+        """Returns the rows of a slice that is small enough to be decoded in memory.
+
+        Raises `LargeSliceError` if the rows are too large. It is not raised for slices with gaps and for prepared
+        groups, since these cannot be decoded piece by piece.
+        """
         if piece.groups is not None:
             raw = read_event_groups(self.relay, piece.groups)
             facts = {**facts, "commit": None}
             decode = self._decoder(context).decode_event_groups if _takes_all(piece) else decode_event_groups
             return decode(raw, piece.groups, **facts)
         raw = read_at_once(self.relay, piece)
+        facts = {**facts, "most_bytes": None if piece.gaps else _DECODED_BYTES}
         return (self._decoder(context).decode_slice if _takes_all(piece) else decode_slice)(raw, **facts)
 
     def _decoder(self, context: JobContext) -> KeptDecoder:
@@ -121,12 +136,32 @@ def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = N
                 yield from _deal(context, replace(batch, upstream=upstream), Blob.COPIED)
 
 
-def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> Iterator[LogPart]:
-    """Yields the changes of one worker in log order."""
+def decode_for(
+    context: JobContext, slices: Sequence[LogSlice], worker: int, *, in_whole_transactions: bool = False
+) -> Iterator[LogPart]:
+    """Yields the changes of one worker in log order.
+
+    `in_whole_transactions`: only a slice that is one large transaction is cut. A smaller slice may have many
+    transactions, and is then one part, however large its rows are.
+    """
     for piece in slices:
-        for batches in decode_log(context, piece):
+        is_large, found = piece.extent.size > AT_ONCE, decode_log(context, piece)
+        if not is_large and in_whole_transactions:
+            found = iter([list(chain.from_iterable(found))])
+        for batches, is_cut in _with_cut(found):
             mine = (context.dealt(batch)[worker] for batch in batches)
-            yield LogPart([batch for batch in mine if batch is not None], inside=piece.extent.size > AT_ONCE)
+            yield LogPart([batch for batch in mine if batch is not None], inside=is_large or is_cut)
+
+
+def _with_cut(found: Iterator[list[ChangeBatch]]) -> Iterator[tuple[list[ChangeBatch], bool]]:
+    """Yields each list, and whether it is not the only one: then it may end inside a transaction."""
+    last, is_cut = next(found, None), False
+    for following in found:
+        if last is not None:
+            yield last, True
+        last, is_cut = following, True
+    if last is not None:
+        yield last, is_cut
 
 
 def decode_log(context: JobContext, piece: LogSlice, slices: SliceReader | None = None) -> Iterator[list[ChangeBatch]]:
@@ -151,9 +186,16 @@ def decode_raw(context: JobContext, slices: SliceReader, piece: LogSlice) -> Ite
     """Yields a slice's changes before mappings and routes are applied, without changes that the filters leave out."""
     extent, facts = piece.extent, log_facts(context, slices.relay, piece)
     if extent.size <= AT_ONCE:
-        yield slices.rows(context, piece, facts)
-    else:
-        yield from decode_stream(lambda: whole_events(slices.relay.chunks(extent, READ_BYTES)), **facts)
+        try:
+            found = slices.rows(context, piece, facts)
+        except LargeSliceError:
+            if not slices.cuts_slices:
+                raise
+            _log.debug("the rows of a part of the log are decoded piece by piece", bytes=extent.size)
+        else:
+            yield found
+            return
+    yield from decode_stream(lambda: whole_events(slices.relay.chunks(extent, READ_BYTES)), **facts)
 
 
 def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:

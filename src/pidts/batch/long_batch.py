@@ -56,7 +56,7 @@ def _written(
     worker: int,
 ) -> Counts:
     def log_parts() -> Iterator[LogPart]:
-        found = decode_for(context, log, worker)
+        found = decode_for(context, log, worker, in_whole_transactions=context.split_rows is not None)
         return found if is_left is None else until_left(found, is_left)
 
     return apply_long(committer, commit, worker, log_parts, context.split_rows, tables)

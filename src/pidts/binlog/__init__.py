@@ -1,6 +1,6 @@
 """The binary log of MySQL and MariaDB: from bytes to events, transactions and Arrow batches, without any I/O."""
 
-from pidts.binlog.decode import KeptDecoder, LogFacts, decode_event_groups, decode_slice
+from pidts.binlog.decode import KeptDecoder, LargeSliceError, LogFacts, decode_event_groups, decode_slice
 from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GtidEvent, gtid_list, previous_gtids
 from pidts.binlog.scan import TransactionScanner
@@ -9,6 +9,6 @@ from pidts.binlog.stream import decode_stream
 from pidts.binlog.table_map import TableMap, table_name
 from pidts.binlog.walk import MAGIC, LogWalker, iter_raw, whole_events
 
-__all__ = ["MAGIC", "Control", "Event", "EventType", "Format", "GtidEvent", "KeptDecoder", "LogFacts"]
-__all__ += ["LogWalker", "Query", "TableMap", "TransactionScanner", "decode_event_groups", "decode_slice"]
+__all__ = ["MAGIC", "Control", "Event", "EventType", "Format", "GtidEvent", "KeptDecoder", "LargeSliceError"]
+__all__ += ["LogFacts", "LogWalker", "Query", "TableMap", "TransactionScanner", "decode_event_groups", "decode_slice"]
 __all__ += ["decode_stream", "gtid_list", "iter_raw", "previous_gtids", "table_name", "whole_events"]

@@ -53,6 +53,10 @@ StructureOf = Callable[[TableMap], Table | None]
 Structures = Mapping[TableName, Table] | StructureOf
 
 
+class LargeSliceError(Exception):
+    """Raised if the rows of one table in a slice take more memory than the caller allows."""
+
+
 class LogFacts(TypedDict):
     """Facts that the bytes of a part of the log do not have, and which of its rows are wanted; see `decode_slice`."""
 
@@ -65,6 +69,7 @@ class LogFacts(TypedDict):
     commit: NotRequired[Lsn | None]
     commit_time: NotRequired[int]
     early_filter_of: NotRequired[EarlyFilterOf | None]
+    most_bytes: NotRequired[int | None]
 
 
 def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
@@ -78,6 +83,9 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     The rows of a prepared XA transaction are left out, since the transaction may be rolled back. When it is committed,
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
     transaction, which is the place of all its rows, and `commit_time` is the time in that event's header.
+
+    Raises `LargeSliceError` if the rows of a table take `most_bytes` or more: a compressed log may be many times as
+    large in memory. The error is not raised while a savepoint is open, since `decode_stream` could not do better.
     """
     return _decoded(new_decoder(facts, log_stays=True), raw, facts)
 
@@ -131,6 +139,7 @@ class KeptDecoder:
 def _decoded_event_groups(
     decoder: RowDecoder, raw: bytes, groups: CommittedEventGroups, facts: LogFacts
 ) -> list[ChangeBatch]:
+    decoder.limit(None)
     decoder.follow_event_groups(walker_of(facts), raw, groups)
     return decoder.take(commit_times(groups).of if decoder.asks_for_times else None)
 
@@ -142,6 +151,7 @@ def commit_times(groups: CommittedEventGroups) -> CommitTimes:
 
 
 def _decoded(decoder: RowDecoder, raw: bytes | memoryview, facts: LogFacts) -> list[ChangeBatch]:
+    decoder.limit(facts.get("most_bytes"))
     decoder.follow(walker_of(facts), raw)
     if not decoder.asks_for_times:
         return decoder.take()
@@ -185,7 +195,7 @@ class RowDecoder:
         self._change_no, self._mariadb = facts["change_no"], facts["format"].is_mariadb
         self._after, self._commit = facts.get("after"), facts.get("commit")
         self._early_filter_of = facts.get("early_filter_of")
-        self._batch_bytes = BATCH_BYTES
+        self._batch_bytes, self._is_limited = BATCH_BYTES, False
         self._is_final, self._log_stays = is_final, log_stays
         self._places = EventGroupPlaces()
         """Numbers the events of a prepared XA transaction, if these are decoded."""
@@ -199,6 +209,10 @@ class RowDecoder:
         self._touched: CountsByTable = {}
         """The tables with rows in the open transaction, each with its state at the beginning of the transaction."""
         self._savepoints: dict[str, CountsByTable] = {}
+
+    def limit(self, most_bytes: int | None) -> None:
+        """Makes the next slice raise `LargeSliceError` if the rows of a table take this many bytes; None: no limit."""
+        self._batch_bytes, self._is_limited = most_bytes or BATCH_BYTES, most_bytes is not None
 
     def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
         """Reads the next events, in log order. The walker is before the first of them."""
@@ -352,6 +366,8 @@ class RowDecoder:
         """Ends a batch before it becomes too large, except if the source may still roll back to a savepoint."""
         if rows.size < self._batch_bytes or self._may_go_back:
             return
+        if self._is_limited:
+            raise LargeSliceError
         batch = rows.take()
         older = self._touched[rows][0] if rows in self._touched else len(batch)
         if older:

@@ -57,7 +57,7 @@ from pidts.batch.batch_done import BatchDone
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import forget, staged_chunk
-from pidts.batch.decoding import AT_ONCE, SliceReader, decode
+from pidts.batch.decoding import SliceReader, decode
 from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import KeptMoves
@@ -65,11 +65,12 @@ from pidts.batch.long_batch import long_work
 from pidts.batch.pointers import pointers
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
+from pidts.binlog import LargeSliceError
 from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.planner_signals import kept_of, signal_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
-from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, with_gtids
+from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, byte_size, with_gtids
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, WaitingChanges, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
@@ -97,6 +98,12 @@ _GRACE_SECONDS = 3.0
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
 """The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
 _BUSY_SECONDS = 1.0
+_DECODED_BYTES = 256 << 20
+"""The most bytes of decoded rows that the driver has in memory at once. A batch with more is carried out in parts. Its
+log is compressed, or its row images lack most columns.
+"""
+_LITTLE_LOG = 64 << 10
+"""The rows of a batch with less log than this are not measured."""
 _PART_SECONDS = 10.0
 """The longest time for which a run that has to end waits until a long batch has written its present part."""
 _LOOK_SECONDS = 0.1
@@ -439,11 +446,12 @@ class TaskStream:
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
         commit = Commit.of(self._workers, moved, plan.origin)
         clock.step("plan")
-        if way is Way.IN_PARTS:
+        counts = None if way is Way.IN_PARTS else self._carry_out(slices, plan, commit, clock, waiting)
+        is_in_parts = counts is None
+        if counts is None:
             counts = self._carry_out_in_parts(plan, commit, clock)
-        else:
-            counts = self._carry_out(slices, plan, commit, clock, waiting)
-        self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)
+        # A long job may cut slices of any size.
+        self._moves.batch_done(self._context, commit, cut=is_in_parts or way is Way.JOB)
         # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
         # not read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
@@ -485,7 +493,8 @@ class TaskStream:
 
     def _carry_out(
         self, slices: DataFrame | None, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int
-    ) -> Counts:
+    ) -> Counts | None:
+        """Carries out a batch as a job or at once. If its rows are too large for this, applies none, returns None."""
         context = self._context_of(plan)
         if slices is not None:
             from pidts.spark.job import run_job
@@ -497,10 +506,11 @@ class TaskStream:
             clock.step("job")
             return counts
         self.times.step("decode")
-        blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
-        for pointer in pointers(plan):
-            for blob in decode(context, pointer, self._reader):
-                blobs[blob.worker].append(blob)
+        try:
+            blobs = self._decoded(context, plan, may_be_large=bool(waiting) or context.target.buffers_rows)
+        except LargeSliceError:
+            _log.info("the rows of a batch are many times as large as its log, and are applied in parts")
+            return None
         clock.step("decode")
         self.times.step("apply")
         work = [partial(apply, self._committers[worker], commit, worker, mine) for worker, mine in enumerate(blobs)]
@@ -508,6 +518,22 @@ class TaskStream:
         clock.step("apply")
         self.times.step("plan")
         return counts
+
+    def _decoded(self, context: JobContext, plan: BatchPlan, *, may_be_large: bool) -> list[list[Blob]]:
+        """Returns each worker's blobs of a batch.
+
+        Raises `LargeSliceError` if they are too large for the driver's memory, unless `may_be_large` is true.
+        """
+        blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
+        is_measured, size = not may_be_large and plan.log_bytes >= _LITTLE_LOG, 0
+        self._reader.cuts_slices = may_be_large
+        for pointer in pointers(plan):
+            for blob in decode(context, pointer, self._reader):
+                blobs[blob.worker].append(blob)
+                size += byte_size(blob.changes.rows) if is_measured else 0
+                if size > _DECODED_BYTES:
+                    raise LargeSliceError
+        return blobs
 
     def _carry_out_in_parts(self, plan: BatchPlan, commit: Commit, clock: _Clock) -> Counts:
         """Decodes and applies a long batch in this process, part by part."""

@@ -174,3 +174,29 @@ def test_split_it_continues_after_its_last_part(
     run.wait_until(is_there, "the rest is written")
     assert run.stop() == 0
     assert counted(open_session(server), database) == counted(session, database)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_transaction_that_is_small_only_in_the_compressed_log_is_applied_in_limited_memory(
+    mysql97, database, make_task, target_server, open_session
+):
+    """300 MB of rows are 6 MB of log or less, so the size of the log would not limit the memory."""
+    server, session = target_server("postgres"), open_session(mysql97)
+    source = session.cursor()
+    source.execute(f"CREATE DATABASE IF NOT EXISTS {database}")
+    source.execute(f"USE {database}")
+    source.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR({WIDE}) NOT NULL)")
+    task = make_task(mysql97, server, [database])
+    run = task.start()
+    run.wait_until(Progress(open_session(server)).is_copied, "the empty table is copied")
+    source.execute(f"SET SESSION cte_max_recursion_depth = {3 * WIDE_ROWS}, binlog_transaction_compression = ON")
+    seq = f"WITH RECURSIVE s AS (SELECT 1 AS seq UNION ALL SELECT seq + 1 FROM s WHERE seq < {3 * WIDE_ROWS})"
+    source.execute(f"INSERT INTO wide {seq} SELECT seq, seq % 1000, REPEAT('a', {WIDE}) FROM s")
+    run.wait_until(Progress(open_session(server)).has(session), "the transaction is there", 300)
+    most = peak(run.process.pid)
+    assert run.stop() == 0
+    assert sums(open_session(server), database) == sums(session, database)
+    assert not run.jvm()
+    assert most < 700 * MEGABYTE, f"{most / MEGABYTE:.0f} MB"
+    source.execute(f"DROP DATABASE {database}")
