@@ -133,7 +133,7 @@ def test_a_task_says_that_it_waits_for_the_program_to_load(tmp_path: Path, monke
                 assert (found["stage"], time.monotonic() < deadline) == ("starting", True), found
                 time.sleep(0.05)
 
-        until("the service loads the program; the first time on a machine it compiles the decoder, for minutes")
+        until("the service loads the program; the first load on a machine compiles the decoder, which takes minutes")
         is_loaded.set()
         until("")
     for life in lives:

@@ -610,7 +610,7 @@ _ALL = "*"
 def with_tables(arguments: Sequence[str]) -> list[str]:
     """Returns the command line with `*` inserted where the value of `--resync` is missing.
 
-    The value of `--resync` is missing if no argument follows, or if the next argument is an option or a task file.
+    It is missing if no argument follows, or if the next argument is an option or a task file.
     """
     words: list[str] = []
     for at, word in enumerate(arguments):
@@ -623,7 +623,7 @@ def with_tables(arguments: Sequence[str]) -> list[str]:
 
 
 def resynced(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Returns the patterns of tables; empty for all tables, None if the option is not given."""
+    """Returns the table patterns of `--resync`; empty for all tables, None if the option is not given."""
     if not values:
         return None
     names = [name.strip() for value in values for name in value.split(",")]

@@ -1,4 +1,4 @@
-"""Code that all commands share: options, and opening the task file. stdout gets the result, stderr everything else."""
+"""Options that all commands share, and the function that opens the task file."""
 
 from __future__ import annotations
 

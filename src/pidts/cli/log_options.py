@@ -88,7 +88,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger does not come from py4j, which logs a lost JVM to it, with a traceback."""
+    """Whether a record of the root logger is not from py4j, which logs a lost JVM with a traceback."""
     return record.module != "java_gateway"
 
 

@@ -171,7 +171,7 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
 
 
 def _still_not_equal(config: TaskConfig, work: Repairs, report: Report) -> str:
-    """Returns the end of the summary after `--apply`: the rows that are not equal, and the tables that nobody compared.
+    """Returns the end of the summary after `--apply`: the numbers of unequal rows and of tables that were not compared.
 
     Nothing is said about the rows of a table that was not compared: they may be equal or not.
     """

@@ -65,7 +65,7 @@ def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:
     if error is not None:
         return str(error.get("what", ""))
     if task.waits_for_program and not task.is_alive and task.wanted.wish == "running":
-        return "the service loads the program; the first time on a machine it compiles the decoder, for minutes"
+        return "the service loads the program; the first load on a machine compiles the decoder, which takes minutes"
     if not task.is_alive:
         return ""
     halted, locked = len(task.progress.get("halted") or ()), task.progress.get("locked_rows", 0)

@@ -165,7 +165,7 @@ class WatchedTask:
             self.restarts += 1
             self.next_start = None
             what = f"the process of the task cannot be started: {error.strerror}"
-            todo = "It is tried again by itself; free memory or processes of this machine"
+            todo = "The service tries it again. Free memory, or end other processes of this machine"
             self.ended = Ended(None, error=PidtsError("task-start", what, todo=todo).to_json())
             return
         if (child is None) != self.waits_for_program:
@@ -256,6 +256,6 @@ def _ended(value: dict[str, Any]) -> Ended:
 
 def _died(code: int | None) -> dict[str, Any]:
     """Returns the error for a process that has ended without reporting an error. A negative code is a signal."""
-    how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a word"
-    todo = "It is started again by itself. If this repeats, look at the task's log and at the system's (dmesg)"
+    how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a report"
+    todo = "The service starts it again. If this repeats, look at the task's log and at the system's (dmesg)"
     return PidtsError("task-died", f"the process of the task has ended {how}", todo=todo).to_json()

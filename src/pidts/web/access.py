@@ -46,7 +46,7 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who may call the service."""
+    """The rules that say which caller the service answers."""
 
     host: str
     """The address or name at which the service listens."""

@@ -155,7 +155,7 @@ def retry(
 
 
 def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
-    """Returns the function of a command that gives ddl commands of this kind; `says` is its help text."""
+    """Returns the function of the command that records ddl commands of this kind; `says` is its help text."""
 
     def command(
         task: TaskFile,
@@ -173,7 +173,7 @@ def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
 
 
 def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
-    """Returns the function of a command that gives ddl commands of this kind, with SQL; `says` is its help text."""
+    """Returns the same as `_plain`, for a kind of ddl command that has SQL."""
 
     def command(
         task: TaskFile,

@@ -197,7 +197,7 @@ def _is_old(one: BlockedChange) -> bool:
 
 
 def show_retry(rows: Sequence[BlockedChange], *, given: bool, as_json: bool) -> None:
-    """Prints the tables whose refused rows are tried again, and with `given` that this was ordered."""
+    """Prints the tables whose refused rows are tried again; `given` says whether the command was recorded."""
     tables = [str(name) for one in rows for name in one.tables]
     says = [f"{', '.join(map(str, one.tables))}: rows were refused and are tried again" for one in rows]
     if as_json:

@@ -1,7 +1,7 @@
-"""The demo with a page: the demo starts a service, which runs the task. The service ends with the demo.
+"""The demo with a page: the demo starts a service, which runs the task.
 
-A service's task outlives the service on purpose. The demo's task must not outlive it: the task's servers and its folder
-are removed with the demo. So if the demo is killed, the kernel also kills the task, as it kills the demo's servers.
+The service ends with the demo. Usually a task outlives its service. The demo's task must not outlive the demo, which
+removes the task's servers and folder. So if the demo is killed, the kernel also kills the task and the servers.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Structures:
     def enter(self, transaction: Transaction, group: TransactionEvents) -> None:
         """Moves to the next transaction.
 
-        The structures are then as the transaction's schema change, if it has one, has left them.
+        The structures are then those after the transaction's schema change, if it has one.
         """
         self._here = (Position(group.file, transaction.begin.offset), transaction.lsn)
         if not self._begun:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 zones_commands = typer.Typer(
     name="zones",
-    help="Zones: several servers that are written to.",
-    short_help="Several servers that are written to.",
+    help="Zones: servers that programs write to, and that get each other's changes.",
+    short_help="Servers that programs write to, and that get each other's changes.",
     add_completion=False,
 )
 
@@ -32,7 +32,7 @@ ZonesFile = Annotated[Path, typer.Argument(metavar="FILE", help="A task file wit
 
 @zones_commands.callback()
 def zones() -> None:
-    """Zones: several servers that are written to."""
+    """Zones: servers that programs write to, and that get each other's changes."""
 
 
 @zones_commands.command("list", short_help="Show the directions of a file.")

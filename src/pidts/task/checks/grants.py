@@ -226,7 +226,7 @@ def _source_account_in_use(server: SourceConfig, hosts: Sequence[str]) -> str:
 
 
 def _target_account_in_use(target: Target, session: MySqlSession, user: str) -> str:
-    """Returns the same for the target; `session` may read the accounts of the user."""
+    """Returns the account that the target chooses at the task's own login; `session` may read the user's accounts."""
     if len(mysql.hosts_there(session, user)) == 1:
         return ""
     try:

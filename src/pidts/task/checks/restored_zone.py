@@ -37,14 +37,14 @@ def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     if recorded is not None and not stored:
         raise _restored(
             config,
-            f"in the relay the task has recorded that it had applied the log up to {recorded}, and "
+            f"the relay has a record that the task has applied the log up to {recorded}, and "
             "the zone has no record of the task",
         )
     if recorded is not None and (at := _place(stored)) < recorded:
         raise _restored(
             config,
-            f"in the relay the task has recorded that it had applied the log up to {recorded}, and "
-            f"the zone's record ends at {at}",
+            f"the relay has a record that the task has applied the log up to {recorded}, and "
+            f"the task's record in the zone ends at {at}",
         )
 
 

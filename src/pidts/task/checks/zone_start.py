@@ -66,8 +66,8 @@ def demand_returned(config: TaskConfig, source: Session) -> None:
     if any(text for (text,) in ask(note, [RETURN_RECORD, COUNTED_UP_TO.name])):
         raise Halted(
             "zone-not-returned",
-            f"zone {config.zone} was being filled from another zone, and it was not checked whether programs have "
-            "written to it meanwhile",
+            f"a command has begun to fill zone {config.zone} from another zone, and has not checked whether programs "
+            "have written to the zone meanwhile",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Stop the programs that write to the zone, and repeat the command: pidts zones return FILE ZONE",
         )

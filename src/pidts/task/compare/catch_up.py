@@ -130,7 +130,7 @@ class TaskCatchUp:
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a copy does not continue: a halt, or no run is seen.
 
-        A run that copies is not a reason.
+        The reason is empty if a run is seen: it may still copy.
 
         A halted table is named even if no run is seen, since a run would not continue its copy.
         """
@@ -144,7 +144,7 @@ class TaskCatchUp:
         return NotCaughtUp(f"{why}. Start it: {self._config.run_command()}", is_stopped=True)
 
     def _stays(self, table: TableName, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a checkpoint does not move: no run is seen, or the reason is unknown."""
+        """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
         name, source = self._config.name, self._config.source.source_id
         if is_present(self._target, name, source):
             return NotCaughtUp()

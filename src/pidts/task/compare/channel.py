@@ -213,7 +213,7 @@ class _Comparison:
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
     def _take_page(self, page: Sequence[Row], lineage: TableNames, numbers: _NumberCheck) -> TableNames:
-        """Processes records from the last to the first. Returns the tables as they were named before the first."""
+        """Processes records from the last to the first. Returns the tables, by their names before the first record."""
         chosen: list[tuple[Row, ReplayedTable]] = []
         tables: dict[tuple[object, object], ReplayedTable | None] = {}
         for row in page:

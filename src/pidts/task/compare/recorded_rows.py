@@ -128,7 +128,7 @@ class RecordedTexts:
         return text_rows(table, rows)
 
     def locked(self, table: Table, keys: pa.Table) -> Sequence[int]:  # noqa: ARG002 - the protocol needs it
-        """No row of a channel is set aside."""
+        """Returns no places: a channel sets no row aside."""
         return ()
 
 
@@ -149,7 +149,7 @@ class OneSource:
     def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits until the datacenter has the table's log up to `places`.
 
-        Returns the reason if it does not get this log, with the number 0 of the only source; otherwise nothing.
+        Returns the reason if the datacenter does not get this log, keyed by 0, the number of the only source.
         """
         (lsn,) = places
         found = self.catch_up.behind(table, lsn)

@@ -140,7 +140,8 @@ class SourceTable:
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
         """Returns the boundary of a span as a key of the target (`sign` is 1) or of the source (`sign` is -1).
 
-        The two keys differ only by a mapping of whole numbers, which adds a number to each key. None is not a boundary.
+        The two keys differ only by a mapping of whole numbers, which adds a number to each key. None, an open end of
+        the span, stays None.
         """
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:

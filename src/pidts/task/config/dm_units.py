@@ -100,7 +100,7 @@ def _read_extra_args(section: Section) -> None:
     if set(options) - {"--consistency"}:
         section.note(key, dm_keys.NO_DUMP)
     elif words and not options:
-        mistake(section.error(key, "not-supported", "these words are no options", "Remove them."))
+        mistake(section.error(key, "not-supported", "these words are not options", "Remove them."))
 
 
 def read_validators(task: Section, instance: Section, instances: Sequence[Section]) -> None:

@@ -307,7 +307,7 @@ class CutoverRun:
                     source_read_only.restore(source, before)
         if gone := sorted(record.read_only.keys() - {part.source.source_id for part in self._parts}):
             self._say(
-                f"the task file does not name {', '.join(gone)} any more. The cutover has made it read-only: run SET "
+                f"the task file no longer names {', '.join(gone)}, which the cutover has made read-only: run SET "
                 "GLOBAL read_only = OFF there (MySQL also: super_read_only = OFF)"
             )
         self._save(None)

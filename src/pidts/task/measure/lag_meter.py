@@ -51,7 +51,7 @@ class LagMeter:
                 self._batches.append((time.time(), first.begin))
 
     def delay(self) -> Delay:
-        """Returns the longest delay of the last second's batches; a delay of None if there were none."""
+        """Returns the longest delay of the last second's batches; its times are None if none is known."""
         with self._lock:
             batches, self._batches = self._batches, deque(maxlen=4096)
         for at, begin in batches:

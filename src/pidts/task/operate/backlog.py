@@ -118,7 +118,7 @@ class HeldTablesOfSource:
 
 
 def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
-    """Returns the backlog of each entry of `places`: of these tables, after the Lsn at which they stop.
+    """Returns the backlog of each entry of `places`, which has tables and the Lsn at which they stop.
 
     A backlog is None if the relay is on another machine, or cannot be read. All backlogs are counted in one pass
     through the index, because a target table may have hundreds of shards.
@@ -158,7 +158,7 @@ def next_schema_changes(
     *,
     seconds: float = _COUNT_SECONDS,
 ) -> list[NextSchemaChange | None]:
-    """Returns, for each entry of `places`, the first schema change of these tables after the Lsn at which they stop.
+    """Returns, for each entry of `places`, the first schema change of its tables after its Lsn.
 
     Schema changes that the target has already (`is_done`) are left out. The later ones are only counted. The result has
     None if there is none, if the search takes longer than `seconds`, or if the relay is on another machine or cannot be

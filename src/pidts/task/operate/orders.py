@@ -268,7 +268,7 @@ class TaskOrders:
         return self._with_next_changes(found.values())
 
     def _with_next_changes(self, blocked: Iterable[BlockedChange]) -> list[BlockedChange]:
-        """Returns the changes; those that are refused rows have the schema change that waits behind them."""
+        """Returns the changes; each halt at refused rows gets the schema change that waits behind it."""
         found = list(blocked)
         for source, part in self._parts.items():
             mine = [

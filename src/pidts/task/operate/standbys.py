@@ -121,7 +121,7 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
 
 
 def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
-    """Does the same as `surplus` without GTIDs, for a former source: finds transactions that were never received.
+    """Does the same as `surplus` for a former source without GTIDs: finds transactions that were never received.
 
     Each comparison looks again, since clients may begin to write to the former source at any time.
     """

@@ -145,9 +145,9 @@ def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
             name for name in target.meta.structures.load(task, SourceTablesKey(source_id)) if config.allow(name)
         )
     if not stored:
-        return "The target never received any of it"
+        return "The target has received no change of this source"
     begin = resume_point(stored)
-    text = f"Lost for the target: changes of {listed(tables) or 'its tables'} after {begin.position or begin.lsn}"
+    text = f"The target lacks the changes of {listed(tables) or 'the tables'} after {begin.position or begin.lsn}"
     with suppress(PidtsError), closing(RelayReader(config.relay, source_id)) as relay:
         last = relay.find(begin.lsn)
         moved_at = (last.transaction.timestamp if last is not None else 0) or moved_at

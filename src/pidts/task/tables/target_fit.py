@@ -152,7 +152,7 @@ def fits_of(
         )
         for table in tables
     ]
-    target.schema.read_ahead(())  # what is asked from now on is read from the target again
+    target.schema.read_ahead(())  # later questions are read from the target again
     return fits
 
 

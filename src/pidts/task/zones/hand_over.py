@@ -121,7 +121,7 @@ class HandOver:
             try:
                 found = {zone: self._place(seed, zone) for zone in zones}
                 self._demand_no_locks(seed, target, zones)
-                self._say(f"no changes of {', '.join(zones)} reach the seed for a moment")
+                self._say(f"for a moment, the seed gets no changes of zones {', '.join(zones)}")
                 self._log.await_carried(self._log.end())
                 claimed = self._claim(target, self._joined.seed)
                 for zone, place in found.items():

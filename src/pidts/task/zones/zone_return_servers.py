@@ -256,7 +256,7 @@ class ReturningZone:
 
     def written(self) -> Counter[TableName]:
         """Returns, for each table, how many changes programs have made in the zone after the recorded place."""
-        assert self._since is not None, "its place was noted"  # noqa: S101
+        assert self._since is not None, "`note_place` has not recorded a place"  # noqa: S101
         self._until = self._end()
         return own_changes(self._out, self._since, self._until, self.stop)
 
@@ -266,7 +266,7 @@ class ReturningZone:
         The structures are read without locks. They do not change, since the log has no change of a program up to here,
         and the task that fills the zone has ended.
         """
-        assert self._until is not None, "the log was looked at"  # noqa: S101
+        assert self._until is not None, "`written` has not counted the changes"  # noqa: S101
         for one, config in self.directions.items():
             if one.source == self.zone and config.is_between_zones:
                 with closing(connect(config.source.server)) as source:
