@@ -95,7 +95,7 @@ class WatchedTask:
         self._name_stage()
 
     def want_no_more(self, wish: Wish) -> None:
-        """Stops the task, even if this wish cannot be recorded (the disk is full).
+        """Asks the task to stop, even if the wanted state cannot be recorded (the disk is full).
 
         The error of the failed record is raised after the task was asked to stop.
         """

@@ -17,8 +17,7 @@ _FINE_DIGITS = 6
 def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
     """Returns findings about the version column.
 
-    The findings fail if there is no table in which the version column can decide between rows of two zones, or if the
-    log may lack columns of rows.
+    A finding fails if the version column can decide between zones in no table, or if the log may lack columns of rows.
     """
     if row_image != "FULL":
         what = f"with binlog_row_image = {row_image} the log does not contain whole rows, which pidts.conflict needs"

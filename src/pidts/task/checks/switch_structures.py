@@ -1,7 +1,7 @@
 """Reads the structures with which the task of a cutover's way back begins.
 
 If a task file gives the start, the task needs the tables' structures at this start. For example, an application writes
-to the new server after a cutover, a column is added there, and only then the task that carries changes back starts for
+to the new server after a cutover, and a column is added there. Only then the task that carries changes back starts for
 the first time. The catalog shows the column, but rows in the log before the change do not have it. At the switch, the
 cutover has recorded the structures. The record is on the new server, which is the source of this task.
 """
@@ -23,8 +23,8 @@ from pidts.task.config.task_file import TaskConfig
 def structures_at_start(config: TaskConfig, source: Session) -> dict[TableName, Table]:
     """Returns the tables' structures at the start in the task file, if a cutover to the task's source switched there.
 
-    The result is empty if there was no such cutover, if an earlier version of PiDTS carried it out, or if the account
-    may not read the record of the cutover.
+    The result is empty if there was no such cutover, if it was done by an earlier version of PiDTS, or if the account
+    may not read its record.
     """
     given = config.source.start
     if config.mode != "incremental" or not isinstance(given, Position):

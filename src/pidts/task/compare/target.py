@@ -64,8 +64,7 @@ class TargetRows:
 
         The order of texts depends on collations, which differ. The target's key may end with extracted columns. Then
         rows of several tables that have the same source key are next to each other on the target. So a span of source
-        keys has the same rows on both sides, except that the target may also have rows of tables that are not in the
-        task.
+        keys has the same rows on both sides. The target may also have rows of tables that are not in the task.
         """
         merged = self._merged_tables()[table.name]
         cut = merged.cut

@@ -369,9 +369,9 @@ def _part(
 def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
     """Returns the number of workers: one if versions decide between zones, otherwise `asked`.
 
-    If versions decide, the workers lock the gaps between keys, and new rows of several workers go into the same gap, at
-    the end of the table. After a deadlock, a worker repeats its transaction. So two workers that add rows are slower
-    than one, and eight are even slower.
+    If versions decide, the workers lock the gaps between keys. New rows of several workers go into the same gap, at the
+    end of the table. After a deadlock, a worker repeats its transaction. So two workers that add rows are slower than
+    one, and eight are even slower.
     """
     if zones.converges and asked > 1:
         ours.note(

@@ -124,8 +124,7 @@ def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
 def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
     """Returns a direction for each feed. Directions that copy rows come first.
 
-    If one direction copies rows to a zone, and a second one copies them from there to a third zone, the first comes
-    before the second.
+    A direction that copies rows to a zone comes before a direction that copies them from there.
 
     `first` is a zone that has all rows at the beginning.
     """

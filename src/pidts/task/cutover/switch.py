@@ -39,7 +39,7 @@ An undo has these crash points:
 3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again.
 
 Two commands may run at the same time, on two machines. Usually a named lock prevents this (`operate/presence.py`), but
-it may be unavailable, or lost with its connection. So the record has the name of the command that saved it last, and a
+it may be unavailable, or lost with its connection. So the record has the name of the command that saved it last. A
 command saves a step only if the record is still the one that it saved before. A command that finds another record has
 lost the cutover, and ends with `cutover-taken`: it neither continues nor undoes anything. The counterexample that this
 prevents: an undo makes the source writable just before *stopping* is recorded, programs write to the source, and the

@@ -2,8 +2,8 @@
 
 The lag of a transaction begins with its commit on the source and ends when the target has it. The ring has the time
 when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring does not
-have the transaction (it came before the ring began, or was overwritten), the event's own time is used, which may be a
-second early.
+have the transaction (it came before the ring began, or was overwritten), the event's own time counts. This time may be
+a second early.
 """
 
 from __future__ import annotations

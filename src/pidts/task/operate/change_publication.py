@@ -13,8 +13,8 @@ All files that wait at the beginning are published, one table after the other:
 The state after an interruption: after 1, the next publication makes the same file, with the same changes and the same
 name. It overwrites a file that was already renamed; a reader that has opened the former file continues with it. So each
 change is in the table exactly once. Between 3 and 5 a reader may see the changes of one day before the changes of
-another day. If 5 is interrupted after the record was changed, the next publication finds files without a record and
-removes them, as it does with files of an interrupted transaction.
+another day. If 5 is interrupted after the record was changed, the next publication removes the files without a record,
+as after an interrupted transaction.
 
 A metastore may complete the last call of a killed process after the next process has begun. One call adds a column to
 the table and to all its partitions. It names the columns that it replaces, so it changes nothing if it comes too late
@@ -22,8 +22,8 @@ the table and to all its partitions. It names the columns that it replaces, so i
 the same file, so it has already added the partition. If the partition was removed meanwhile because of its age, a later
 publication removes it again.
 
-If the change table already has a column of the same name and another type, the new column gets another name, such as
-`price__bigint`, since earlier files are not changed. A column that was dropped stays.
+Earlier files are not changed. So if the change table has a column of the same name and another type, the new column
+gets another name, such as `price__bigint`. A column that was dropped stays.
 
 A partition older than `pidts.hive.keep-changes` is removed from the metastore. Its folder is removed a day later, since
 readers may still use it. After an interruption, the next publication removes the partition or the folder.

@@ -1,10 +1,10 @@
 """Reports the conditions of a run to an operator: starts a program, or sends a request to an address.
 
-A condition (a table halts, the lag is too large, ...) is *open* from the first snapshot of the progress that shows it
-until snapshots have not shown it for a while. It is reported twice: as `firing` when it begins, and as `resolved` when
-it is over. An alert is one JSON document for the receiver. Conditions that begin or end within a minute after a
-document are reported together in the next document. While the receiver does not answer, conditions collect in the
-waiting document. A condition that ends before it was reported is not reported at all.
+A condition (a table halts, the lag is too large, ...) is *open* from the first snapshot that shows it, until no
+snapshot has shown it for a while. It is reported twice: as `firing` when it begins, and as `resolved` when it is over.
+An alert is one JSON document for the receiver. Conditions that begin or end within a minute after a document are
+reported together in the next document. While the receiver does not answer, conditions collect in the waiting document.
+A condition that ends before it was reported is not reported at all.
 
 A small file beside the relay has the open and the reported conditions. A process may die at these points:
 
@@ -16,8 +16,8 @@ A small file beside the relay has the open and the reported conditions. A proces
 5. The file has a document about locked rows before the target records that these rows were reported. So after a crash
    in between, a document may come twice, but is never lost.
 
-If there is no room for the file, all of this is true only as long as the process lives, and a log line says so. A
-document that cannot be delivered at all is written into the log.
+If there is no room for the file, a log line says so, and all of this is true only while the process lives. A document
+that cannot be delivered at all is written into the log.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Rows from the log come with their AUTO_INCREMENT values, and a sequence does not follow these values. If an application
 wrote to the target without a cutover, its first INSERT would fail. So a thread sets the sequences while the task runs.
-A sequence only increases (except for the moment that `target/postgres/counters.py` describes), and it is safe to set it
-again, so nothing has to be repaired after a crash.
+A sequence only increases (except for the moment that `target/postgres/counters.py` describes), and may be set again at
+any time. So nothing has to be repaired after a crash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The goal of a part in a run that ends by itself, and the proof that this Lsn is in the log of the relay.
 
 The proof prevents the following case. A source is restored to an older state, or its log is reset. The end of its log
-is now before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and
+is now before the target's checkpoint. So the task seems to have applied everything, until the replicator connects and
 finds another log. If the run ended before the replicator connects, it would report the target as synced although it is
 not.
 
@@ -96,8 +96,8 @@ class RunCompletion:
     A part at its goal continues to run until all parts are at their goals. For example, two sources have one schema
     change each, and each change waits for the other. The first part waits at its change and has applied everything
     else. If the first part ended now, the second part would wait for it for ever. So the first part stays until the
-    change is made, and then continues: a part at its goal may have to apply more. Each part must therefore be found at
-    its goal again after the last one has arrived, and after any event for which a part may have waited.
+    change is made, and then continues: a part at its goal may have to apply more. So each part is checked again after
+    the last one has arrived, and after any event for which a part may have waited.
     """
 
     def __init__(self, parts: int, moves: Callable[[], int] = lambda: 0) -> None:

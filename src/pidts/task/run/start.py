@@ -205,8 +205,7 @@ def resumed_state(stored: Iterable[Checkpoint]) -> PlanState:
 def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[Mapping[str, tuple[str, str]], Dialect]:
     """Returns the default charsets of the source's databases at a place of the log, and the source's dialect.
 
-    Raises `absence`, the error of the source, if the relay does not have the log up to this place, or does not show the
-    charsets or the dialect.
+    Raises `absence`, the error of the source, if the relay lacks the log up to this place, the charsets or the dialect.
     """
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         received = relay.received

@@ -269,8 +269,8 @@ class Tracker:
         """Returns the lag in seconds; None if it is not known.
 
         While the source's log is not received, the lag counts from the moment when this began: the source may have had
-        changes since. While a copy is not done and this run has applied no change yet, the lag is not known, since the
-        target lacks rows of any age.
+        changes since. The lag is not known while a copy is not done and this run has applied no change: the target
+        lacks rows of any age.
         """
         if not self._batches and self._copy.is_copying:
             return None

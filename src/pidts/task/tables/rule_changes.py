@@ -1,8 +1,8 @@
 """Detects changed routes and column mappings: the target records the rules by which a task's rows were written.
 
-With another route, new changes of a table would go to another table of the target, which does not have the rows that
-were copied before. With another column mapping, the target would have a row twice, with the old key and the new one.
-The record also shows which other tasks and sources write to a target table.
+With another route, new changes of a table would go to a target table that lacks the rows that were copied before. With
+another column mapping, the target would have a row twice, with the old key and the new one. The record also shows which
+other tasks and sources write to a target table.
 """
 
 from __future__ import annotations

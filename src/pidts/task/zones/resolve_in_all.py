@@ -1,9 +1,9 @@
 """Gives all zones the row of one zone, and resolves the locks of its key in all of them.
 
-If two zones change a row before either has the other zone's change, each of them keeps its own row, and has a lock with
-the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived later. An
-operator names one lock and the zone that wins: the source of the lock's task (`--take source`), or the target of the
-lock's task (`--take keep`).
+Two zones may change a row before either has the other zone's change. Then each of them keeps its own row, and has a
+lock with the other zone's change. A third zone has the row that arrived first, and a lock with the change that arrived
+later. An operator names one lock and the zone that wins: the source of the lock's task (`--take source`), or the target
+of the lock's task (`--take keep`).
 
     another zone has the winner's row               its locks are dropped, with the changes that they hold
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
