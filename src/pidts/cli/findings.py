@@ -34,7 +34,7 @@ def exit_code(report: Report) -> int:
 
 
 def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> int:
-    """Prints the findings. The exit code shows whether the task can run."""
+    """Prints the findings. Returns an exit code that shows whether the task can run."""
     ready = all(finding.ok for finding in findings)
     ignored = list(dict.fromkeys(finding.item for finding in findings if finding.is_ignored))
     if as_json:

@@ -34,7 +34,7 @@ def show_plan(
     brief: bool = False,
     with_sql: bool = False,
 ) -> int:
-    """Prints what the task would do with each table. The exit code shows whether a table is refused."""
+    """Prints what the task would do with each table. Returns an exit code that shows whether a table is refused."""
     tables = [table for of_source in found.values() for table in of_source]
     refused = sum(table.way is FirstRunAction.REFUSED for table in tables)
     code = PrecheckFailed.exit_code if refused or not any(found.values()) else 0
@@ -100,7 +100,7 @@ class _TablesInOneEntry:
 
     @property
     def others(self) -> list[str]:
-        """Further tables that have the same target table as these tables, but are copied in a different way."""
+        """Returns the tables that have the same target table as these, but are copied in a different way."""
         own = self.shards[0][0]
         here = {f"{table.source}" if source == own else f"{source}: {table.source}" for source, table in self.shards}
         return [name for name in self.first.merged if name not in here]

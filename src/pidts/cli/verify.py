@@ -187,7 +187,7 @@ def saved_in(file: MemoryFile, memory: list[ComparisonState]) -> Callable[[Compa
 
 
 def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: threading.Event) -> Report:
-    """Compares a datacenter. Such a comparison is never continued."""
+    """Compares a datacenter, always from the beginning."""
     from pidts.task.compare.channel import compare_channel
     from pidts.task.compare.wiring import chosen
     from pidts.verify import Callbacks

@@ -35,8 +35,8 @@ Place = tuple[Hashable, ...]
 def masked(text: str) -> str:
     """Returns the text with `***` in place of each password, token or similar value; `${NAME}` stays.
 
-    The text itself is edited, so order, comments and layout stay. A comment that mentions a secret is removed, since it
-    may contain the secret.
+    The text itself is edited, so order, comments and layout stay. `***` also replaces a comment that mentions a secret,
+    since it may contain the secret.
     """
     for start, end in sorted({_value_range(text, node) for _, node in _secrets(text)}, reverse=True):
         line_end = "\n" if text[start:end].endswith("\n") else ""  # a block of YAML ends with the end of its last line
@@ -98,7 +98,10 @@ def _unknown(line: int = 0) -> ConfigError:
 
 
 def _without_comment(line: str) -> str:
-    """Removes a comment that mentions a secret. A `#` within quotes also counts as a comment's beginning."""
+    """Returns the line with `# ***` in place of a comment that mentions a secret.
+
+    A `#` within quotes also begins a comment.
+    """
     comment = _COMMENT.search(line)
     if comment and _SECRET.search(comment.group()) and not _NO_SECRET.search(comment.group().rstrip()):
         return f"{line[: comment.start()]}# {MASK}"

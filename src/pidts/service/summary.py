@@ -45,7 +45,7 @@ def _with_file(task: WatchedTask, text: str) -> str:
 
 
 def _advised(task: WatchedTask, error: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the error, if there is one, with the path of the task file in the commands of its advice."""
+    """Returns the error with the path of the task file in the commands of its advice; None if there is no error."""
     return error and {**error, "todo": _with_file(task, str(error.get("todo", "")))}
 
 

@@ -93,5 +93,5 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any], types: Mapping[str,
 
 
 def _visible(text: str) -> str:
-    """Escapes control characters. They must not reach the terminal: a row could clear the screen."""
+    """Returns the text with escaped control characters, since a row could clear the screen of the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -62,7 +62,7 @@ def _structure(rules: Rules, name: TableName) -> Iterator[str]:
     if rules.events(name, {"add column"}) is FilterDecision.SKIP:
         yield (
             "filters leave out its schema changes, so its structure on the target does not change, and rows that are "
-            "written after an ADD COLUMN halt it. A Do rule takes only what it lists: add 'all ddl' to take schema changes"
+            "written after an ADD COLUMN halt it. A Do rule takes only what it lists: for schema changes, add 'all ddl'"
         )
 
 

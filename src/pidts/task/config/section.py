@@ -156,7 +156,7 @@ class Section:
         return number
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """Returns a boolean."""
+        """Returns the value of a key that is true or false."""
         self._ask(key, "flag")
         if not self.has(key):
             return default

@@ -64,7 +64,7 @@ class FirstLook:
 
 
 def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook:
-    """Inspects every table that the list includes."""
+    """Inspects the servers and every table that the list includes; returns the results."""
     with ExitStack() as sessions:
         session = sessions.enter_context(closing(connect(source)))
         info = server_info(session)

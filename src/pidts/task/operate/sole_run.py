@@ -55,7 +55,7 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
 def _lock_instead(path: Path) -> IO[str] | None:
     """Replaces the file that a suspended process has locked by a file that this process locks, and returns it.
 
-    A third run is then refused, even after the suspended process has ended. If the disk is full, there is no such file.
+    A third run is then refused, even after the suspended process has ended. Returns None if the disk is full.
     """
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
