@@ -233,6 +233,22 @@ def test_after_an_error_the_command_says_whether_everything_is_undone(
     assert "undone: " not in said
 
 
+def test_an_error_after_the_end_of_a_cutover_does_not_speak_of_an_undo(
+    parts: tuple[TaskConfig, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The old server may be switched off when somebody repeats the command."""
+    assert cut_over(parts).is_done
+    path = tmp_path / "later.yaml"
+    path.write_text(
+        parts[0].path.read_text().replace(f"port: {parts[0].source.server.port}", f"port: {sandbox.server.free_port()}")
+    )
+    capsys.readouterr()
+    assert run_command(["cutover", str(path), "--yes"]) != 0
+    said = capsys.readouterr().err
+    assert "source-unreachable" in said
+    assert "undone" not in said
+
+
 def killed_cutover(parts: tuple[TaskConfig, ...]) -> None:
     """Kills a cutover after the step `stopping` is recorded."""
     with pytest.raises(ProcessDied):

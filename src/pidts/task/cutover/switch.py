@@ -225,9 +225,10 @@ class CutoverRun:
     def _carry_out(self) -> Checklist:
         self._target.meta.prepare()
         target_side.prepare(self._target)
-        record = self._record = self._target.meta.cutovers.read(self._name)
+        record = self._target.meta.cutovers.read(self._name)
         if _is_done(record):
             return self.look()
+        self._record = record
         if record is not None and record.is_undone:
             self._undo(record)
             record = None
