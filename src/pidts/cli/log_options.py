@@ -95,8 +95,8 @@ def is_not_of_py4j(record: logging.LogRecord) -> bool:
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     """Shows warnings always, information unless a live view already shows it (`quiet`), and everything with `debug`.
 
-    A level that the user has chosen has priority over `debug` and `quiet`. A log file also gets the information that a
-    live view shows.
+    `debug` has priority over a level that the user has chosen, and this level over `quiet`. A log file also gets the
+    information that a live view shows.
     """
     options = log_options()
     debug = debug or options.level == "debug"

@@ -160,7 +160,7 @@ class LineView:
             write_line(line(progress), sys.stderr)
 
     def _tell_halts(self, progress: Progress, now: float) -> None:
-        """Prints the new halts that need an operator."""
+        """Prints the first new halts that need an operator."""
         halts = _in_order(progress)
         self._told &= frozenset(halts)
         options = log_options()

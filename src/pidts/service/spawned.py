@@ -67,7 +67,7 @@ class SpawnedProcess:
 
 
 class Spawner:
-    """Starts tasks through the spawner process, once this process has loaded the program.
+    """Starts tasks through the spawner, once the spawner has loaded the program; without a spawner, as new programs.
 
     Only the supervisor's thread uses this object.
     """
@@ -159,7 +159,7 @@ class Spawner:
         return self._forker
 
     def _lost(self) -> None:
-        """Ends the spawner; the tasks that it has forked continue. The next start of a task starts another spawner."""
+        """Ends the spawner; the tasks that it has forked continue. A later start of a task starts another spawner."""
         _log.warning("the spawner is lost, and another one is started; the tasks go on")
         if self._ours is not None:
             _shut(self._ours)

@@ -39,7 +39,7 @@ class RunEnd:
 
     @property
     def needs_operator(self) -> bool:
-        """Whether another start would end in the same way."""
+        """Whether an operator has to act before the next start."""
         return self.exit_code == Halted.exit_code
 
     def to_json(self) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class TaskStatus:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the replicators of all sources are silent on this machine. Usually the task does not run then."""
+        """Whether all begun sources have silent replicators on this machine. Usually the task does not run then."""
         begun = [source for source in self.sources if source.applied_lsn is not None]
         return bool(begun) and all(source.silent_since for source in begun)
 
@@ -134,7 +134,7 @@ class TaskStatus:
 
     @property
     def held_bytes(self) -> int | None:
-        """The size of the log that relays keep for waiting tables; None if one of the relays is on another machine."""
+        """The size of the log that relays keep for waiting tables; None if one of the relays cannot be read here."""
         held = [source.held for source in self.sources]
         return sum(one.log_bytes for one in held) if all(one.is_known for one in held) else None
 

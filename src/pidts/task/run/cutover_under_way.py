@@ -29,7 +29,7 @@ class CutoverUnderWay(CutOver):
 
 
 def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
-    """Raises if the task was cut over."""
+    """Raises if a cutover forbids the task to run."""
     found = cutover_state(target, config)
     if found is None or not found.forbids_runs:
         return
@@ -40,7 +40,7 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 
 
 def demand_startable(config: TaskConfig) -> None:
-    """Raises if the task was cut over.
+    """Raises if a cutover forbids the task to run.
 
     A target that cannot be reached is not an error here, since the prechecks report it. This function runs before the
     prechecks: otherwise they would report a source that the cutover has made read-only, or that no longer exists.
@@ -71,7 +71,10 @@ class CutoverWatch:
         """The cutover that the last check has found."""
 
     def is_cut_over(self) -> bool:
-        """Whether the run has to end; False while the target cannot be reached."""
+        """Whether this check finds that the run has to end.
+
+        It is False between two checks, and while the target cannot be reached.
+        """
         if time.monotonic() < self._looked + _LOOK_SECONDS:
             return False
         self._looked = time.monotonic()

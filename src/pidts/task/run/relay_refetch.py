@@ -125,6 +125,6 @@ class RelayRefetch:
 
 
 def _was_cut(reader: RelayReader) -> bool:
-    """Whether another task has just had the relay cut back. Then events may have been replaced while being read."""
+    """Whether a task has just requested a cut of the relay. Then events may have been replaced while being read."""
     known = read_refetches(reader.folder)
     return any(time.time() - one.asked_at < _JUST for one in (known.pending, *known.done) if one is not None)

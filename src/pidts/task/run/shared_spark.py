@@ -36,7 +36,7 @@ class SharedSpark:
         self._lock = threading.Lock()
 
     def session(self, user: str) -> Session:
-        """Returns the living session for one part; creates it if there is none."""
+        """Returns the session for one part; creates it if there is none."""
         from pidts.spark.session import build_session
 
         with self._lock:
