@@ -59,7 +59,7 @@ class Runs:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, task: TaskFolder, kind: str, options: Mapping[str, str | bool]) -> dict[str, Any]:
-        """Starts a run and returns its id."""
+        """Starts a run and returns its description."""
         words = [kind, *_words(kind, options)]
         with self._lock:
             known = [self._described(path) for path in _folders(task)]
@@ -175,7 +175,7 @@ class Runs:
 
 
 def _words(kind: str, options: Mapping[str, str | bool]) -> list[str]:
-    """Returns the options of a command; raises for an option that is not allowed."""
+    """Returns the options as words of a command line; raises for an option that is not allowed."""
     words = []
     for name, value in options.items():
         if not _OPTION.fullmatch(name) or name not in _OPTIONS[kind]:

@@ -211,7 +211,7 @@ class StateFolder:
                 self.service.unlink(missing_ok=True)
 
     def all(self) -> list[TaskFolder]:
-        """Returns the tasks, by name."""
+        """Returns the tasks, sorted by name."""
         return [
             TaskFolder(path)
             for path in sorted(self.tasks.iterdir())

@@ -34,7 +34,7 @@ _PATTERN = frozenset("*?[")
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
-    """Yields the privileges to read the log, `tables`, and the tables that the block-allow-list names."""
+    """Yields the privileges to read the log, `tables` and tables that the rules name, and to write the heartbeat."""
     if config.relay_from is None:
         yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")
