@@ -22,7 +22,7 @@ from pidts.cli.findings import show_findings
 from pidts.model import DecodeError, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.source.finding import Finding, demand
 from pidts.target import MySqlTarget, PostgresTarget
-from pidts.task.checks.source import passed_if_ignored
+from pidts.task.checks.source import _table_list, passed_if_ignored
 from pidts.task.operate.progress import Progress, SourceProgress
 
 BAD_TASK = "name: shop\ntask_mode: all\ntask-mode: all\n"
@@ -123,7 +123,9 @@ def test_several_failed_checks_are_told_apart_and_their_fixes_begin_below_each_o
     ]
 
 
-@pytest.mark.parametrize("item", ["dump_privilege", "replication_privilege", "target_privilege", "binlog_format"])
+@pytest.mark.parametrize(
+    "item", ["dump_privilege", "replication_privilege", "target_privilege", "binlog_format", "auto_increment_ID"]
+)
 def test_no_advice_offers_to_ignore_a_check_without_which_the_run_would_fail_or_lose_changes(
     capsys: Output, item: str
 ) -> None:
@@ -134,6 +136,13 @@ def test_no_advice_offers_to_ignore_a_check_without_which_the_run_would_fail_or_
     assert show_findings("t", [found], as_json=False) == 3
     assert "ignore" not in capsys.readouterr().out
     assert passed_if_ignored(found, (item,)).ok, "whoever knows better may still write it"
+
+
+def test_no_advice_offers_to_ignore_a_check_that_fails_because_of_another_one(capsys: Output) -> None:
+    privilege = Finding("dump_privilege", ok=False, message="SELECT is missing", fix="GRANT ...;")
+    unseen = _table_list({}, 0, unseen=True, resumed=False)
+    assert show_findings("t", [privilege, unseen], as_json=False) == 3
+    assert "ignore" not in capsys.readouterr().out
 
 
 def test_a_check_names_the_checks_that_have_failed_and_are_ignored(capsys: Output) -> None:

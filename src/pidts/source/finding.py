@@ -11,11 +11,12 @@ from pidts.model import PrecheckFailed, ServerDown, Transient
 UNFIT = "precheck-failed"
 _IGNORE = "ignore-checking-items"
 _NEVER_IGNORED = frozenset({"relay_directory", "source_connection", "target_connection"})
-_HARMLESS = frozenset({"auto_increment_ID", "binlog_expiry", "standby", "table_list"})
+_HARMLESS = frozenset({"binlog_expiry", "standby", "table_list"})
 """The checks that may fail although a run without them would neither fail nor damage rows.
 
 Any other failed check has to be corrected, so no advice offers to ignore it. If an account lacks a privilege, the run
-would fail, or leave out tables that it cannot see.
+would fail, or leave out tables that it cannot see. If keys of merged tables overlap (`auto_increment_ID`), rows of one
+table would overwrite rows of another.
 """
 
 
@@ -36,6 +37,8 @@ class Finding:
     """Whether the requirement fails because a server does not answer; the server may answer later by itself."""
     is_note: bool = False
     """Whether the finding is only information, and nothing has to be done."""
+    is_consequence: bool = False
+    """Whether another failed check is the cause, and has to be corrected instead."""
     is_ignored: bool = False
     """Whether the requirement is not fulfilled, and counts as fulfilled because the task file ignores it."""
     code: str = UNFIT
@@ -49,7 +52,8 @@ class Finding:
     @property
     def ignored_by(self) -> str:
         """Returns the line for the task file that makes PiDTS ignore this failure; empty if that might do harm."""
-        return f"{_IGNORE}: [{self.item}]" if not self.ok and self.item in _HARMLESS else ""
+        is_harmless = self.item in _HARMLESS and not self.is_consequence
+        return f"{_IGNORE}: [{self.item}]" if is_harmless and not self.ok else ""
 
     @property
     def needs_hint(self) -> bool:

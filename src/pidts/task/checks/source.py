@@ -255,7 +255,7 @@ def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: boo
         return Finding("table_list", ok=True, message=f"{plural('table', count)}, about {plural('row', rows)}")
     if unseen:
         what = "the account sees no table of this task: SELECT is missing"
-        return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
+        return Finding("table_list", ok=False, message=what, fix="See dump_privilege", is_consequence=True)
     if resumed:  # the rest of the log may still change tables that the source no longer has, or create tables
         return Finding(
             "table_list", ok=True, message=f"{NO_TABLE}; the task goes on with the log that it has not applied yet"
