@@ -31,7 +31,10 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS: Final = 0.25
 _ROTATE_SECONDS: Final = 60.0
-_LONGEST_STOP: Final = 20.0
+_LONGEST_STOP: Final = 30.0
+"""How long the removal of a running task waits for its end. A run that applies a long batch part by part may need 20
+seconds to stop.
+"""
 _LONGEST_NAME: Final = 200
 """The longest name of a task in bytes. The name of a folder may have 255 bytes."""
 
