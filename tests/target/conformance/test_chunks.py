@@ -84,7 +84,7 @@ def test_a_run_that_was_taken_over_loads_nothing(session: TargetSession, task: s
     for loads in (load, whole):
         with pytest.raises(Fenced, match="epoch 2"):
             loads(session, task, structure, chunk(structure, 0, 50))
-    with pytest.raises(Fenced, match="no workers"):
+    with pytest.raises(Fenced, match="has no checkpoint"):
         load(session, task + "?", structure, chunk(structure, 0, 50))
     assert session.count(structure.name) == 0
     assert load(session, task, structure, chunk(structure, 0, 50), epoch=2)
