@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pidts.cli.errors import remember_task
 from pidts.cli.plan_view import show_plan
 from pidts.model import TableName
 from pidts.source.structures import TableSize
@@ -104,3 +105,17 @@ def test_labels_are_wrapped_and_not_cut(tmp_path: Path, capsys: pytest.CaptureFi
     text = capsys.readouterr().out
     assert "…" not in text
     assert text.count("'") == 2 * labels.count("'"), "both sides are whole"
+
+
+def test_a_command_in_a_note_has_the_path_of_the_task_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my task.yaml"
+    path.write_text(TASK)
+    remember_task(path)
+    try:
+        for as_json in (False, True):
+            show_plan(load_task(path), {"s1": [MADE]}, ["it waits (pidts locks list TASK)"], as_json=as_json)
+            assert f"note: it waits (pidts locks list '{path}')" in capsys.readouterr().out.replace(
+                '"notes": ["', "note: "
+            )
+    finally:
+        remember_task(None)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pidts.cli.errors import for_this_task
 from pidts.model import PrecheckFailed
 from pidts.model.errors import listed, plural
 from pidts.task.checks.preview import FirstRunAction, TablePreview
@@ -39,13 +40,14 @@ def show_plan(
     refused = sum(table.way is FirstRunAction.REFUSED for table in tables)
     code = PrecheckFailed.exit_code if refused or not any(found.values()) else 0
     several = len(found) > 1
+    notes = [for_this_task(note) for note in notes]
     if as_json:
         previews = [
             ({"source_id": source} if several else {}) | table.to_json()
             for source, of_source in found.items()
             for table in of_source
         ]
-        about = {"task": config.name, "mode": config.mode, "tables": previews, "notes": list(notes)}
+        about = {"task": config.name, "mode": config.mode, "tables": previews, "notes": notes}
         print(json.dumps(about, ensure_ascii=False))
         return code
     console = Console(soft_wrap=True, highlight=False)
