@@ -250,3 +250,15 @@ def test_a_dropped_column_gives_no_value_to_a_new_one(had, actions):
     found = difference(statement, before[after.name], after)
     assert [column.name for column in found.added] == ["e"]
     assert [old.name for old, _ in found.kept] == ["id"]
+
+
+def test_the_error_for_a_missing_column_names_the_table_so_that_only_this_table_halts():
+    table = Table(
+        TableName("shop", "t"),
+        (Column("id", INT), Column("n", INT)),
+        (Key("PRIMARY", ("id",), unique=True, primary=True),),
+    )
+    with pytest.raises(Halted, match="the target's table has no column n") as error:
+        statements(table, PgTable(TableName("mine", "t"), "r", True, (pg_column("id"),), (), ()))
+    assert (error.value.code, error.value.where.table) == ("target-shape", "mine.t")
+    assert "pidts ddl retry TASK" in error.value.todo

@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from pidts.model import Halted, Kind, Table
+from pidts.model import Halted, Kind, Table, Where
+from pidts.target.fit import CHANGED_TODO
 from pidts.target.postgres.dialect import identifier, qualified
 from pidts.target.postgres.encode.arrays import Element
 from pidts.target.postgres.encode.columns import Form, form
@@ -149,10 +150,8 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
     """Returns the target's column of this name."""
     found = shape.column(name)
     if found is None:
-        what = f"{shape.name} has no column {name} on the target"
-        raise Halted(
-            "target-shape", what, todo="Give the target's table the columns of the source, with the source's spelling"
-        )
+        what = f"the target's table has no column {name}"
+        raise Halted("target-shape", what, where=Where(table=str(shape.name)), todo=CHANGED_TODO)
     return found
 
 
