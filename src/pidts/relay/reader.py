@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -250,8 +250,11 @@ class RelayReader:
         header = self._index.header(segment)
         return header.start if header is not None else None
 
-    def schema_changes(self, after: Lsn, to: Lsn) -> Iterator[Transaction]:
-        """Yields the schema changes after one place, up to and including another. Other entries are not decoded."""
+    def schema_changes(self, after: Lsn, to: Lsn, is_over: Callable[[], bool] = lambda: False) -> Iterator[Transaction]:
+        """Yields the schema changes after one place, up to and including another. Other entries are not decoded.
+
+        Ends early if `is_over` is true, which is called for each entry.
+        """
         self.renew()
         header = self._index.segment_of(after)
         if header is None:
@@ -260,7 +263,7 @@ class RelayReader:
         for segment, _, key, payload in self._index.walk(header.segment, self._index.place(header.segment, begin)):
             if key is None or key <= begin:
                 continue
-            if key > end:
+            if key > end or is_over():
                 return
             if entry_has_ddl(payload):
                 yield decode_entry(payload, segment, after).transaction

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from pidts.model import (
     Transaction,
 )
 from pidts.plan import CopyState, HeldTables, PlanState
-from pidts.relay import Origin, RelayWriter
+from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.operate.backlog import NextSchemaChange, backlogs, held_tables, next_schema_changes
 from pidts.task.operate.orders import TaskOrders, is_refused_rows
@@ -282,6 +283,17 @@ def test_schema_changes_after_the_first_one_are_counted(two_sources: TaskOfTwoSo
         (at(10), 0, True),
         None,
     ]
+
+
+def test_a_search_for_schema_changes_can_end_early(two_sources: TaskOfTwoSources) -> None:
+    """A list of halted tables must not wait until a log of many hours is searched."""
+    folder = _written_relay(two_sources, {3, 9})
+    with closing(RelayReader(folder, "s1")) as reader:
+        assert [one.lsn for one in reader.schema_changes(at(0), at(12))] == [at(4), at(10)]
+        asked = itertools.count()
+        ended = list(reader.schema_changes(at(0), at(12), lambda: next(asked) >= 5))
+    assert [one.lsn for one in ended] == [at(4)]
+    assert next(asked) == 6
 
 
 @pytest.mark.usefixtures("relay")

@@ -168,15 +168,18 @@ def next_schema_changes(
     if not places:
         return found
     classifier = TransactionClassifier(config.allow, Dialect(), config.rules.events)
-    deadline = time.monotonic() + seconds
     with suppress(PidtsError), closing(RelayReader(config.relay, config.source.source_id)) as relay:
         received = relay.received
-        for entry in relay.entries(min(after for _, after in places), joined=True) if received else ():
-            transaction = entry.transaction
-            if time.monotonic() > deadline:
-                return [one and replace(one, is_whole=False) for one in found]
-            if not transaction.ddl:
+        deadline = time.monotonic() + seconds
+
+        def is_over() -> bool:
+            return time.monotonic() > deadline
+
+        last = min(after for _, after in places)
+        for transaction in relay.schema_changes(last, received, is_over) if received else ():
+            if not transaction.ddl or transaction.lsn <= last:  # a relay may have an entry twice
                 continue
+            last = transaction.lsn
             relevance = classifier.of_schema_change(transaction)
             meant = [
                 number
@@ -186,10 +189,12 @@ def next_schema_changes(
             if relevance.kind is not RelevanceKind.DDL or not meant or is_done(transaction.lsn):
                 continue
             position = str(relay.position(transaction.lsn) or "")
-            change = NextSchemaChange(transaction.lsn, position, transaction.ddl or "")
+            change = NextSchemaChange(transaction.lsn, position, transaction.ddl)
             for number in meant:
                 first = found[number]
                 found[number] = change if first is None else replace(first, further=first.further + 1)
+        if is_over():
+            return [one and replace(one, is_whole=False) for one in found]
     return found
 
 
