@@ -114,7 +114,7 @@ def test_a_wrong_command_is_reported_before_anything_is_read(
 
 
 def test_rows_of_two_tables_that_have_one_id(shop: Shop, capsys: pytest.CaptureFixture[str], database: str) -> None:
-    other = table(TableName(database, "other"), {"id": INT, "v": INT})
+    other = table(TableName(database, "an other"), {"id": INT, "v": INT})
     with closing(shop.target.connect()) as session:
         create(session, other)
         put(session, other, (1, 7))
@@ -123,7 +123,7 @@ def test_rows_of_two_tables_that_have_one_id(shop: Shop, capsys: pytest.CaptureF
     ids = [one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"] if one["key"] == "id=1"]
     assert ids == [ids[0]] * 2
     refused = said(capsys, "locks", "resolve", shop.file, ids[0], "--take", "source", "--yes", code=2)
-    assert refused["error"]["todo"] == f"Name the table: --table {other.name}"
+    assert refused["error"]["todo"] == f"Name the table: --table '{other.name}'"
     assert said(capsys, "locks", "show", shop.file, ids[0], "--table", other.name)["table"] == str(other.name)
     done = said(capsys, "locks", "resolve", shop.file, ids[0], "--table", other.name, "--take", "source", "--yes")
     assert [one["table"] for one in done["rows"]] == [str(other.name)]

@@ -21,6 +21,7 @@ reads again. A crash after it leaves both.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -551,7 +552,7 @@ def _check_moves(batch: ChangeBatch) -> None:
             "partial-row-image",
             "the log has only a part of a row whose key changes while its table is being repaired",
             where=Where(table=str(batch.table.name), position=str(lsn)),
-            todo=KEEP_KEYS.format(table=batch.origin),
+            todo=KEEP_KEYS.format(table=shlex.quote(str(batch.origin))),
         )
 
 

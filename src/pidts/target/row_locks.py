@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -353,7 +354,7 @@ class RowLockRecord:
                 "pidts_meta.locked_structure lacks a structure that pidts_meta.row_lock names",
                 where=Where(table=str(table)),
                 todo="If this error does not go away, somebody has removed the structure. Copy the table again, "
-                f"which ends its locks: pidts run TASK --resync {table}",
+                f"which ends its locks: pidts run TASK --resync {shlex.quote(str(table))}",
             )
         return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
 

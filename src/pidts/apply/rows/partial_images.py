@@ -60,6 +60,7 @@ recorded, the table halts with `partial-row-image`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -497,7 +498,7 @@ class ImageCompletion:
                 f"the log has only a part of the updated row with {key}; the row got another key or unique "
                 "value while its table is being copied, so the values of its other columns are not certain",
                 where=where,
-                todo=KEEP_KEYS.format(table=self._batch.origin),
+                todo=KEEP_KEYS.format(table=shlex.quote(str(self._batch.origin))),
             )
         return Halted(
             "row-missing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -151,7 +152,7 @@ def _not_one(id_: str, found: Sequence[tuple[ChosenRows, str]]) -> ConfigError:
     if not found:
         todo = "The row may have been resolved already. These rows are locked: pidts locks list TASK"
     elif len(tables) > 1:
-        todo = f"Name the table: --table {tables[0]}"
+        todo = f"Name the table: --table {shlex.quote(tables[0])}"
     else:
         todo = f"Write more of the id: {listed([one[:ID_LENGTH] for _, one in found])}"
     return ConfigError("no-such-locked-row", f"{count} an id that begins with {id_!r}", todo=todo)
