@@ -32,6 +32,7 @@ from pidts.verify import (
     Report,
     SpanComparison,
     SpanResult,
+    TableReport,
     compare,
     joined,
 )
@@ -245,6 +246,16 @@ def test_no_row_of_a_halted_table_that_is_not_equal_is_reported_as_no_difference
 def test_the_last_line_counts(source: list[Row], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     show_report("task", run(compared(source, [(1, 1), (2, 2)])), as_json=False)
     assert capsys.readouterr().out.splitlines()[-1] == f"task: {said} of 1 table compared"
+
+
+def test_the_last_line_counts_tables_with_a_problem_and_leaves_out_those_that_were_not_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    equal, unread = TableReport(TableName("d", "t"), rows=2), TableReport(TableName("d", "u"), problem="no SELECT")
+    show_report("task", Report((equal, unread), ()), as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "task: 1 table has a problem (see above), 2 rows of 1 table compared"
+    )
 
 
 def test_equal_rows_need_no_running_task() -> None:

@@ -94,7 +94,8 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     if not report.tables:
         said = "nothing to compare: the task has no table yet"
     else:
-        compared = f"{plural('row', report.rows)} of {plural('table', len(report.tables))} compared"
+        tables = sum(bool(one.rows) or not one.problem for one in report.tables)
+        compared = f"{plural('row', report.rows)} of {plural('table', tables)} compared"
         said = f"{_in_short(report)}, {compared}"
     console.print(Text(f"{task}: {said}"))
     return exit_code(report)
@@ -104,7 +105,10 @@ def _in_short(report: Report) -> str:
     if report.equal:
         return "equal"
     if not report.waits:
-        return plural("difference", report.differences)
+        problems = sum(bool(one.problem) for one in report.tables)
+        differences = plural("difference", report.differences) if report.differences or not problems else ""
+        said = f"{plural('table', problems)} {'has' if problems == 1 else 'have'} a problem (see above)"
+        return ", ".join(filter(None, (differences, said if problems else "")))
     waiting, locked = (sum(getattr(one, name) for one in report.tables) for name in ("waiting", "locked"))
     unseen = sum(bool(one.waits) and not one.waiting for one in report.tables)
     found = [

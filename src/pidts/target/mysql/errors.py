@@ -179,7 +179,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     elif number == _ENTRY_TOO_LARGE:
         todo = "Raise txn-entry-size-limit on the target"
     elif number in _NOT_GRANTED:
-        todo = "Grant it to the task's user (the task creates databases and tables, and the schema pidts_meta)"
+        todo = "Grant the missing privilege to the task's user: pidts check TASK prints the statement"
     what = f"the target: {text} (error {number})"
     if number in _DEPENDED_ON:
         refused = StatementRefused("objects-depend", what, where=where, todo=dependents_todo())

@@ -101,7 +101,7 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
     if table and state in _SHAPE_TODO and not error.diag.context:
         code, todo = "target-shape", _SHAPE_TODO[state]
     elif state == _NOT_PERMITTED:
-        todo = "Grant it to the task's user (it makes schemas: GRANT CREATE ON DATABASE ...)"
+        todo = "Grant the missing privilege to the task's user: pidts check TASK prints the statement"
     elif table or at_commit:
         todo = _row_todo(error, grant) or todo
     what = f"PostgreSQL: {what} ({state or type(error).__name__})"
