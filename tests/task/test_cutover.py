@@ -212,7 +212,7 @@ def test_an_undo_names_a_source_that_the_task_file_does_not_name_any_more(parts:
         CutoverRun(parts, target, CutoverOptions(), run_once=no_run, verify=None, say=said.append).undo()
         assert target.meta.cutovers.read("t") is None
     (line,) = said
-    assert line.startswith("the task file does not name gone any more")
+    assert line.startswith("the task file no longer names gone")
 
 
 def test_after_an_error_the_command_says_whether_everything_is_undone(
