@@ -1,4 +1,4 @@
-"""Which comparison a later command continues, and that a comparison does not need a writable folder."""
+"""A later command continues the same comparison only, and a comparison does not need a writable folder."""
 
 from __future__ import annotations
 

@@ -49,6 +49,15 @@ def sums(session, schema):
     return [*map(str, row), list(map(tuple, cursor.fetchall()))]
 
 
+def started_with_wide_table(source, database, task, progress):
+    """Creates the empty table `wide`, starts a run of the task, and returns the run after it has copied the table."""
+    source.execute(f"USE {database}")
+    source.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR({WIDE}) NOT NULL)")
+    run = task.start()
+    run.wait_until(progress.is_copied, "the empty table is copied")
+    return run
+
+
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(600)
@@ -59,12 +68,9 @@ def test_a_large_transaction_is_applied_completely_or_not_at_all(
     server = target_server(target_kind)
     session = open_session(mariadb)
     source = session.cursor()
-    source.execute(f"USE {database}")
-    source.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR({WIDE}) NOT NULL)")
     task = make_task(mariadb, server, [database], workers=workers, spark={"direct-rows": 0})
-    run = task.start()
     progress, reader = Progress(open_session(server)), open_session(server).cursor()
-    run.wait_until(progress.is_copied, "the empty table is copied")
+    run = started_with_wide_table(source, database, task, progress)
     source.execute(f"INSERT INTO wide SELECT seq, seq % 1000, REPEAT(MD5(seq), 30) FROM seq_1_to_{WIDE_ROWS}")
     is_there = progress.has(session)
     peaks: dict[str, int] = {}
@@ -102,11 +108,8 @@ def test_the_driver_applies_a_large_transaction_in_limited_memory_and_without_sp
     server = target_server(target_kind)
     session = open_session(mariadb)
     source = session.cursor()
-    source.execute(f"USE {database}")
-    source.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR({WIDE}) NOT NULL)")
     task = make_task(mariadb, server, [database])
-    run = task.start()
-    run.wait_until(Progress(open_session(server)).is_copied, "the empty table is copied")
+    run = started_with_wide_table(source, database, task, Progress(open_session(server)))
     source.execute(f"INSERT INTO wide SELECT seq, seq % 1000, REPEAT(MD5(seq), 30) FROM seq_1_to_{2 * WIDE_ROWS}")
     source.execute("UPDATE wide SET n = n + 1 WHERE id % 3 = 0")
     run.wait_until(Progress(open_session(server)).has(session), "both transactions are applied")
@@ -185,11 +188,8 @@ def test_a_transaction_that_is_small_only_in_the_compressed_log_is_applied_in_li
     server, session = target_server("postgres"), open_session(mysql97)
     source = session.cursor()
     source.execute(f"CREATE DATABASE IF NOT EXISTS {database}")
-    source.execute(f"USE {database}")
-    source.execute(f"CREATE TABLE wide (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR({WIDE}) NOT NULL)")
     task = make_task(mysql97, server, [database])
-    run = task.start()
-    run.wait_until(Progress(open_session(server)).is_copied, "the empty table is copied")
+    run = started_with_wide_table(source, database, task, Progress(open_session(server)))
     source.execute(f"SET SESSION cte_max_recursion_depth = {3 * WIDE_ROWS}, binlog_transaction_compression = ON")
     seq = f"WITH RECURSIVE s AS (SELECT 1 AS seq UNION ALL SELECT seq + 1 FROM s WHERE seq < {3 * WIDE_ROWS})"
     source.execute(f"INSERT INTO wide {seq} SELECT seq, seq % 1000, REPEAT('a', {WIDE}) FROM s")
