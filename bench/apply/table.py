@@ -15,7 +15,8 @@ PAGE = BENCH.parent / "docs" / "reference" / "performance.md"
 NAMES = {"mariadb": "MariaDB 10.11", "mysql97": "MySQL 9.7", "postgres": "PostgreSQL"}
 TABLES = {"sb": "4 columns", "wide": "15 columns, second unique key", "zoo": "27 columns"}
 COPIERS = ("mysqldump", "pg_chameleon")
-RIVALS = ("bulk", "single", "native0", "native4")
+LIMITS = ("bulk", "events")
+RIVALS = ("single", "native0", "native4")
 
 
 def main() -> None:
@@ -40,19 +41,28 @@ def applied() -> list[str]:
         pairs.setdefault(place, {})[run["by"]] = run["changes_per_second"]
     if not pairs:
         return []
-    head = "| target | table | rows a transaction | ours, changes a second | of the limit | row by row | replica | "
-    head += "replica, 4 threads | two workers |"
-    lines = [head, "|" + "---|" * 9]
+    head = "| target | table | rows a transaction | ours, changes a second | of the limit | as SQL, of its limit "
+    head += "| row by row | replica | replica, 4 threads | two workers |"
+    lines = [head, "|" + "---|" * 10]
     for (target, table, size), rates in sorted(pairs.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])):
         ours = rates.get("ours")
         if ours is None:
             continue
-        bulk, *others = (f"{ours / rates[name]:.2f}" if name in rates else "" for name in RIVALS)
-        times = [f"{other} x" if other else "-" for other in others]
-        second = f"{rates['ours2'] / ours:.2f} x" if "ours2" in rates else "-"
-        cells = (NAMES[target], TABLES[table], f"{size:,}", f"{ours:,}", bulk or "-", *times, second)
+        limit = max((rates[name] for name in LIMITS if name in rates), default=None)
+        shares = (share(ours, limit), share(rates.get("ours-sql"), rates.get("bulk")))
+        others = (times(ours, rates.get(name)) for name in RIVALS)
+        second = times(rates.get("ours2"), ours)
+        cells = (NAMES[target], TABLES[table], f"{size:,}", f"{ours:,}", *shares, *others, second)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def share(rate: int | None, whole: int | None) -> str:
+    return f"{rate / whole:.2f}" if rate and whole else "-"
+
+
+def times(rate: int | None, other: int | None) -> str:
+    return f"{rate / other:.2f} x" if rate and other else "-"
 
 
 def copied() -> list[str]:
