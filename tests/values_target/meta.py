@@ -57,6 +57,7 @@ class ValuesMeta:
         self.range_owners = ValuesRangeOwners(connection)
         self.row_locks = ValuesRowLocks(connection)
         connection.at_end.append(self.row_locks.reset)
+        self.early_removals = ValuesEarlyRemovals(connection)
 
     def prepare(self) -> None:
         """Does nothing: there is nothing to create."""
@@ -521,52 +522,7 @@ class ValuesRowLocks:
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns which of these target tables have locked rows, and whether early removals are on record."""
-        return set(tables) & self.tables(task, source).keys(), bool(self._store.removed_early)
-
-    def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Saves early removals (see `pidts.target.row_locks`) at COMMIT."""
-        noted = {(table, key, task, source): at for key, at in removals.items()}
-        self._connection.at_commit(lambda: self._store.removed_early.update(noted))
-        self._connection.at("note removed")
-
-    def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Saves the notes of the transaction at COMMIT."""
-        mine = [(task, source, table, one) for one in notes]
-        self._connection.at_commit(lambda: self._store.left_out.extend(mine))
-        self._connection.at("left out shown")
-
-    def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the committed early removals of other tasks."""
-        wanted = set(keys)
-        return [
-            EarlyRemoval(key, other, at)
-            for (name, key, other, its), at in self._store.removed_early.items()
-            if name == table and key in wanted and (other, its) != (task, source)
-        ]
-
-    def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the committed notes of all tasks."""
-        wanted = set(keys)
-        return [
-            EarlyRemoval(key, task, at)
-            for (name, key, task, _), at in self._store.removed_early.items()
-            if name == table and key in wanted
-        ]
-
-    def has_noted(self, table: TableName, since: int) -> bool:
-        """Returns whether there is a committed note for this time, a later time, or an unknown time."""
-        return any(name == table and (at >= since or not at) for (name, *_), at in self._store.removed_early.items())
-
-    def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes the notes about these keys when the transaction commits."""
-        wanted = set(keys)
-
-        def forget() -> None:
-            for place in [one for one in self._store.removed_early if one[0] == table and one[1] in wanted]:
-                del self._store.removed_early[place]
-
-        self._connection.at_commit(forget)
-        self._connection.at("note forgotten")
+        return set(tables) & self.tables(task, source).keys(), bool(self._store.early_removals)
 
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""
@@ -674,3 +630,55 @@ class ValuesRowLocks:
                 self._own.remove(change)
 
         self._connection.at_commit(make)
+
+
+class ValuesEarlyRemovals:
+    """The removals of rows that were not there; a transaction sees the committed ones."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._connection, self._store = connection, connection.store
+
+    def add(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
+        """Saves early removals (see `pidts.target.early_removals`) at COMMIT."""
+        noted = {(table, key, task, source): at for key, at in removals.items()}
+        self._connection.at_commit(lambda: self._store.early_removals.update(noted))
+        self._connection.at("note removed")
+
+    def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
+        """Saves the notes of the transaction at COMMIT."""
+        mine = [(task, source, table, one) for one in notes]
+        self._connection.at_commit(lambda: self._store.left_out.extend(mine))
+        self._connection.at("left out shown")
+
+    def of_other_tasks(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns the committed early removals of other tasks."""
+        wanted = set(keys)
+        return [
+            EarlyRemoval(key, other, at)
+            for (name, key, other, its), at in self._store.early_removals.items()
+            if name == table and key in wanted and (other, its) != (task, source)
+        ]
+
+    def of_all_tasks(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns the committed early removals of all tasks."""
+        wanted = set(keys)
+        return [
+            EarlyRemoval(key, task, at)
+            for (name, key, task, _), at in self._store.early_removals.items()
+            if name == table and key in wanted
+        ]
+
+    def any_since(self, table: TableName, since: int) -> bool:
+        """Returns whether there is a committed early removal at this time, a later time, or an unknown time."""
+        return any(name == table and (at >= since or not at) for (name, *_), at in self._store.early_removals.items())
+
+    def forget(self, table: TableName, keys: Collection[str]) -> None:
+        """Removes the early removals of these keys when the transaction commits."""
+        wanted = set(keys)
+
+        def forget() -> None:
+            for place in [one for one in self._store.early_removals if one[0] == table and one[1] in wanted]:
+                del self._store.early_removals[place]
+
+        self._connection.at_commit(forget)
+        self._connection.at("note forgotten")

@@ -91,7 +91,7 @@ class Store:
     range_owners: dict[str, RangeOwner] = field(default_factory=dict)
     row_locks: dict[tuple[str, str, TableName, str], RowLock] = field(default_factory=dict)
     held: dict[tuple[str, str, TableName, str, Lsn], HeldChanges] = field(default_factory=dict)
-    removed_early: dict[tuple[TableName, str, str, str], int] = field(default_factory=dict)
+    early_removals: dict[tuple[TableName, str, str, str], int] = field(default_factory=dict)
     left_out: list[tuple[str, str, TableName, LeftOut]] = field(default_factory=list)
     """Notes that are in no log yet."""
     locks: Locks = field(default_factory=Locks)

@@ -286,7 +286,7 @@ class RowLockRecord(Protocol):
         """Sends the query of `present` together with the transaction's next statement, if this saves a round trip."""
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
-        """Returns which of these tables have locked rows, and whether `note_removed` has recorded anything."""
+        """Returns which of these tables have locked rows, and whether the target has any early removals."""
 
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""
@@ -339,29 +339,33 @@ class RowLockRecord(Protocol):
     def forget(self, task: str, source: str, table: TableName) -> None:
         """Removes all locks of a table."""
 
-    def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Inserts or overwrites the keys at which the task had to delete a row and found none, with the times.
+
+class EarlyRemovalRecord(Protocol):
+    """The keys at which a task had to delete a row and found none. Tables have the target's names."""
+
+    def add(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
+        """Inserts or overwrites the entries of these keys. The values are the times of the removals.
 
         `removals` may also have the digests of changes that were made already (`pidts.apply.locks.already_applied`).
         """
 
-    def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Writes notes to the target's log, in the open transaction; they stay in no table."""
-
-    def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries that other tasks have made for these keys with `note_removed`.
+    def of_other_tasks(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns the entries that other tasks have made for these keys.
 
         The target may have removed entries that are some days old.
         """
 
-    def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns the entries that all tasks have made for these keys with `note_removed`."""
+    def of_all_tasks(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns the entries that all tasks have made for these keys."""
 
-    def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether the table may have entries of `note_removed` from `since` on, or with an unknown time."""
+    def any_since(self, table: TableName, since: int) -> bool:
+        """Whether the table may have entries from `since` on, or with an unknown time."""
 
-    def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes the entries that all tasks have made for these keys with `note_removed`."""
+    def forget(self, table: TableName, keys: Collection[str]) -> None:
+        """Removes the entries that all tasks have made for these keys."""
+
+    def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
+        """Writes notes to the target's log, in the open transaction; they stay in no table."""
 
 
 class Meta(Protocol):
@@ -422,6 +426,10 @@ class Meta(Protocol):
     @property
     def row_locks(self) -> RowLockRecord:
         """The rows that are set aside."""
+
+    @property
+    def early_removals(self) -> EarlyRemovalRecord:
+        """The removals of rows that the target did not have."""
 
     def prepare(self) -> None:
         """Creates the missing tables of `pidts_meta`, outside of transactions."""

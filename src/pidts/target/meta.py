@@ -30,6 +30,7 @@ from pidts.model import (
     record_key,
     record_text,
 )
+from pidts.target.early_removals import EarlyRemovalRecord
 from pidts.target.meta_schema import (
     CUTOVER_EXISTS,
     META_EXISTS,
@@ -94,6 +95,7 @@ class SharedRecords:
         self.cutovers = CutoverRecord(run)
         self.range_owners = RangeOwnerRecord(run)
         self.row_locks = RowLockRecord(run, insert or inserts(run), queue_query)
+        self.early_removals = EarlyRemovalRecord(run, insert or inserts(run))
 
 
 class StructureRecord:

@@ -141,7 +141,7 @@ def note_made(
     times = [one.time for one in find_transactions(lsns_of(met, made))]
     rows = _rows(events, made, "before", known, events.leaves[made])
     names = [next_name(key) if row is None else row_name(key, row) for key, row in zip(keys, rows, strict=True)]
-    session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
+    session.meta.early_removals.add(task, source, table.name, dict(zip(names, times, strict=True)))
     if has_others:
         show_left_out(session, task, source, table, events.keys.take(pa.array(events.key[made])), rows, times)
 
@@ -157,7 +157,7 @@ def behind_made(
     events, table = met.events, met.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])
     since = min(one.time for one in find_transactions(lsns_of(met, ends))) - LATER_SECONDS
-    if not session.meta.row_locks.has_noted(table.name, since):
+    if not session.meta.early_removals.any_since(table.name, since):
         return {}
     keys = key_names(session, table, events.keys)
     asked: dict[str, list[int]] = {}
@@ -170,7 +170,7 @@ def behind_made(
             key = keys[events.key[event]]
             for name in (row_name(key, row), own_name(task, key, row_digest(row))):
                 asked.setdefault(name, []).append(event)
-    noted = session.meta.row_locks.noted(table.name, list(asked))
+    noted = session.meta.early_removals.of_all_tasks(table.name, list(asked))
     found = sorted({event for one in noted for event in asked[one.key]})
     made = dict(zip(found, find_transactions(lsns_of(met, np.array(found, np.int64))), strict=True)) if found else {}
     tasks: dict[int, list[str]] = {}
@@ -184,7 +184,7 @@ def behind_made(
 def forget_made(session: TargetSession, task: str, table: Table, keys: pa.Table) -> None:
     """Removes, in the open transaction, the records about these keys, since an operator has decided about them."""
     names = [name(one) for one in key_names(session, table, keys) for name in (next_name, partial(own_name, task))]
-    session.meta.row_locks.forget_noted(table.name, names)
+    session.meta.early_removals.forget(table.name, names)
 
 
 def next_name(key: str) -> str:

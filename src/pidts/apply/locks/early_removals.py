@@ -117,7 +117,7 @@ def note_keys(
 ) -> None:
     """Records, in the open transaction, that a task has removed rows with these keys at these times."""
     names = key_names(session, table, keys)
-    session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
+    session.meta.early_removals.add(task, source, table.name, dict(zip(names, times, strict=True)))
 
 
 def removed_before(
@@ -133,7 +133,7 @@ def removed_before(
     table = events.batch.table
     names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))
     known: dict[str, list[EarlyRemoval]] = {}
-    for one in session.meta.row_locks.removed_early(task, source, table.name, names):
+    for one in session.meta.early_removals.of_other_tasks(task, source, table.name, names):
         known.setdefault(one.key, []).append(one)
     asked = [(event, known[name]) for event, name in zip(coming.tolist(), names, strict=True) if name in known]
     made = find_transactions(lsns_of(met, np.array([event for event, _ in asked], np.int64)))

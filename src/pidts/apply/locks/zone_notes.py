@@ -72,7 +72,7 @@ def show_left_out(
     `rows` are the texts of deleted rows; None: any next change of the key is set aside.
     """
     notes = starmap(LeftOut, zip(packed_each(keys), map(row_digest, rows), times, strict=True))
-    session.meta.row_locks.show_left_out(task, source, table.name, list(notes))
+    session.meta.early_removals.show_left_out(task, source, table.name, list(notes))
 
 
 def record_left_out(session: TargetSession, task: str, source: str, notes: Iterable[ChangeBatch]) -> None:
@@ -94,7 +94,7 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
             record = {
                 own_name(task, one, row["removed"]): row["made_at"] for one, (_, row) in zip(names, known, strict=True)
             }
-            session.meta.row_locks.note_removed(task, source, name, record)
+            session.meta.early_removals.add(task, source, name, record)
 
 
 def _as_now(table: Table, key: pa.Table) -> pa.Table | None:

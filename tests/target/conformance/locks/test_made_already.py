@@ -117,17 +117,17 @@ def test_any_row_counts_where_other_words_are_an_equal_row(
 
 
 def test_old_records_are_not_looked_at(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
-    record, now = session.meta.row_locks, int(time.time())
-    assert not record.has_noted(structure.name, 0)
+    record, now = session.meta.early_removals, int(time.time())
+    assert not record.any_since(structure.name, 0)
     session.begin()
-    record.note_removed(alone.task, "s", structure.name, {"one": now})
+    record.add(alone.task, "s", structure.name, {"one": now})
     session.commit()
-    assert record.has_noted(structure.name, now - 10)
-    assert not record.has_noted(structure.name, now + 100)
+    assert record.any_since(structure.name, now - 10)
+    assert not record.any_since(structure.name, now + 100)
     session.begin()
-    record.note_removed(alone.task, "s", structure.name, {"two": 0})
+    record.add(alone.task, "s", structure.name, {"two": 0})
     session.commit()
-    assert record.has_noted(structure.name, now + 100)
+    assert record.any_since(structure.name, now + 100)
 
 
 def test_among_many_records_all_are_looked_at(
@@ -135,13 +135,13 @@ def test_among_many_records_all_are_looked_at(
 ) -> None:
     if isinstance(target, ValuesTarget):
         pytest.skip("it looks at all of them")
-    monkeypatch.setattr("pidts.target.row_locks._MOST_LOOKED_THROUGH", 2)
-    record, now = session.meta.row_locks, int(time.time())
+    monkeypatch.setattr("pidts.target.early_removals._MOST_LOOKED_THROUGH", 2)
+    record, now = session.meta.early_removals, int(time.time())
     for key, is_noted in (("one", False), ("two", True)):
         session.begin()
-        record.note_removed(alone.task, "s", structure.name, {key: now})
+        record.add(alone.task, "s", structure.name, {key: now})
         session.commit()
-        assert record.has_noted(structure.name, now + 100) is is_noted
+        assert record.any_since(structure.name, now + 100) is is_noted
 
 
 def test_rows_of_a_repair_were_not_made_already(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
