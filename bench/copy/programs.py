@@ -1,4 +1,8 @@
-"""Runs other programs for a full copy: `mariadb-dump | mariadb`, and pg_chameleon in an environment of its own."""
+"""Runs other programs for a full copy.
+
+`mariadb-dump | mariadb`; mydumper and myloader; pgloader; and pg_chameleon in an environment of its own. mydumper and
+pgloader are measured if they are installed, for example from Debian's packages of these names.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from pathlib import Path
 
 import beside  # noqa: F401 - where workload and targets are
 import yaml
-from origin import Source
+from origin import STREAMS, Source
 from targets import TargetServer
 from workload import SCHEMA
 
@@ -35,12 +39,14 @@ def dump(source: Source, target: TargetServer, folder: Path) -> float:
     begun = time.perf_counter()
     with errors.open("wb") as log:
         reading = subprocess.Popen(
-            ["mariadb-dump", *_login(source.server), "--single-transaction", "--databases", SCHEMA],
+            ["mariadb-dump", "--no-defaults", *_login(source.server), "--single-transaction", "--databases", SCHEMA],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
         )
-        writing = subprocess.Popen(["mariadb", *_login(target.server)], stdin=reading.stdout, stdout=log, stderr=log)
+        writing = subprocess.Popen(
+            ["mariadb", "--no-defaults", *_login(target.server)], stdin=reading.stdout, stdout=log, stderr=log
+        )
         if reading.stdout:
             reading.stdout.close()  # so that either process ends when the other ends
     if writing.wait() or reading.wait():
@@ -49,7 +55,50 @@ def dump(source: Source, target: TargetServer, folder: Path) -> float:
 
 
 def _login(server: Server) -> list[str]:
-    return ["--no-defaults", f"--host={server.host}", f"--port={server.port}", f"--user={server.user}"]
+    return [f"--host={server.host}", f"--port={server.port}", f"--user={server.user}"]
+
+
+def mydumper(source: Source, target: TargetServer, folder: Path) -> float:
+    """Copies the source with mydumper into files and with myloader from them, both with one thread for each stream.
+
+    Returns the elapsed seconds.
+    """
+    files = folder / "files"
+    reading = ("mydumper", *_login(source.server), "--threads", str(STREAMS), "--rows", "100000")
+    writing = ("myloader", *_login(target.server), "--threads", str(STREAMS), "--queries-per-transaction", "100")
+    begun = time.perf_counter()
+    _done(folder, *reading, "--database", SCHEMA, "--trx-consistency-only", "--outputdir", str(files))
+    _done(folder, *writing, "--directory", str(files))
+    return time.perf_counter() - begun
+
+
+def pgloader(source: Source, target: TargetServer, folder: Path) -> float:
+    """Returns the seconds of pgloader, which creates tables and keys, too.
+
+    With its default of prefetched rows, its memory is too small for these tables. Its default for DATETIME columns is a
+    type with a time zone, which they do not have.
+    """
+    command = folder / "copy.load"
+    one, two = source.server, target.server
+    command.write_text(
+        f"""LOAD DATABASE
+        FROM mysql://{one.user}@{one.host}:{one.port}/{SCHEMA}
+        INTO postgresql://{two.user}:any@{two.host}:{two.port}/postgres
+        WITH workers = {STREAMS}, concurrency = 1, prefetch rows = 10000
+        CAST type datetime to timestamp;
+        """
+    )
+    begun = time.perf_counter()
+    _done(folder, "pgloader", "--root-dir", str(folder), "--on-error-stop", str(command))
+    return time.perf_counter() - begun
+
+
+def _done(folder: Path, *command: str) -> None:
+    errors = folder / f"{command[0]}.log"
+    with errors.open("wb") as log:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
+    if done.returncode:
+        raise RuntimeError(errors.read_text()[-3000:])
 
 
 def chameleon(source: Source, target: TargetServer, folder: Path) -> float:

@@ -5,8 +5,8 @@
 The rows are divided among the tables: two of each shape (the columns and values of a table). Every contender copies
 them into the same server with the same settings. Before each contender, this server is emptied, started anew and
 prepared. A contender's time ends when all rows are committed and all keys exist. Then rows and values are compared.
-pg_chameleon does not support a source as new as MySQL 9.7. `--quick` measures one pair (MariaDB to PostgreSQL) with
-200,000 rows.
+pg_chameleon does not support a source as new as MySQL 9.7. mydumper (with myloader) and pgloader have to be installed.
+`--quick` measures one pair (MariaDB to PostgreSQL) with 200,000 rows.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ def contenders(
     }
     if target.kind != "postgres":
         found["mysqldump"] = partial(programs.dump, source, target)
+        found["mydumper"] = partial(programs.mydumper, source, target)
     elif options.source != "mysql97":
         found["pg_chameleon"] = partial(programs.chameleon, source, target)
+        found["pgloader"] = partial(programs.pgloader, source, target)
     return {
         "ours": partial(product.run, source, target, mode=options.mode, threads=STREAMS),
         **{name: lambda folder, work=work: {"seconds": round(work(folder), 3)} for name, work in found.items()},
@@ -84,8 +86,10 @@ def contenders(
 
 def print_ratios(runs: list[dict[str, Any]]) -> None:
     rates = {run["by"]: run["rows_per_second"] for run in runs}
+    whole = {run["by"]: run.get("seconds_with_start", run["seconds"]) for run in runs}
     if ours := rates.pop("ours", 0):
         printed({"ours against": {name: round(ours / rate, 2) for name, rate in rates.items()}})
+        printed({"whole command": {name: round(whole[name] / whole["ours"], 2) for name in rates}})
 
 
 def parsed() -> argparse.Namespace:
