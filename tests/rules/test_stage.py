@@ -249,6 +249,33 @@ def test_the_tables_with_filtered_changes_are_known(rules: Rules, drops: bool) -
     assert rules.drops(NAME) is drops
 
 
+def by_events(*events: str, action: str = "Ignore") -> Rules:
+    return Rules(events=EventFilter((FilterRule("shop_1", "", events, (), action),)))
+
+
+def by_values(**expressions: str) -> Rules:
+    return Rules(expressions=ExpressionFilter((ExpressionRule(schema="shop_1", table="t_7", **expressions),)))
+
+
+@pytest.mark.parametrize(
+    ("rules", "lacks", "keeps"),
+    [
+        (Rules(), False, False),
+        (by_events("drop table", "truncate table"), False, True),
+        (by_events("delete"), False, True),
+        (by_values(delete="c1 = 'a'"), False, True),
+        (by_events("all dml", action="Do"), False, True),
+        (by_events("insert"), True, True),
+        (by_events("update"), True, True),
+        (by_values(insert="c1 = 'a'"), True, True),
+        (by_values(update_old="c1 = 'a'"), True, True),
+        (by_events("add column"), False, False),
+    ],
+)
+def test_which_rows_may_differ_on_purpose(rules: Rules, lacks: bool, keeps: bool) -> None:
+    assert (rules.keeps_away(NAME), rules.keeps_rows(NAME)) == (lacks, keeps)
+
+
 def test_a_table_is_checked_before_its_rows_come() -> None:
     Rules().check(T)
     with pytest.raises(Halted, match="of_table") as caught:

@@ -18,7 +18,8 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.cli.repair import repaired
+from pidts.cli.findings import show_report
+from pidts.cli.repair import repaired, show_repairs
 from pidts.cli.verify import grants_in_advice, verified
 from pidts.model import Checkpoint, Halt, Halted, Lsn, PidtsError, Position, SourceTablesKey, TableName
 from pidts.plan import CopyState, PlanState
@@ -236,8 +237,8 @@ MAPPED = 1 << 59
 """The result of `partition id` for 0 on instance 1."""
 
 
-def test_rows_that_rules_have_changed_or_kept_are_distinguished_and_not_repaired(
-    pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str]
+def test_rows_that_rules_have_changed_or_kept_are_distinguished_and_stay(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
 ) -> None:
     pair = pair_of(mariadb, other_mariadb)
     name = pair.config.name
@@ -260,8 +261,8 @@ def test_rows_that_rules_have_changed_or_kept_are_distinguished_and_not_repaired
         ("mapped", 0, 2, False),
         ("plain", 1, 0, False),
     ]
-    repaired([config], "", apply=True, stop=threading.Event(), show=print)
-    assert f"{name}.kept is not repaired" in capsys.readouterr().err
+    work = repaired([config], "", apply=True, stop=threading.Event(), show=print)
+    assert (work.filtered, work.kept, work.removed) == (set(), {TableName(name, "kept")}, 1)
     rows = {table: len(pair.run_sql(pair.target, f"SELECT id FROM {name}.{table}")) for table in found}
     assert rows == {"kept": 2, "mapped": 2, "plain": 1}
     assert pair.run_sql(pair.target, f"SELECT id, n FROM {name}.mapped ORDER BY id") == [
@@ -269,6 +270,109 @@ def test_rows_that_rules_have_changed_or_kept_are_distinguished_and_not_repaired
         (2, MAPPED + 2),
     ]
     assert [one.equal for one in compare_task(config).tables if one.table.name != "kept"] == [True, True]
+
+
+DROPS = ("drop table", "truncate table")
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.parametrize("target", ["postgres", "other_mariadb"])
+@pytest.mark.parametrize("events", [("delete",), DROPS], ids=["no-deletes", "no-drops"])
+def test_only_extra_rows_of_a_table_that_keeps_rows_stay_until_their_removal_is_requested(
+    request: pytest.FixtureRequest,
+    pair_of: MakePair,
+    mariadb: Server,
+    target: str,
+    events: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pair = pair_of(mariadb, request.getfixturevalue(target))
+    schema = pair.config.name
+    pair.on_source("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+    pair.copy()
+    pair.on_source("DELETE FROM t WHERE id IN (1, 2)")
+    pair.on_target(f"DELETE FROM {schema}.t WHERE id = 3", f"UPDATE {schema}.t SET n = 0 WHERE id = 4")
+    filters = EventFilter((FilterRule(schema, "t", events, (), "Ignore"),))
+    config = replace(pair.config, rules=Rules(allow=pair.config.allow, events=filters))
+
+    def said(*, apply: bool, removes: bool = False) -> tuple[str, str]:
+        """Returns the SQL of a repair, and what the command says about it."""
+        sql: list[str] = []
+        work = repaired([config], "", apply=apply, removes=removes, stop=threading.Event(), show=sql.append)
+        capsys.readouterr()
+        show_repairs(config, work, as_json=False)
+        shown = capsys.readouterr()
+        return "\n".join(sql), shown.err + shown.out
+
+    stay = f"-- {schema}.t: 2 extra rows are left, since its filters leave out changes that remove rows"
+    sql, text = said(apply=False)
+    assert "1 missing, 1 different" in sql
+    assert "DELETE" not in sql
+    assert f"{stay}: --remove-extra deletes them" in text
+    assert "4 rows are not equal; --apply repairs 2 of them" in text
+    _, text = said(apply=True)
+    assert stay in text
+    assert "2 rows written, 0 extra rows deleted, 2 rows are still not equal" in text
+    now = f"SELECT id, n FROM {schema}.t ORDER BY id"
+    assert pair.run_sql(pair.target, now, database=pair.database) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    show_report(schema, report := compare_task(config), as_json=False)
+    assert "2 extra; its filters leave out changes that remove rows, so extra rows may be intended" in (
+        capsys.readouterr().out
+    )
+    assert (report.tables[0].filtered, report.tables[0].extra) == (True, 2)
+    sql, text = said(apply=False, removes=True)
+    assert "DELETE" in sql
+    assert f"-- {schema}.t: 2 extra rows that its filters may have kept would be deleted" in text
+    _, text = said(apply=True, removes=True)
+    assert "0 rows written, 2 extra rows deleted, all rows are equal now" in text
+    assert pair.run_sql(pair.target, now, database=pair.database) == [(3, 3), (4, 4)]
+
+
+def test_a_row_that_the_source_deletes_before_its_repair_stays_if_filters_keep_rows(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    schema = pair.config.name
+    pair.on_source("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 1)")
+    pair.copy()
+    pair.on_source("DELETE FROM t")
+    (table,) = pair.tables().values()
+    keys = table.arrow.empty_table().from_pylist([{"id": 1, "n": 1}], table.arrow).select(["id"])
+    filters = EventFilter((FilterRule(schema, "t", ("delete",), (), "Ignore"),))
+    config = replace(pair.config, rules=Rules(allow=pair.config.allow, events=filters))
+    found = Settled(keys, ((DifferenceKind.DIFFERENT, ("n",)),), ((0,),), (ANYBODY,))
+    not_read = Settled(keys, ((DifferenceKind.UNSETTLED, ()),), ((),), (ANYBODY,))
+    sql: list[str] = []
+    with (
+        opened_comparison([config], lambda _: True) as comparison,
+        closing(config.target.server.connect()) as target,
+    ):
+        (merged,) = comparison.merged_tables().values()
+        for settled in (found, not_read):
+            for applies in (False, True):
+                Repairs(schema, target, threading.Event(), sql.append, apply=applies).differ(merged, settled)
+        assert target.count(table.name) == 1
+        assert "DELETE" not in "\n".join(sql)
+        removal = Repairs(schema, target, threading.Event(), sql.append, apply=True, removes=True)
+        assert removal.differ(merged, found)
+        assert target.count(table.name) == 0
+
+
+@pytest.mark.parametrize("event", ["insert", "update"])
+def test_a_table_of_which_a_filter_leaves_out_rows_or_values_is_not_repaired(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str], event: str
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    schema = pair.config.name
+    pair.on_source("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 1)")
+    pair.copy()
+    pair.on_source("INSERT INTO t VALUES (2, 2)", "UPDATE t SET n = 3 WHERE id = 1")
+    filters = EventFilter((FilterRule(schema, "t", (event,), (), "Ignore"),))
+    config = replace(pair.config, rules=Rules(allow=pair.config.allow, events=filters))
+    work = repaired([config], "", apply=True, removes=True, stop=threading.Event(), show=print)
+    assert f"{schema}.t is not repaired: its filters leave out inserts or updates" in capsys.readouterr().err
+    assert work.filtered == {TableName(schema, "t")}
+    assert pair.run_sql(pair.target, f"SELECT id, n FROM {schema}.t") == [(1, 1)]
 
 
 def test_a_table_that_is_not_there_or_does_not_fit_is_not_equal(

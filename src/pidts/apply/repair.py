@@ -85,6 +85,7 @@ def repair(
     *,
     insist: bool = False,
     compares: bool = False,
+    removes: bool = True,
 ) -> Repaired:
     """Repairs a few hundred keys in a transaction of its own, while the task waits.
 
@@ -92,7 +93,7 @@ def repair(
 
     `table` has the columns that all `origins` have. Raises `PendingChanges`, unless `insist` is true. `compares`: the
     task compares the target's rows before it changes them. So the transaction records up to which place of the source's
-    log these rows may already have the changes.
+    log these rows may already have the changes. Without `removes`, the rows of keys that no origin has stay.
     """
     known = [
         source
@@ -112,7 +113,7 @@ def repair(
             collides = bool(origin.table.secondary_unique)
             if standing and (compares or collides) and not origin.caught_up(standing, high):
                 _remember(session, standing, high, insist=insist or not collides)
-        remedy = as_changes(table, rows, keys)
+        remedy = as_changes(table, rows, keys, removes=removes)
         for change in remedy.changes:
             session.write(_with_room(change))
         session.commit()
@@ -123,8 +124,12 @@ def repair(
     return Repaired(written, sum(len(change.deletes) for change in remedy.changes), remedy.shared)
 
 
-def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table) -> Remedy:
+def as_changes(
+    table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table, *, removes: bool = True
+) -> Remedy:
     """Returns changes that write all rows in `found`, and delete the rows of those `keys` that no row in `found` has.
+
+    Without `removes`, no row is deleted for the reason that no row in `found` has its key.
 
     Keys are compared byte by byte. Under a collation that ignores case, the key `A` finds the row `a`: then `A` is
     removed, and `a` is written. One of several origins may have columns that the target does not have yet. The target
@@ -141,6 +146,7 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
     shared = [number for number, count in origin_counts.items() if count > 1]
     order = [(name, "ascending") for name in names]
     gone = keys.select(names).take(pa.array(np.flatnonzero(~np.isin(wanted, list(origin_counts)))))
+    gone = gone if removes else gone.slice(0, 0)
     changes = []
     for (target_table, rows), each in zip(found, of_origin, strict=True):
         _, first = np.unique(each, return_index=True)

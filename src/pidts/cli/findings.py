@@ -77,7 +77,7 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     for one in report.tables:
         kinds = ("missing", "extra", "different", "unsettled", "waiting", "locked")
         found = [f"{count:,} {name}{_aside(one, name)}" for name in kinds if (count := getattr(one, name))]
-        hint = "its filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
+        hint = _hint(one) if found and one.filtered else ""
         none = bool(one.not_compared) and not one.rows
         said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or ("" if none else "equal")
         left = f"{plural('row', one.not_compared)} not compared" if one.not_compared else ""
@@ -120,6 +120,13 @@ def _in_short(report: Report) -> str:
         f"{plural('table', unseen)} cannot be compared yet" if unseen else "",
     ]
     return f"no row is known to differ, but {'; '.join(filter(None, found))}"
+
+
+def _hint(one: TableReport) -> str:
+    """Returns which rows of a filtered table may differ on purpose; empty if no row of the report may."""
+    if not one.only_extra:
+        return "its filters leave out some of its changes, so this may be intended"
+    return "its filters leave out changes that remove rows, so extra rows may be intended" if one.extra else ""
 
 
 def _named(one: TableReport) -> str:

@@ -19,7 +19,7 @@ from pidts.model import PidtsError
 from pidts.model.errors import plural
 
 if TYPE_CHECKING:
-    from pidts.model import Table
+    from pidts.model import Table, TableName
     from pidts.task.compare.repair import ExtraRows, Repairs
     from pidts.task.config.task_file import TaskConfig
     from pidts.verify import Report, Settled
@@ -37,7 +37,10 @@ def repair(
     ] = False,
     remove_extra: Annotated[
         bool,
-        typer.Option("--remove-extra", help="Also delete rows of merged tables that no existing shard has."),
+        typer.Option(
+            "--remove-extra",
+            help="Also delete extra rows of merged tables, and of tables whose filters may have kept these rows.",
+        ),
     ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -115,7 +118,8 @@ def repaired(
         demand_tables(report, tables)
     for one in sorted(work.filtered):
         print(
-            f"-- {one} is not repaired: its filters leave out some of its changes, so rows may differ on purpose",
+            f"-- {one} is not repaired: its filters leave out inserts or updates, so rows may be missing or different "
+            f"on purpose. To copy all rows of the source nevertheless: {_resync(parts[0], one)}",
             file=sys.stderr,
         )
     return work
@@ -130,8 +134,10 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
         return PidtsError.exit_code
     if as_json:
         numbers = {"sql": list(statements), "applied": work.apply, "written": work.written, "removed": work.removed}
+        kept = 0 if work.removes else sum(_kept(work, report).values())
         more = {
-            "left": work.left.count,
+            "left": work.left.count + kept,
+            "left_of_filtered": kept,
             "left_of_no_shard": work.left.of_no_shard,
             "removing_of_no_shard": work.removing.of_no_shard,
             "shared": work.shared,
@@ -149,11 +155,13 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
         if one.problem:
             print(f"-- {one.table}: {one.problem}", file=sys.stderr)
         elif one.differences and not one.has_key:
-            todo = f"pidts run {config.shell_path} --resync {shlex.quote(str(one.table))}"
+            also = ". This removes rows that its filters have kept, too" if one.filtered else ""
             print(
-                f"-- {one.table} has no key, so single rows cannot be repaired; copy it again: {todo}", file=sys.stderr
+                f"-- {one.table} has no key, so single rows cannot be repaired; copy it again: "
+                f"{_resync(config, one.table)}{also}",
+                file=sys.stderr,
             )
-    for line in (*_left(work.left), *_removing(work)):
+    for line in (*_left(work.left), *_left_by_filters(work, report), *_removing(work)):
         print(f"-- {line}", file=sys.stderr)
     if work.shared:
         print(
@@ -197,6 +205,26 @@ def _not_compared(work: Repairs, report: Report) -> str:
     if not count:
         return "" if report.tables else "no table was compared"
     return plural("table", count, "was not compared", "were not compared")
+
+
+def _resync(config: TaskConfig, table: TableName) -> str:
+    return f"pidts run {config.shell_path} --resync {shlex.quote(str(table))}"
+
+
+def _kept(work: Repairs, report: Report) -> dict[TableName, int]:
+    """Returns the numbers of extra rows that filters may have kept, as the report has found them last."""
+    found = {one.table: one.extra - one.of_no_shard for one in report.tables if one.table in work.kept}
+    return {table: count for table, count in found.items() if count}
+
+
+def _left_by_filters(work: Repairs, report: Report) -> Iterator[str]:
+    """Yields a line for each table whose filters may have kept extra rows: they are left, or would be deleted."""
+    for table, count in _kept(work, report).items():
+        if not work.removes:
+            left = plural("extra row", count, "is left", "are left")
+            yield f"{table}: {left}, since its filters leave out changes that remove rows: --remove-extra deletes them"
+        elif not work.apply:
+            yield f"{table}: {plural('extra row', count)} that its filters may have kept would be deleted"
 
 
 def _left(left: ExtraRows) -> Iterator[str]:

@@ -89,6 +89,8 @@ class TableReport:
     has_key: bool = True
     filtered: bool = False
     """Whether the task leaves out some of the table's changes, so that rows may differ on purpose."""
+    only_extra: bool = False
+    """Whether a filtered table can have no differences on purpose but extra rows."""
     waiting: int = 0
     """The number of rows that are not equal while the table waits for the causes in `waits`."""
     waits: tuple[str, ...] = ()
@@ -118,7 +120,7 @@ class TableReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as plain values. The keys of `_SELDOM` are left out if their values are empty."""
-        facts = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
+        facts = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key", "only_extra"}}
         return {"name": str(self.table)} | {
             name: value for name, value in facts.items() if value or name not in _SELDOM
         }

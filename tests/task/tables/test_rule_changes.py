@@ -17,6 +17,7 @@ from pidts.model import (
     ConfigError,
     DroppedColumnsKey,
     Halt,
+    Key,
     Kind,
     Lsn,
     MergedTablesKey,
@@ -176,3 +177,8 @@ def test_a_copy_over_rows_says_what_it_removes() -> None:
     (note,) = rule_changes.row_notes([fit])
     assert note.startswith("the source's rows overwrite those of shop.t_1, and rows that the source does not have")
     assert rule_changes.row_notes([replace(fit, mode=CopyMode.NEW)]) == []
+    with_key = replace(TABLE, keys=(Key("PRIMARY", ("id",), unique=True, primary=True),))
+    (note,) = rule_changes.row_notes([replace(fit, target_table=with_key, mode=CopyMode.ADD)])
+    assert note.startswith("extra rows of shop.t_1 that the source does not have stay")
+    (note,) = rule_changes.row_notes([replace(fit, mode=CopyMode.ADD)])
+    assert note.startswith("the source's rows overwrite those of shop.t_1"), "without a key, all rows are replaced"

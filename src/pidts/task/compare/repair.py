@@ -3,6 +3,9 @@
 Extra rows of merged tables are removed only on request. The rows of a shard that was dropped or emptied stay on the
 target on purpose, even if only one shard is left. If extracted columns show the shard of a row, rows of existing shards
 and rows of no shard are counted separately.
+
+If filters leave out changes that remove rows (DELETE, TRUNCATE, DROP), extra rows are also removed only on request. If
+filters leave out inserts or updates, the table is not compared.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from pidts.target.mysql import repair_sql as mysql
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import repair_sql as postgres
 from pidts.task.compare.source import SourceTable
-from pidts.task.compare.wiring import members_of
+from pidts.task.compare.wiring import keeps_rows, members_of
 from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, Settled
 
 _KEYS = 500
@@ -76,7 +79,7 @@ class Repairs:
     print_sql: Callable[[str], None]
     apply: bool = field(kw_only=True)
     removes: bool = field(kw_only=True, default=False)
-    """Whether extra rows of merged tables are also removed."""
+    """Whether extra rows of merged and filtered tables are also removed."""
     report: Report | None = None
     """With `apply`: the report after each group of rows was compared again. It shows whether differences remain."""
     written: int = 0
@@ -85,12 +88,14 @@ class Repairs:
     """Extra rows that stay because their removal was not requested."""
     removing: ExtraRows = field(default_factory=ExtraRows)
     """Extra rows of merged tables whose removal was requested."""
+    kept: set[TableName] = field(default_factory=set)
+    """Tables with extra rows that filters may have kept, by their names on the source. None of them is merged."""
     repaired: int = 0
     """The number of repaired rows; without `apply`, the number of rows that a repair would change."""
     shared: int = 0
     """The number of keys that several shards of one merged table have."""
     filtered: set[TableName] = field(default_factory=set)
-    """Tables that were not compared, because their filters leave out some of their changes."""
+    """Tables that were not compared, because their filters leave out inserts or updates."""
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
@@ -99,8 +104,8 @@ class Repairs:
     def differ(self, merged: MergedTable, settled: Settled) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""
         members = members_of(merged)
-        leaves = _left_alone(merged=len(members) > 1)
-        settled = settled.only([place for place, (kind, _) in enumerate(settled.found) if kind not in leaves])
+        keeps = any(map(keeps_rows, members)) and not self.removes
+        settled = settled.only(_repairable(settled, merged=len(members) > 1, keeps=keeps))
         settled = self._without_left(merged, members, settled)
         shared = self.shared
         for begin in range(0, len(settled.keys), _KEYS):
@@ -108,23 +113,31 @@ class Repairs:
                 raise ComparisonInterrupted
             part = settled.only(range(begin, min(begin + _KEYS, len(settled.keys))))
             if self.apply:
-                self._write(merged, members, part.keys)
+                self._write(merged, members, part.keys, removes=not keeps)
             else:
-                self._print(merged, members, part)
+                self._print(merged, members, part, removes=not keeps)
         self.repaired += len(settled.keys) - (self.shared - shared)
         return self.apply and bool(len(settled.keys))
 
     def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: Settled) -> Settled:
-        """Returns the differences without the extra rows of merged tables whose removal was not requested."""
+        """Returns the differences without the extra rows that are removed only on request, if nobody has requested it.
+
+        These are the extra rows of merged tables, and of tables with filters that may have kept them.
+        """
         extra = [place for place, (kind, _) in enumerate(settled.found) if kind is DifferenceKind.EXTRA]
+        kept: list[int] = []
         if not self._is_merged(merged, members):
+            own = [place for place in extra if settled.belongs_to[place] != NOBODY]
             extra = [place for place in extra if settled.belongs_to[place] == NOBODY]
+            if own and keeps_rows(members[0]):
+                kept = own
+                self.kept.add(members[0].name)
         found = ExtraRows.of([settled.belongs_to[place] for place in extra])
         if self.removes:
             self.removing += found
             return settled
         self.left += found
-        return settled.only(sorted({*range(len(settled.found))} - {*extra}))
+        return settled.only(sorted({*range(len(settled.found))} - {*extra, *kept}))
 
     def _is_merged(self, merged: MergedTable, members: Sequence[SourceTable]) -> bool:
         """Whether the table has rows of several shards. Dropped shards count, too: the target has a record of them."""
@@ -134,8 +147,11 @@ class Repairs:
             self._merged[name] = len(members) > 1 or has_others(self.target, name, self.task, source)
         return self._merged[name]
 
-    def _write(self, merged: MergedTable, members: Sequence[SourceTable], keys: pa.Table) -> None:
-        """Writes the rows of these keys; waits while the task has pending changes of these rows."""
+    def _write(self, merged: MergedTable, members: Sequence[SourceTable], keys: pa.Table, *, removes: bool) -> None:
+        """Writes the rows of these keys; waits while the task has pending changes of these rows.
+
+        Without `removes`, a row stays if the source has deleted its row since the comparison.
+        """
         name = merged.table.name
         origins = [
             RepairSource(
@@ -151,7 +167,16 @@ class Repairs:
             try:
                 compares = any(one.part.config.on_divergence is not OnDivergence.OVERWRITE for one in members)
                 insist = name in self._never_quiet
-                done = repair(self.target, self.task, merged.table, origins, keys, insist=insist, compares=compares)
+                done = repair(
+                    self.target,
+                    self.task,
+                    merged.table,
+                    origins,
+                    keys,
+                    insist=insist,
+                    compares=compares,
+                    removes=removes,
+                )
             except PendingChanges:
                 if time.monotonic() > deadline:
                     self._never_quiet.add(name)
@@ -163,7 +188,7 @@ class Repairs:
             self.shared += done.shared
             return
 
-    def _print(self, merged: MergedTable, members: Sequence[SourceTable], settled: Settled) -> None:
+    def _print(self, merged: MergedTable, members: Sequence[SourceTable], settled: Settled, *, removes: bool) -> None:
         preamble, statements = _sql(self.target)
         if not self._began:
             self.print_sql("\n".join(preamble))
@@ -175,21 +200,26 @@ class Repairs:
         if columns:
             self.print_sql(f"-- {DifferenceKind.DIFFERENT.value} in {', '.join(columns)}")
         rows = [(one.rules.target_table(one.whole), _read(one, settled.keys)[0]) for one in members]
-        remedy = as_changes(merged.table, rows, settled.keys)
+        remedy = as_changes(merged.table, rows, settled.keys, removes=removes)
         self.shared += remedy.shared
         for change in remedy.changes:
             for statement in statements(change):
                 self.print_sql(statement)
 
 
-def _left_alone(*, merged: bool) -> frozenset[DifferenceKind]:
-    """Returns the kinds of differences that are not repaired.
+def _repairable(settled: Settled, *, merged: bool, keeps: bool) -> list[int]:
+    """Returns the places of the differences that are repaired.
 
     A waiting row will be equal when its change is applied, and an operator decides about a locked row. In merged
-    tables, the shard of an unsettled row is not known.
+    tables, the shard of an unsettled row is not known. `keeps`: no extra row is removed, and neither is an unsettled
+    row that the source does not have.
     """
-    left = frozenset({DifferenceKind.WAITING, DifferenceKind.LOCKED})
-    return left | {DifferenceKind.UNSETTLED} if merged else left
+    left = {DifferenceKind.WAITING, DifferenceKind.LOCKED} | ({DifferenceKind.UNSETTLED} if merged else set())
+    return [
+        place
+        for place, (kind, _) in enumerate(settled.found)
+        if kind not in left and not (keeps and kind is DifferenceKind.UNSETTLED and not settled.members[place])
+    ]
 
 
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:

@@ -63,7 +63,10 @@ def opened_comparison(
     stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Comparison]:
-    """Opens connections to all servers. `left` receives the tables with filtered rows, which are not compared."""
+    """Opens connections to all servers.
+
+    If `left` is given, tables that may lack rows on purpose are not compared, and `left` receives their names.
+    """
     with ExitStack() as stack:
         target = stack.enter_context(closing(parts[0].target.server.connect()))
         demand_warehouse(target)
@@ -129,9 +132,9 @@ class Comparison:
         """Returns the merged tables with the servers' current structures."""
         found = read_merged_tables(self.parts, self.target, self.takes)
         if self.left is not None:
-            filtered = {name for name, merged in found.items() if any(map(keeps_rows, members_of(merged)))}
-            self.left.update(display_name(found, name) for name in filtered)
-            found = {name: merged for name, merged in found.items() if name not in filtered}
+            lacking = {name for name, merged in found.items() if any(map(lacks_rows, members_of(merged)))}
+            self.left.update(display_name(found, name) for name in lacking)
+            found = {name: merged for name, merged in found.items() if name not in lacking}
         return found
 
     def members(self, name: TableName) -> frozenset[str]:
@@ -149,6 +152,7 @@ class Comparison:
             report,
             table=display_name(self.known, report.table),
             filtered=any(map(keeps_rows, members)),
+            only_extra=not any(map(lacks_rows, members)),
             source=source,
             members=tuple(one.label for one in members) if len(members) > 1 else (),
             note=merged.note,
@@ -169,6 +173,11 @@ def display_name(merged_tables: Mapping[TableName, MergedTable], name: TableName
 def keeps_rows(member: SourceTable) -> bool:
     """Whether filters make the target keep rows that the source no longer has, so that extra rows are intended."""
     return member.rules.keeps_rows(member.name)
+
+
+def lacks_rows(member: SourceTable) -> bool:
+    """Whether filters keep inserts or updates from the target, so that missing and different rows are intended."""
+    return member.rules.keeps_away(member.name)
 
 
 def normals_of(config: TaskConfig) -> Normals:

@@ -154,13 +154,16 @@ def row_notes(fits: Sequence[Fit]) -> list[str]:
         for fit in fits
         if fit.mode is CopyMode.OWN
     ]
-    repaired = sorted({str(fit.target_table.name) for fit in fits if fit.mode is CopyMode.REPAIR})
+    found = [fit for fit in fits if fit.mode in (CopyMode.REPAIR, CopyMode.ADD)]
+    # The rows of a table without a key are always replaced as a whole.
+    adding = [fit for fit in found if fit.mode is CopyMode.ADD and fit.target_table.identity]
+    repaired = sorted({str(fit.target_table.name) for fit in found if fit not in adding})
     if repaired:
         notes.append(
             f"the source's rows overwrite those of {', '.join(repaired)}, and rows that the source does not have "
             "are removed from the target"
         )
-    added = sorted({str(fit.target_table.name) for fit in fits if fit.mode is CopyMode.ADD})
+    added = sorted({str(fit.target_table.name) for fit in adding})
     if added:
         why = "because they may be rows of other tables, rows that a filter has kept, or rows with mapped keys"
         notes.append(
