@@ -17,7 +17,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import ApplyRules, Committer
 from pidts.batch import applying
 from pidts.batch.context import JobContext
-from pidts.batch.lagging_merge import KeptMoves, lagging_in
+from pidts.batch.lagging_merge import MovedKeysCleanup, lagging_in
 from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import (
@@ -132,7 +132,7 @@ def test_rows_that_move_in_a_transaction_that_is_cut_into_parts(monkeypatch, spl
 
     def attempt() -> None:
         (before,) = session.meta.checkpoints.claim("t", "one", 1, at(4))
-        kept = KeptMoves(context(target, before.epoch), (before,), lambda _: None)
+        kept = MovedKeysCleanup(context(target, before.epoch), (before,), lambda _: None)
         after = replace(before, lsn=END, batch=before.batch + 1, position="bin.000001:1000000")
         target.store.hook = hook
         with Committer(target, "t", "one", before.epoch, rules=RULES, sleep=lambda _: None) as committer:
@@ -172,8 +172,8 @@ class Remembering:
         for name in (LANDED, ALONE):
             self.session.meta.moves.add("t", "one", name, [Moved(A, "1|", BEGIN)])
 
-    def kept(self, *places: Checkpoint, epoch: int | None = None) -> KeptMoves:
-        return KeptMoves(context(self.target, epoch or self.epoch), places, lambda _: None)
+    def kept(self, *places: Checkpoint, epoch: int | None = None) -> MovedKeysCleanup:
+        return MovedKeysCleanup(context(self.target, epoch or self.epoch), places, lambda _: None)
 
     @property
     def left(self) -> list[TableName]:

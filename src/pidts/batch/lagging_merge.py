@@ -73,7 +73,7 @@ def lagging_targets(rules: Rules, places: PlacesOf, checkpoints: Iterable[Checkp
     return frozenset[TableName]().union(*found) - rules.keyed
 
 
-class KeptMoves:
+class MovedKeysCleanup:
     """Removes the record of moved keys when it is no longer needed; for one run."""
 
     def __init__(self, context: JobContext, checkpoints: Collection[Checkpoint], sleep: Sleep) -> None:

@@ -60,7 +60,7 @@ from pidts.batch.copy.staging import forget, staged_chunk
 from pidts.batch.decoding import SliceReader, decode
 from pidts.batch.end_deadline import EndDeadline
 from pidts.batch.known_tables import KnownTables
-from pidts.batch.lagging_merge import KeptMoves
+from pidts.batch.lagging_merge import MovedKeysCleanup
 from pidts.batch.long_batch import long_work
 from pidts.batch.pointers import pointers
 from pidts.batch.transaction_classifier import TransactionClassifier
@@ -169,7 +169,7 @@ class TaskStream:
         self._keep = partial(signal_kept, context.staging)
         self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
-        self._moves = KeptMoves(context, checkpoints, time.sleep)
+        self._moved_keys_cleanup = MovedKeysCleanup(context, checkpoints, time.sleep)
         self._ddl = DdlThreads(classifier, halts_alone, self._shards, earlier_halts, copies_again)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._reader = SliceReader(self._relay)
@@ -451,7 +451,7 @@ class TaskStream:
         if counts is None:
             counts = self._carry_out_in_parts(plan, commit, clock)
         # A long job may cut slices of any size.
-        self._moves.batch_done(self._context, commit, cut=is_in_parts or way is Way.JOB)
+        self._moved_keys_cleanup.batch_done(self._context, commit, cut=is_in_parts or way is Way.JOB)
         # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
         # not read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
