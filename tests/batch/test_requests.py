@@ -26,8 +26,8 @@ def lsn(offset: int) -> Lsn:
     return Lsn(0, 1, offset)
 
 
-def settled(tmp_path: Path, cut: CutRequest, *fetched: Fetched) -> StagedChunk:
-    cut.settled(SimpleNamespace(staging=tmp_path), fetched)
+def stored_result(tmp_path: Path, cut: CutRequest, *fetched: Fetched) -> StagedChunk:
+    cut.store_result(SimpleNamespace(staging=tmp_path), fetched)
     found = staged_chunk(tmp_path, cut.request)
     assert found is not None
     return found
@@ -75,17 +75,17 @@ def test_the_window_of_a_request_holds_those_of_its_chunks(tmp_path):
     file = keep(tmp_path, REQUEST, ROWS)
     first = Fetched(lsn(5), lsn(9), 100, bytes=4000, seconds=0.5)
     second = Fetched(lsn(4), lsn(8), 3, file, 3, bytes=90, seconds=2.0)
-    found = settled(tmp_path, cut, *(Fetched.from_json(one.to_json()) for one in (first, second)))
+    found = stored_result(tmp_path, cut, *(Fetched.from_json(one.to_json()) for one in (first, second)))
     assert (found.low, found.high, found.rows, found.waiting) == (lsn(4), lsn(9), 103, 3)
     assert (found.last_key, found.upto, found.is_last) == ((6, "b"), (99, "z"), False)
     assert (found.largest, found.bytes, found.seconds) == (100, 4000, 0.5)
     assert [rows.num_rows for rows in staged_rows(tmp_path, REQUEST)] == [3]
-    assert settled(tmp_path, cut, first, replace(second, altered=True)).altered
+    assert stored_result(tmp_path, cut, first, replace(second, altered=True)).altered
 
 
 def test_the_last_chunk_ends_the_request(tmp_path):
     last = Range((6, "b"), (99, "z"), is_last=True)
-    found = settled(
+    found = stored_result(
         tmp_path, CutRequest(REQUEST, (RequestedChunk(REQUEST, 1, 100, last),), (99, "z")), Fetched(lsn(4), lsn(4))
     )
     assert (found.last_key, found.is_last, found.rows) == ((99, "z"), True, 0)
@@ -94,9 +94,9 @@ def test_the_last_chunk_ends_the_request(tmp_path):
 def test_going_through_the_target_ends_after_its_last_key(tmp_path):
     request = replace(REQUEST, phase=Phase.EXTRAS)
     cut = CutRequest(request, (RequestedChunk(request, 1, 200),), None)
-    found = settled(tmp_path, cut, Fetched(lsn(4), lsn(5), 200, last_key="text"))
+    found = stored_result(tmp_path, cut, Fetched(lsn(4), lsn(5), 200, last_key="text"))
     assert (found.last_key, found.is_last) == (("text",), False)
-    found = settled(tmp_path, cut, Fetched(lsn(4), lsn(5), 3))
+    found = stored_result(tmp_path, cut, Fetched(lsn(4), lsn(5), 3))
     assert (found.last_key, found.is_last) == (None, True)
 
 

@@ -164,7 +164,7 @@ class CopyRunner:
         rows = sum(one.rows for one in work)
         self._rows_here += rows if is_driver else 0
         self._rate_limit.took(rows, rate, began)
-        _settle(context, cuts, work)
+        _store_results(context, cuts, work)
         # The time spent: `cut` and `job` are measured by the clock, `reading` and `chunks` are summed over all tasks.
         seconds = {"cut": round(cut - began, 3), "job": round(self._rate_limit.now() - cut, 3)}
         seconds |= {"reading": sum(one.reading for one in work), "chunks": sum(one.seconds for one in work)}
@@ -242,10 +242,10 @@ def prepare(target: Target, spark: SparkSession) -> None:
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
 
-def _settle(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:
+def _store_results(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:
     results = iter(fetched)
     for cut in cuts:
-        cut.settled(context, [next(results) for _ in cut.pieces])
+        cut.store_result(context, [next(results) for _ in cut.pieces])
 
 
 def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

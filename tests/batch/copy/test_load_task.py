@@ -161,7 +161,7 @@ def test_all_that_only_the_target_has_is_found_page_by_page(place: Place) -> Non
     while asked < 9:
         request = ChunkRequest(place.name("t"), asked, after, None, 2, phase=Phase.EXTRAS, mode=CopyMode.REPAIR)
         cut = place.cut(request)
-        cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
+        cut.store_result(place.context, list(carry_out(place.context, cut.pieces)))
         reported = staged_chunk(place.context.staging, request)
         assert reported is not None
         found += [key for part in staged_rows(place.context.staging, request) for key in part["k"].to_pylist()]
@@ -211,7 +211,7 @@ def test_of_several_tables_in_one_only_what_is_too_much_of_its_own_is_found(plac
         for asked in count():
             request = ChunkRequest(one, asked, after, None, 2, phase=Phase.EXTRAS, mode=CopyMode.OWN)
             cut = place.cut(request)
-            cut.settled(place.context, list(carry_out(place.context, cut.pieces)))
+            cut.store_result(place.context, list(carry_out(place.context, cut.pieces)))
             reported = staged_chunk(place.context.staging, request)
             assert reported is not None
             found += [row for part in staged_rows(place.context.staging, request) for row in part.to_pylist()]
@@ -370,7 +370,7 @@ def test_recorded_keys_are_read_again_up_to_what_all_workers_have_recorded(place
         request = ChunkRequest(name, 1, begin, (str(places[30]),), limit, phase=Phase.REREAD)
         cut = place.cut(request)
         (fetched,) = carry_out(place.context, cut.pieces)
-        cut.settled(place.context, [fetched])
+        cut.store_result(place.context, [fetched])
         found = staged_chunk(place.context.staging, request)
         assert found is not None
         assert found.is_last == (not fetched.last_key)

@@ -41,7 +41,7 @@ class CutRequest:
     result: StagedChunk | None = None
     """The result of the request if there is nothing to read, otherwise None."""
 
-    def settled(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
+    def store_result(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
         """Stores the result of the request, which sums up the results of its pieces, for the planner."""
         if self.result is not None:
             stage(context.staging, self.result)
