@@ -82,7 +82,7 @@ def test_a_run_shows_itself_by_the_session_that_watches_for_a_cutover(
     config = SimpleNamespace(name="watched", source=SimpleNamespace(source_id="one"))
     with closing(target.connect()) as looking, closing(CutoverWatch(config, target)) as watch:  # type: ignore[arg-type]
         looking.meta.prepare()
-        assert not watch.is_cut_over()
+        assert not watch.forbids_run()
         assert is_present(looking, "watched", "one")
         watch.close()
         assert ends_in_time(lambda: is_present(looking, "watched", "one"))

@@ -608,7 +608,7 @@ class Attempts:
                 self._config = changed
                 self._halted.forget()
                 return
-            if watch.is_cut_over():
+            if watch.forbids_run():
                 _log.info("the task is being cut over, and this run ends", task=self._config.name)
                 return
             self._tracker.being_cut_over(str(watch.seen or ""))

@@ -70,8 +70,8 @@ class CutoverWatch:
         self.seen: CutoverState | None = None
         """The cutover that the last check has found."""
 
-    def is_cut_over(self) -> bool:
-        """Whether this check finds that the run has to end.
+    def forbids_run(self) -> bool:
+        """Whether this check finds a cutover that forbids runs, so the run has to end.
 
         It is False between two checks, and while the target cannot be reached.
         """
