@@ -62,7 +62,7 @@ class RelayRefetch:
             found = first_break(reader, since) if since is not None else None
             if since is None or found is None or found.after is None:
                 self._passed += 1
-                if self._passed > _PASSING or (isinstance(error, DecodeError) and not _was_cut(reader)):
+                if self._passed > _PASSING or (isinstance(error, DecodeError) and not _was_cut_requested(reader)):
                     raise error
                 return "the relay was broken and is repaired"
             after = found.after
@@ -124,7 +124,7 @@ class RelayRefetch:
         return error
 
 
-def _was_cut(reader: RelayReader) -> bool:
+def _was_cut_requested(reader: RelayReader) -> bool:
     """Whether a task has just requested a cut of the relay. Then events may have been replaced while being read."""
     known = read_refetches(reader.folder)
     return any(time.time() - one.asked_at < _JUST for one in (known.pending, *known.done) if one is not None)
