@@ -57,13 +57,13 @@ def refused(table: str, code: str = "target-refused", kind: Callable[..., Halted
 
 
 def test_a_table_is_halted_once_at_its_place(halting: HaltedTables, target: TargetSession) -> None:
-    assert halting.can_leave_out(refused("shop.a"))
+    assert halting.halt_table_of(refused("shop.a"))
     (halt,) = halting.rows
     assert (halt.tables, halt.lsn, halt.position, halt.todo) == ((A,), STATE.lsn, "bin.000001:500", "mend it")
     assert target.meta.halts.read("t", "s") == []
     begun(halting, target)
     assert target.meta.halts.read("t", "s") == [halt]
-    assert not halting.can_leave_out(refused("shop.a")), "what is halted cannot fail"
+    assert not halting.halt_table_of(refused("shop.a")), "what is halted cannot fail"
     halting.forget()
     assert halting.rows == ()
 
@@ -73,7 +73,7 @@ def test_a_table_is_halted_once_at_its_place(halting: HaltedTables, target: Targ
     [(str(Lsn(0, 1, 777, 2)), "bin.000001:777"), ("bin.000009:4", "bin.000009:4"), ("", "bin.000001:500")],
 )
 def test_the_place_of_a_halt_is_named_as_the_source_names_it(halting: HaltedTables, named: str, position: str) -> None:
-    assert halting.can_leave_out(Halted("row-diverged", "no", where=Where(table="shop.a", position=named)))
+    assert halting.halt_table_of(Halted("row-diverged", "no", where=Where(table="shop.a", position=named)))
     (halt,) = halting.rows
     assert halt.position == position
 
@@ -83,8 +83,8 @@ def test_a_halt_that_is_taken_off_the_record_is_tried_again(
 ) -> None:
     halting, server = begun(HaltedTables("t", "s", record_seconds=0.0), target), ValuesTarget("halting")
     assert not halting.has_retry(server), "nothing was refused"
-    assert halting.can_leave_out(refused("shop.a"))
-    assert halting.can_leave_out(refused("crm.all"))
+    assert halting.halt_table_of(refused("shop.a"))
+    assert halting.halt_table_of(refused("crm.all"))
     begun(halting, target)
     assert not halting.has_retry(server)
     target.meta.halts.resolve("t", "s", [str(B)])
@@ -99,7 +99,7 @@ def test_a_run_that_was_taken_over_does_not_take_the_task_back(
     """When the other run begins, it tries the halted table again."""
     server, start = ValuesTarget("halting"), Checkpoint(task="t", source="s", worker=0, lsn=STATE.lsn)
     halting = begun(HaltedTables("t", "s", record_seconds=0.0), target)
-    assert halting.can_leave_out(refused("shop.a"))
+    assert halting.halt_table_of(refused("shop.a"))
     (own,) = target.meta.checkpoints.claim("t", "s", 1, start)
     begun(halting, target, epoch=own.epoch)
     assert not halting.has_retry(server)
@@ -114,7 +114,7 @@ def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
 ) -> None:
     def since(at: float, table: str = "shop.a", state: PlanState = STATE) -> float:
         another = begun(HaltedTables("t", "s", now=lambda: at), target, state=state)
-        assert another.can_leave_out(refused(table))
+        assert another.halt_table_of(refused(table))
         another.begin_attempt(target, LANDS, state, [A, B, C])
         return another.rows[0].since
 
@@ -130,33 +130,33 @@ def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_ot
     old, new = (Table(TableName("crm", "all"), (Column("id", ColumnType(kind)),)) for kind in (Kind.INT, Kind.BIGINT))
     shards.register("other", {A: old})
     halting = begun(HaltedTables("t", "s", record_seconds=0.0), target, shards=shards)
-    assert halting.can_leave_out(refused("shop.b", "target-shape"))
-    assert halting.can_leave_out(refused("shop.c"))
+    assert halting.halt_table_of(refused("shop.b", "target-shape"))
+    assert halting.halt_table_of(refused("shop.c"))
     begun(halting, target, shards=shards)
     assert not halting.has_retry(server)
     shards.changed("other", {A: new})
     assert halting.has_retry(server)
     assert [halt.tables for halt in halting.rows] == [(C,)], "that one was refused for something else"
     begun(halting, target, shards=shards)
-    assert halting.can_leave_out(refused("shop.b", "target-shape"))
+    assert halting.halt_table_of(refused("shop.b", "target-shape"))
     begun(halting, target, shards=shards)
     assert not halting.has_retry(server), "it does not fit this way either"
 
 
 def test_all_shards_of_one_target_table_are_halted_together(halting: HaltedTables) -> None:
-    assert halting.can_leave_out(refused("crm.all"))
+    assert halting.halt_table_of(refused("crm.all"))
     (halt,) = halting.rows
     assert (halt.tables, halt.lsn) == ((B, C), Lsn(0, 1, 100))
 
 
 def test_a_refused_shard_is_halted_alone_if_its_row_is_known(halting: HaltedTables, target: TargetSession) -> None:
-    assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source="s", table="shop.c", key="id=7")))
+    assert halting.halt_table_of(Halted("target-refused", "no", where=Where(source="s", table="shop.c", key="id=7")))
     (halt,) = halting.rows
     assert (halt.tables, halt.lsn, halt.key) == ((C,), STATE.lsn, "id=7")
     assert "no (key id=7)" in str(halt)
     begun(halting, target)
     assert target.meta.halts.read("t", "s") == [halt]
-    assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source="s", table="shop.b", key="id=8")))
+    assert halting.halt_table_of(Halted("target-refused", "no", where=Where(source="s", table="shop.b", key="id=8")))
     assert [(one.tables, one.key) for one in halting.rows] == [((C,), "id=7"), ((B,), "id=8")]
 
 
@@ -164,7 +164,7 @@ def test_a_table_may_have_the_name_of_the_one_that_others_become_with_it(target:
     lands = Rules(routes=Routes((RouteRule("shop", "b", "shop", "a"),)))
     for source, names in (("s", (A,)), ("", (A, B))):
         halting = begun(HaltedTables("t", "s"), target, lands=lands)
-        assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source=source, table="shop.a")))
+        assert halting.halt_table_of(Halted("target-refused", "no", where=Where(source=source, table="shop.a")))
         assert halting.rows[0].tables == names
 
 
@@ -180,19 +180,19 @@ def test_a_table_may_have_the_name_of_the_one_that_others_become_with_it(target:
     ],
 )
 def test_an_error_that_may_concern_other_tables_ends_the_run(halting: HaltedTables, error: Halted) -> None:
-    assert not halting.can_leave_out(error)
+    assert not halting.halt_table_of(error)
     assert halting.rows == ()
 
 
 def test_neither_a_start_nor_a_schema_change_halts_rows(halting: HaltedTables, target: TargetSession) -> None:
     halting.begin_attempt(target, Rules(), STATE, [A, B, C])
-    assert not halting.can_leave_out(refused("shop.a"))
-    assert not begun(halting, target, rows_failed=False).can_leave_out(refused("shop.a"))
+    assert not halting.halt_table_of(refused("shop.a"))
+    assert not begun(halting, target, rows_failed=False).halt_table_of(refused("shop.a"))
 
 
 def test_rows_that_do_not_fit_beside_other_shards_are_no_reason_to_drop_their_table(halting: HaltedTables) -> None:
-    assert halting.can_leave_out(refused("shop.b", "target-shape"))
-    assert halting.can_leave_out(refused("shop.a", "target-shape"))
+    assert halting.halt_table_of(refused("shop.b", "target-shape"))
+    assert halting.halt_table_of(refused("shop.a", "target-shape"))
     merged, alone = halting.rows
     assert "keep it" in merged.todo
     assert alone.todo == "mend it"

@@ -218,7 +218,7 @@ class Attempts:
         """Prepares a next attempt that can avoid this error; raises the error if an operator has to decide."""
         self._demand_own_epoch()
         place = _place(error)
-        if self._halted.can_leave_out(error):
+        if self._halted.halt_table_of(error):
             return
         if not self._is_final(error):
             self._answered.add(place)

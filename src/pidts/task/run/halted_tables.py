@@ -122,8 +122,8 @@ class HaltedTables:
         """Forgets the halts, since the task's rules have changed, and the target may accept what it has refused."""
         self._halted.clear()
 
-    def can_leave_out(self, error: Halted) -> bool:
-        """Halts the table that an error names, if the next attempt can do without it; returns whether it can."""
+    def halt_table_of(self, error: Halted) -> bool:
+        """Halts the table that an error names, if the task can continue without it; returns whether it is halted."""
         stream = self._stream
         if stream is None or not stream.rows_failed:
             return False
