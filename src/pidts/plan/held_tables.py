@@ -150,38 +150,38 @@ class HeldTablesOfBatch:
 
         `size` is the amount of log that these and earlier tables have taken.
         """
-        way, joined = _Way(first, released, log, goal, size), JoinedTables(self.copy)
+        advance, joined = _Advance(first, released, log, goal, size), JoinedTables(self.copy)
         before, bytes_before = len(self.held), size.bytes
-        for entry in way.entries():
+        for entry in advance.entries():
             transaction = entry.transaction
             relevance = joined.narrow(self._relevance_of(entry), transaction.lsn)
             names = relevance.tables
-            if relevance.kind is RelevanceKind.DDL and names is not None and not way.tables.isdisjoint(names):
+            if relevance.kind is RelevanceKind.DDL and names is not None and not advance.tables.isdisjoint(names):
                 if transaction.lsn in self._done:
                     self.copy = after_ddl(self.copy, relevance, transaction.lsn)
                     joined = JoinedTables(self.copy)
                 else:
-                    self.held.append(self._waiting(names & way.tables, way.lsn, transaction.lsn, names))
-                    way.tables -= names
-                    if not way.tables:
+                    self.held.append(self._waiting(names & advance.tables, advance.lsn, transaction.lsn, names))
+                    advance.tables -= names
+                    if not advance.tables:
                         break
             if size.is_full:
                 break
-            rows = transaction.row_events > 0 and not way.tables.isdisjoint(transaction.tables)
+            rows = transaction.row_events > 0 and not advance.tables.isdisjoint(transaction.tables)
             if rows and not relevance.comes_back and relevance.origin != NOTES:
                 if self._origin not in {None, relevance.origin}:
                     break
                 self._origin = relevance.origin
             size.take(entry, rows=rows)
-            way.lsn = transaction.lsn
-        released[:] = way.released_left
+            advance.lsn = transaction.lsn
+        released[:] = advance.released_left
         self.bytes += size.bytes - bytes_before
-        if way.tables and way.lsn < goal:
-            takes_along = first.takes_along or first.due is not None or way.reached > 0
-            self.held.append(HeldTables(frozenset(way.tables), way.lsn, takes_along=takes_along))
+        if advance.tables and advance.lsn < goal:
+            takes_along = first.takes_along or first.due is not None or advance.reached > 0
+            self.held.append(HeldTables(frozenset(advance.tables), advance.lsn, takes_along=takes_along))
             if takes_along:
-                self._taking_along.append(way.lsn)
-        self.has_moved |= way.reached > 0 or self.held[before:] != [first]
+                self._taking_along.append(advance.lsn)
+        self.has_moved |= advance.reached > 0 or self.held[before:] != [first]
 
     def _past_due(self, waiting: HeldTables, log: Log, due: Lsn) -> HeldTables:
         """Returns the tables at their new place: just after the schema change that was made for all of them."""
@@ -198,7 +198,7 @@ class HeldTablesOfBatch:
         return waiting
 
 
-class _Way:
+class _Advance:
     """The entries of the log over which tables move, and the released tables that join them."""
 
     def __init__(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:

@@ -22,7 +22,7 @@ bytes.
 """
 
 
-class Way(Enum):
+class Execution(Enum):
     """How a batch is carried out."""
 
     AT_ONCE = auto()
@@ -33,7 +33,9 @@ class Way(Enum):
     """Spark carries out the batch."""
 
 
-def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int = 1, buffers_rows: bool = False) -> Way:
+def execution_of(
+    plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int = 1, buffers_rows: bool = False
+) -> Execution:
     """Returns how a batch with this many waiting copied rows is carried out.
 
     A row event may have thousands of rows, so bytes count as well. `buffers_rows`: the target keeps a transaction's
@@ -42,12 +44,12 @@ def way_of(plan: BatchPlan, direct_rows: int, waiting: int = 0, *, workers: int 
     """
     fits = plan.log_bytes <= _DRIVER_BYTES and plan.largest <= AT_ONCE
     if fits and plan.row_events + waiting <= direct_rows:
-        return Way.AT_ONCE
+        return Execution.AT_ONCE
     if not direct_rows or waiting or buffers_rows:
-        return Way.JOB
+        return Execution.JOB
     is_large = not fits or plan.row_events > _MANY_EVENTS
     is_shared = workers > 1 and plan.log_bytes > _SHARED_BYTES
-    return Way.IN_PARTS if is_large and not is_shared else Way.JOB
+    return Execution.IN_PARTS if is_large and not is_shared else Execution.JOB
 
 
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:

@@ -79,7 +79,7 @@ from pidts.relay.watch import FolderWatch
 from pidts.spark.copy_job import CopyRunner, prepare
 from pidts.spark.failures import restored
 from pidts.spark.job_note import JobNote, SliceOptions
-from pidts.spark.job_size import Way, way_of
+from pidts.spark.job_size import Execution, execution_of
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.planning import Planner
 from pidts.time_spent import IDLE, CommitTime, CommitTimes, StepTimes, total
@@ -436,8 +436,8 @@ class TaskStream:
             plan = plan_between(self._state, end, self._planner.entries, self._classifier)
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         waiting = sum(chunk.waiting for chunk in written)
-        way = Way.JOB if slices is not None else self._way_of(plan, waiting)
-        if slices is None and way is Way.JOB:
+        execution = Execution.JOB if slices is not None else self._execution_of(plan, waiting)
+        if slices is None and execution is Execution.JOB:
             self._job = plan
             return False
         gtids = with_gtids(self._gtids, plan.gtids)
@@ -446,12 +446,12 @@ class TaskStream:
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
         commit = Commit.of(self._workers, moved, plan.origin)
         clock.step("plan")
-        counts = None if way is Way.IN_PARTS else self._carry_out(slices, plan, commit, clock, waiting)
+        counts = None if execution is Execution.IN_PARTS else self._carry_out(slices, plan, commit, clock, waiting)
         is_in_parts = counts is None
         if counts is None:
             counts = self._carry_out_in_parts(plan, commit, clock)
         # A long job may cut slices of any size.
-        self._moved_keys_cleanup.batch_done(self._context, commit, cut=is_in_parts or way is Way.JOB)
+        self._moved_keys_cleanup.batch_done(self._context, commit, cut=is_in_parts or execution is Execution.JOB)
         # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
         # not read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
@@ -553,10 +553,10 @@ class TaskStream:
         context, copying = self._context, plan.end.unfinished
         return context if context.copying == copying else replace(context, copying=copying)
 
-    def _way_of(self, plan: BatchPlan, waiting: int) -> Way:
+    def _execution_of(self, plan: BatchPlan, waiting: int) -> Execution:
         """Returns how a batch that is not a job yet is carried out."""
         context = self._context
-        return way_of(
+        return execution_of(
             plan, self._direct_rows, waiting, workers=context.workers, buffers_rows=context.target.buffers_rows
         )
 

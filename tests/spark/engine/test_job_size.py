@@ -7,7 +7,7 @@ import pytest
 from pidts.model import Extent, Lsn
 from pidts.plan import BatchPlan, LogSlice, Phase, PlanState
 from pidts.plan.copy.state import CopyState
-from pidts.spark.job_size import Way, copies_much, way_of
+from pidts.spark.job_size import Execution, copies_much, execution_of
 
 MB = 1 << 20
 FEW, MANY = 100, 150_000
@@ -22,29 +22,29 @@ def batch(*slices: int, events: int = FEW) -> BatchPlan:
 
 
 @pytest.mark.parametrize(
-    ("plan", "direct_rows", "settings", "way"),
+    ("plan", "direct_rows", "settings", "execution"),
     [
-        (batch(8 * MB, 8 * MB), 1000, {}, Way.AT_ONCE),
-        (batch(8 * MB, 8 * MB), 1000, {"waiting": 900}, Way.AT_ONCE),
-        (batch(8 * MB, 8 * MB), 1000, {"waiting": 901}, Way.JOB),
-        (batch(8 * MB, events=1001), 1000, {}, Way.JOB),
-        (batch(17 * MB), 1000, {}, Way.IN_PARTS),
-        (batch(17 * MB, events=1001), 1000, {}, Way.IN_PARTS),
-        (batch(*[8 * MB] * 9), 1000, {}, Way.IN_PARTS),
-        (batch(8 * MB, events=MANY), 100_000, {}, Way.IN_PARTS),
-        (batch(8 * MB, events=MANY), 1_000_000, {}, Way.AT_ONCE),
-        (batch(17 * MB), 0, {}, Way.JOB),
-        (batch(17 * MB), 1000, {"waiting": 1}, Way.JOB),
-        (batch(17 * MB), 1000, {"buffers_rows": True}, Way.JOB),
-        (batch(5000 * MB, events=10 * MANY), 100_000, {}, Way.IN_PARTS),
-        (batch(1000 * MB), 1000, {"workers": 2}, Way.IN_PARTS),
-        (batch(1025 * MB), 1000, {"workers": 2}, Way.JOB),
+        (batch(8 * MB, 8 * MB), 1000, {}, Execution.AT_ONCE),
+        (batch(8 * MB, 8 * MB), 1000, {"waiting": 900}, Execution.AT_ONCE),
+        (batch(8 * MB, 8 * MB), 1000, {"waiting": 901}, Execution.JOB),
+        (batch(8 * MB, events=1001), 1000, {}, Execution.JOB),
+        (batch(17 * MB), 1000, {}, Execution.IN_PARTS),
+        (batch(17 * MB, events=1001), 1000, {}, Execution.IN_PARTS),
+        (batch(*[8 * MB] * 9), 1000, {}, Execution.IN_PARTS),
+        (batch(8 * MB, events=MANY), 100_000, {}, Execution.IN_PARTS),
+        (batch(8 * MB, events=MANY), 1_000_000, {}, Execution.AT_ONCE),
+        (batch(17 * MB), 0, {}, Execution.JOB),
+        (batch(17 * MB), 1000, {"waiting": 1}, Execution.JOB),
+        (batch(17 * MB), 1000, {"buffers_rows": True}, Execution.JOB),
+        (batch(5000 * MB, events=10 * MANY), 100_000, {}, Execution.IN_PARTS),
+        (batch(1000 * MB), 1000, {"workers": 2}, Execution.IN_PARTS),
+        (batch(1025 * MB), 1000, {"workers": 2}, Execution.JOB),
     ],
 )
 def test_a_large_transaction_is_carried_out_in_parts_unless_that_saves_nothing(
-    plan: BatchPlan, direct_rows: int, settings: dict[str, int], way: Way
+    plan: BatchPlan, direct_rows: int, settings: dict[str, int], execution: Execution
 ) -> None:
-    assert way_of(plan, direct_rows, **settings) is way  # type: ignore[arg-type]
+    assert execution_of(plan, direct_rows, **settings) is execution  # type: ignore[arg-type]
 
 
 def test_the_driver_copies_at_most_its_limit_of_rows() -> None:
