@@ -174,7 +174,7 @@ def test_any_damage_is_reported_the_same_way(seed):
 
 
 def test_ordinary_transactions_are_read_by_the_block_scan_alone():
-    maker = LogMaker(random.Random(1), flavor="mariadb")
+    maker = LogMaker(random.Random(1), product="mariadb")
     for _ in range(100):
         maker.ordinary()
     found = same(maker.events, maker.start, maker.file, random.Random(3))
@@ -182,11 +182,11 @@ def test_ordinary_transactions_are_read_by_the_block_scan_alone():
 
 
 @pytest.mark.parametrize(("takes_steps", "skipped"), [(False, 6), (True, 8)])
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("product", ["mariadb", "mysql"])
 def test_the_end_of_each_group_of_an_xa_transaction_is_read_by_itself_or_on_request_with_all_others(
-    flavor, takes_steps, skipped
+    product, takes_steps, skipped
 ):
-    maker = LogMaker(random.Random(1), flavor=flavor)
+    maker = LogMaker(random.Random(1), product=product)
     for _ in range(50):
         maker.gtid(xa=64)
         maker.plain_query("XA START X'6f6e65',X'6A',1")
@@ -204,11 +204,11 @@ XIDS = ["X'6f6e65',X'6A',1", "X'',X'',0", "X'00fFAb',X'0A',4294967296", "X'61',X
 ODD = ["X'6f6e6',X'',1", "X'6f', X'',1", "X'61',X''", "X'6g',X'',1", "X'61',X'',1 ", "X'61',X'',-1", "x'61',x'',1"]
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("product", ["mariadb", "mysql"])
 @pytest.mark.parametrize("xid", [*XIDS, *ODD])
 @pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK", "RECOVER"])
-def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(flavor, xid, verb):
-    maker = LogMaker(random.Random(1), flavor=flavor)
+def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(product, xid, verb):
+    maker = LogMaker(random.Random(1), product=product)
     for number in range(3):
         maker.gtid(xa=128)
         maker.plain_query(f"XA {verb} {xid}" + " ONE PHASE" * (number == 1))
@@ -218,7 +218,7 @@ def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(flavor, xid, ve
 
 @pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK"])
 def test_a_longer_name_of_an_xa_transaction_than_servers_allow_is_not_written_by_compiled_code(verb):
-    maker = LogMaker(random.Random(1), flavor="mysql")
+    maker = LogMaker(random.Random(1), product="mysql")
     maker.gtid()
     maker.plain_query(f"XA {verb} X'{'61' * (1 << 22)}',X'',1")
     found = by_blocks([maker.events], maker.start, maker.file, takes_steps=True)
@@ -226,11 +226,11 @@ def test_a_longer_name_of_an_xa_transaction_than_servers_allow_is_not_written_by
     assert found.skipped == 1, "the GTID"
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.parametrize("product", ["mariadb", "mysql"])
 @pytest.mark.parametrize("body", [(0, 7, b"one", b"br"), (0, 2**32 - 1, b"", b""), (0, 0, bytes(64), b"\xff" * 64)])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_prepared_transaction_has_its_rows_in_its_step(flavor, body, first):
-    maker = LogMaker(random.Random(1), flavor=flavor)
+def test_a_prepared_transaction_has_its_rows_in_its_step(product, body, first):
+    maker = LogMaker(random.Random(1), product=product)
     _, number, gtrid, bqual = body
     for size in (0, 1, 300):
         maker.gtid(xa=64)
@@ -243,7 +243,7 @@ def test_a_prepared_transaction_has_its_rows_in_its_step(flavor, body, first):
 
 
 def test_compressed_transactions_are_read_by_the_block_scan_alone(monkeypatch):
-    maker = LogMaker(random.Random(1), flavor="mysql")
+    maker = LogMaker(random.Random(1), product="mysql")
     for _ in range(300):
         maker.compressed()
     calls = []
@@ -256,7 +256,7 @@ def test_compressed_transactions_are_read_by_the_block_scan_alone(monkeypatch):
 
 
 def test_many_tables_in_one_transaction():
-    maker = LogMaker(random.Random(1), flavor="mysql")
+    maker = LogMaker(random.Random(1), product="mysql")
     maker.ordinary(tables=[f"t{number:05}" for number in range(3000)])
     maker.ordinary(tables=["t00001", "t02999", "t00001"])
     found = same(maker.events, maker.start, maker.file, random.Random(5))
@@ -264,7 +264,7 @@ def test_many_tables_in_one_transaction():
 
 
 def test_positions_wrap_at_four_gigabytes():
-    maker = LogMaker(random.Random(1), flavor="mariadb", offset=2**32 - 700)
+    maker = LogMaker(random.Random(1), product="mariadb", offset=2**32 - 700)
     for _ in range(20):
         maker.ordinary()
     events = maker.events[1:]
@@ -278,7 +278,7 @@ def test_positions_wrap_at_four_gigabytes():
 
 
 def test_a_long_event_whose_pieces_are_damaged_is_noticed():
-    maker = LogMaker(random.Random(1), flavor="mariadb")
+    maker = LogMaker(random.Random(1), product="mariadb")
     maker.ordinary(rows=1, row_size=5000)
     (number,) = (n for n, raw in enumerate(maker.events) if raw[4] == EventType.WRITE_ROWS_V1)
     raw = bytearray(maker.events[number])
@@ -288,7 +288,7 @@ def test_a_long_event_whose_pieces_are_damaged_is_noticed():
 
 
 def test_a_long_event_that_ends_early_is_noticed():
-    maker = LogMaker(random.Random(1), flavor="mariadb")
+    maker = LogMaker(random.Random(1), product="mariadb")
     maker.ordinary(rows=1, row_size=5000)
     (number,) = (n for n, raw in enumerate(maker.events) if raw[4] == EventType.WRITE_ROWS_V1)
     walker, scanner, found = LogWalker(maker.file), TransactionScanner(0, maker.start), Found()

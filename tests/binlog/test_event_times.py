@@ -36,7 +36,7 @@ def log_of_all_kinds() -> LogMaker:
     """Returns a log whose events have different times, with compressed transactions, and with gaps of events that were
     not sent.
     """
-    log = LogMaker(random.Random(3), flavor="mariadb")
+    log = LogMaker(random.Random(3), product="mariadb")
     for number in range(0, 60, 3):
         log.gtid()
         log.put(EventType.TABLE_MAP, TABLE_MAP)
@@ -120,7 +120,7 @@ def parts(log: LogMaker, how: dict[str, Any]) -> list[bytes]:
 
 @pytest.mark.parametrize("decode", ["slice", "stream"])
 def test_changes_of_a_prepared_transaction_have_the_time_of_the_commit(decode, kernel):
-    log = LogMaker(random.Random(3), flavor="mariadb")
+    log = LogMaker(random.Random(3), product="mariadb")
     log.gtid()
     log.put(EventType.TABLE_MAP, TABLE_MAP)
     log.put(EventType.WRITE_ROWS_V1, row(1))
@@ -143,7 +143,7 @@ def test_changes_of_a_prepared_transaction_have_the_time_of_the_commit(decode, k
 def test_compiled_code_reads_the_same_times(seed, monkeypatch):
     """The log has several files, events that only the dump thread has made, and gaps of events that were not sent."""
     chance = random.Random(seed)
-    log = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
+    log = LogMaker(chance, product=chance.choice(["mariadb", "mysql"]))
     head, blocks = log.events[0], [b""]
     for number in range(chance.randint(1, 60)):
         log.time += chance.choice([0, 0, 1, 5, -3])

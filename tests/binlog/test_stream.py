@@ -109,7 +109,7 @@ def test_the_limit_of_a_slice_is_that_of_its_rows_however_small_the_log_is(most,
 
 def compressed_log(inner: bytes) -> LogMaker:
     """Returns a log with one compressed transaction, which has these events."""
-    log = LogMaker(random.Random(1), flavor="mariadb")
+    log = LogMaker(random.Random(1), product="mariadb")
     log.gtid()
     size = b"\3\4\xfd" + len(inner).to_bytes(3, "little")
     log.put(EventType.TRANSACTION_PAYLOAD, b"\2\1\0" + size + b"\0" + zstandard.compress(inner))
@@ -124,7 +124,7 @@ def bare(kind: int, content: bytes) -> bytes:
 
 
 def random_log(sizes: list[int], closing: str) -> LogMaker:
-    log = LogMaker(random.Random(1), flavor="mariadb")
+    log = LogMaker(random.Random(1), product="mariadb")
     log.gtid()
     log.put(EventType.TABLE_MAP, TABLE_MAP)
     for size in sizes:

@@ -580,8 +580,8 @@ def test_no_member_waits_for_a_leader_that_failed_before_it_ran_anything(
 @pytest.mark.parametrize("mariadb", [(True, True), (False, False), (True, False)])
 def test_the_change_knows_which_product_has_converted_the_rows(mariadb: tuple[bool, bool]) -> None:
     groups = ShardGroups("", ("a", "b"))
-    for source, flavor in zip("ab", mariadb, strict=True):
-        groups.register(source, {NAME: V0}, mariadb=flavor)
+    for source, product in zip("ab", mariadb, strict=True):
+        groups.register(source, {NAME: V0}, mariadb=product)
     arrive(groups, came("b"))
     change = SchemaChange(
         statement=classify("ALTER TABLE t ADD c INT", "all", dialect=Dialect(mariadb=mariadb[0])),

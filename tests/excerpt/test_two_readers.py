@@ -52,7 +52,7 @@ class Maker(LogMaker):
     """Makes tables of the schema `shop` with one column `id INT`."""
 
     def __init__(self, file: str = "bin.000007") -> None:
-        super().__init__(random.Random(1), flavor="mysql", checksums=True)
+        super().__init__(random.Random(1), product="mysql", checksums=True)
         self.file = file
 
     def statement(self, sql: str) -> None:

@@ -31,7 +31,7 @@ def compare(log: LogMaker, begin: int, base: int, start: Lsn, encoder: EntryEnco
     plain_walker, plain = LogWalker(log.file), TransactionScanner(start.change_no, start)
     scan, block, at, count = BlockScan(walker, scanner, takes_steps=True), memoryview(b"".join(log.events)), 0, 0
     undecided, plain_undecided = Undecided(), Undecided()
-    known = "" if log.flavor == "mariadb" else "00000000-0000-0000-0000-000000000001:1-3"
+    known = "" if log.product == "mariadb" else "00000000-0000-0000-0000-000000000001:1-3"
     one_by_one, at_once = ExecutedGtids(known), ExecutedGtids(known)
     sizes = [len(raw) for raw in log.events]
     while at < len(block):
@@ -85,11 +85,11 @@ def test_any_ordinary_transactions(seed):
         compare(log, chance.randrange(4, 1 << 40), 1 << 41, start, EntryEncoder())
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "old"])
-def test_one_encoder_serves_one_connection_after_the_other(flavor):
+@pytest.mark.parametrize("product", ["mariadb", "mysql", "old"])
+def test_one_encoder_serves_one_connection_after_the_other(product):
     encoder = EntryEncoder()
     for seed in range(3):
-        maker = LogMaker(random.Random(seed), flavor=flavor)
+        maker = LogMaker(random.Random(seed), product=product)
         for number in range(50):
             maker.ordinary([f"t{seed}{number}", "always"])
         assert compare(maker, 4, 4, maker.start, encoder) == 50
@@ -99,7 +99,7 @@ def test_one_encoder_serves_one_connection_after_the_other(flavor):
 @given(st.integers(0, 2**32))
 def test_any_steps_of_xa_transactions(seed):
     chance = random.Random(seed)
-    maker = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
+    maker = LogMaker(chance, product=chance.choice(["mariadb", "mysql"]))
     names = [b"one", b"a", b"", b"\xff" * 64][: chance.randint(1, 4)]
     for _ in range(chance.randint(1, 60)):
         name, step = (
@@ -186,10 +186,10 @@ def records(frames: bytes) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "old"])
-def test_a_record_says_what_was_put_into_the_log(flavor, seed):
+@pytest.mark.parametrize("product", ["mariadb", "mysql", "old"])
+def test_a_record_says_what_was_put_into_the_log(product, seed):
     chance = random.Random(seed)
-    maker = LogMaker(chance, flavor=flavor)
+    maker = LogMaker(chance, product=product)
     head = maker.offset
     expected = [
         made(maker, chance.choices(["a", "b", "Größe", "c" * 64], k=chance.randint(1, 4)), chance.randint(1, 3))

@@ -31,7 +31,7 @@ TABLES = ((TableName("a", "t"),), (TableName("a", "t"), TableName("a", "u")))
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
-def made(chance: random.Random, count: int, flavor: str, oddly: float = 0.1) -> list[LogEntry]:
+def made(chance: random.Random, count: int, product: str, oddly: float = 0.1) -> list[LogEntry]:
     """Returns mostly ordinary transactions, and some with a statement, an empty entry, other tables, a missing number, or a gap
     before them.
     """
@@ -48,7 +48,7 @@ def made(chance: random.Random, count: int, flavor: str, oddly: float = 0.1) -> 
             lsn=Lsn(0, begin.log_index, begin.offset + size),
             prev_lsn=last,
             begin=begin,
-            gtid={"mariadb": f"0-1-{number}", "mysql": f"{UUID}:{number}", "none": ""}[flavor],
+            gtid={"mariadb": f"0-1-{number}", "mysql": f"{UUID}:{number}", "none": ""}[product],
             timestamp=chance.choice([0, 1_700_000_000 + number]),
             row_events=0 if odd == "empty" else chance.randint(1, 3),
             tables=() if odd == "empty" else TABLES[odd == "tables"],
@@ -59,14 +59,14 @@ def made(chance: random.Random, count: int, flavor: str, oddly: float = 0.1) -> 
     return found
 
 
-def made_xa(chance: random.Random, count: int, flavor: str, oddly: float = 0.05) -> list[LogEntry]:
+def made_xa(chance: random.Random, count: int, product: str, oddly: float = 0.05) -> list[LogEntry]:
     """Returns mostly steps of XA transactions, which are committed or rolled back in any order.
 
     Some transactions are ordinary ones, have other tables, a statement, or no rows; some groups were prepared in
     another segment or log file, or before the relay began.
     """
     found, open_groups = [], [Prepared(Xa(step=XaStep.PREPARE, xid="other", at=Lsn(0, 2, 9)), place(8, 2, 700, 90))]
-    for number, entry in enumerate(made(chance, count, flavor, oddly)):
+    for number, entry in enumerate(made(chance, count, product, oddly)):
         what = entry.transaction
         step = chance.choice(
             [*XaStep, XaStep.PREPARE, XaStep.COMMIT, XaStep.COMMIT] if open_groups else [XaStep.PREPARE]
@@ -105,16 +105,16 @@ def read(data: bytes, stops=(NOWHERE, NOWHERE), most: tuple[int, int] | None = N
     return found
 
 
-def listed(entries: list[LogEntry], flavor: str) -> str:
+def listed(entries: list[LogEntry], product: str) -> str:
     gtids = ",".join(entry.transaction.gtid for entry in entries)
-    return str(parse_gtid_set(gtids, mariadb=flavor == "mariadb")) if flavor != "none" else gtids.strip(",")
+    return str(parse_gtid_set(gtids, mariadb=product == "mariadb")) if product != "none" else gtids.strip(",")
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "none"])
+@pytest.mark.parametrize("product", ["mariadb", "mysql", "none"])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
+def test_a_run_is_the_sum_of_its_transactions(product, seed):
     chance = random.Random(seed)
-    entries = made(chance, chance.randint(1, 60), flavor)
+    entries = made(chance, chance.randint(1, 60), product)
     data = b"".join(frame(encode_entry(entry)) for entry in entries)
     left = list(entries)
     for entry in read(data):
@@ -125,7 +125,7 @@ def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
         assert what.row_events == sum(each.transaction.row_events for each in mine)
         assert entry.extent == Extent(9, mine[0].extent.offset, sum(each.extent.size for each in mine))
         assert entry.extent.end == mine[-1].extent.end
-        assert listed([entry], flavor) == listed(mine, flavor)
+        assert listed([entry], product) == listed(mine, product)
         assert {each.transaction.tables for each in mine} == {what.tables}
         assert what.timestamp == next(
             (each.transaction.timestamp for each in mine[::-1] if each.transaction.timestamp), 0
@@ -137,11 +137,11 @@ def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
     assert left == []
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "none"])
+@pytest.mark.parametrize("product", ["mariadb", "mysql", "none"])
 @pytest.mark.parametrize("seed", range(60))
-def test_a_run_of_xa_steps_has_the_groups_of_its_commits(flavor, seed):
+def test_a_run_of_xa_steps_has_the_groups_of_its_commits(product, seed):
     chance = random.Random(seed)
-    entries = made_xa(chance, chance.randint(1, 80), flavor, chance.choice([0, 0.05, 0.3]))
+    entries = made_xa(chance, chance.randint(1, 80), product, chance.choice([0, 0.05, 0.3]))
     data = b"".join(frame(encode_entry(entry)) for entry in entries)
     left, joined = list(entries), 0
     for entry in read(data):
@@ -155,7 +155,7 @@ def test_a_run_of_xa_steps_has_the_groups_of_its_commits(flavor, seed):
         assert (what.prev_lsn, what.begin, what.lsn) == (first.prev_lsn, first.begin, last.lsn)
         assert (what.xa, what.ddl, entry.prepared, entry.lacks_rows) == (None, None, None, False)
         assert entry.extent == Extent(9, mine[0].extent.offset, sum(each.extent.size for each in mine))
-        assert listed([entry], flavor) == listed(mine, flavor)
+        assert listed([entry], product) == listed(mine, product)
         assert what.row_events == sum(each.transaction.row_events for each in mine)
         assert not any(each.lacks_rows for each in mine)
         first_group, *more = (each.groups for each in mine if each.prepared is not None)

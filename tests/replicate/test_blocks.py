@@ -27,7 +27,7 @@ SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 def receiver_into(folder: Path, log: LogMaker, segment_bytes: int) -> tuple[RelayWriter, Receiver]:
     writer = RelayWriter.open(folder, "s", segment_bytes=segment_bytes)
-    gtid_set = "" if log.flavor == "mariadb" else None
+    gtid_set = "" if log.product == "mariadb" else None
     if writer.state is None:
         start = Resume(Position(log.file, 4), Origin(SERVER, "bin", 0), None, gtid_set)
     else:
@@ -115,10 +115,10 @@ def test_the_same_files(folders, seed):
 
 @pytest.mark.parametrize("segment_bytes", [300, 2000, 1 << 20])
 @pytest.mark.parametrize("way", ["events", "blocks"])
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "old"])
-def test_the_relay_has_exactly_the_received_events(folders, flavor, way, segment_bytes):
+@pytest.mark.parametrize("product", ["mariadb", "mysql", "old"])
+def test_the_relay_has_exactly_the_received_events(folders, product, way, segment_bytes):
     """Each segment begins with the format event, and each transaction's entry names the bytes of its events."""
-    log = LogMaker(random.Random(3), flavor=flavor)
+    log = LogMaker(random.Random(3), product=product)
     ends = [len(log.events)]
     for _ in range(30):
         log.ordinary()
@@ -145,7 +145,7 @@ def test_the_relay_has_exactly_the_received_events(folders, flavor, way, segment
 
 
 def test_gtids_found_in_blocks_are_kept_when_the_relay_is_opened_again(folders):
-    log = LogMaker(random.Random(2), flavor="mariadb")
+    log = LogMaker(random.Random(2), product="mariadb")
     for _ in range(50):
         log.ordinary()
     relay, _ = folders()
@@ -180,7 +180,7 @@ def with_steps(log: LogMaker, chance: random.Random, count: int) -> None:
 @given(st.integers(0, 2**32))
 def test_the_same_files_with_steps_of_xa_transactions(folders, seed):
     chance = random.Random(seed)
-    log = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
+    log = LogMaker(chance, product=chance.choice(["mariadb", "mysql"]))
     with_steps(log, chance, 60)
     blocks, segment_bytes = cut(log.events, chance), chance.choice([300, 2000, 1 << 20])
     plain, fast = folders()
@@ -198,11 +198,11 @@ def test_the_same_files_with_steps_of_xa_transactions(folders, seed):
 @pytest.mark.parametrize("fits", [0, 1, 11, 100, 113, 500, 900, 1700])
 def test_a_disk_that_fills_up_among_entries(folders, monkeypatch, fits, steps):
     """Complete entries of the index count; the rest is received again."""
-    log = LogMaker(random.Random(2), flavor="mysql")
+    log = LogMaker(random.Random(2), product="mysql")
     for _ in range(20):
         log.ordinary()
     if steps:
-        log = LogMaker(random.Random(2), flavor="mysql")
+        log = LogMaker(random.Random(2), product="mysql")
         with_steps(log, random.Random(5), 40)
     plain, relay = folders()
     fill(plain, log, 1 << 20, lambda receiver: receiver.take(log.events))

@@ -67,16 +67,16 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def log_of(chance: random.Random, transactions: int, *, flavor: str, checksums: bool = True) -> LogMaker:
+def log_of(chance: random.Random, transactions: int, *, product: str, checksums: bool = True) -> LogMaker:
     """Returns a log of mostly ordinary transactions, with XA transactions, statements and other events between them."""
-    log = LogMaker(chance, flavor=flavor, checksums=checksums)
+    log = LogMaker(chance, product=product, checksums=checksums)
     for _ in range(transactions):
         match chance.choice(["ordinary"] * 8 + ["prepare", "commit", "statement", "other"]):
             case "ordinary":
                 log.ordinary(row_size=chance.choice([0, 0, 0, 4000]))
-            case "prepare" if flavor != "old":
+            case "prepare" if product != "old":
                 log.prepare(chance.choice([b"1", b"2"]), ["a"])
-            case "commit" if flavor != "old":
+            case "commit" if product != "old":
                 log.decide(chance.choice([b"1", b"2"]))
             case "statement":
                 log.plain_query("ALTER TABLE a ADD COLUMN c INT")
@@ -87,7 +87,7 @@ def log_of(chance: random.Random, transactions: int, *, flavor: str, checksums: 
 
 def opened(relay: Path, log: LogMaker, segment_bytes: int) -> tuple[RelayWriter, Receiver]:
     writer = RelayWriter.open(relay, "s", segment_bytes=segment_bytes)
-    gtid_set = "" if log.flavor == "mariadb" else None
+    gtid_set = "" if log.product == "mariadb" else None
     start = Resume(Position(log.file, 4), Origin(SERVER, "bin", 0), None, gtid_set)
     return writer, Receiver(writer, start, Where(source="s"))
 
@@ -129,7 +129,7 @@ def test_what_was_visible_is_there_after_a_power_loss(
     disk: Disk, tmp_path_factory: pytest.TempPathFactory, seed: int, *, checksums: bool
 ) -> None:
     chance, folder = random.Random(seed), tmp_path_factory.mktemp("relay")
-    log = log_of(chance, 25, flavor=chance.choice(["mariadb", "mysql", "old"]), checksums=checksums)
+    log = log_of(chance, 25, product=chance.choice(["mariadb", "mysql", "old"]), checksums=checksums)
     segment_bytes = chance.choice([700, 5000, 1 << 20])
     writer, receiver = opened(folder / "whole", log, segment_bytes)
     moments = []
@@ -158,7 +158,7 @@ def transactions(found: list[LogEntry]) -> list[LogEntry]:
 @pytest.fixture
 def steady(disk: Disk, tmp_path: Path) -> Iterator[LogMaker]:
     """Yields a log of ordinary transactions that a relay has received one by one."""
-    log = LogMaker(random.Random(4), flavor="mariadb")
+    log = LogMaker(random.Random(4), product="mariadb")
     writer, receiver = opened(tmp_path / "relay", log, 1 << 20)
     receiver.take_block(block(log.events))
     for _ in range(20):

@@ -31,7 +31,7 @@ def fill(folder: Path, *connections: tuple[Resume, list[bytes]]) -> bytes:
 
 
 def test_a_resume_by_gtid_just_after_a_files_head_stores_the_head_once(tmp_path: Path) -> None:
-    log = LogMaker(random.Random(1), flavor="mysql")
+    log = LogMaker(random.Random(1), product="mysql")
     log.put(EventType.PREVIOUS_GTIDS, bytes(8))
     head = list(log.events)
     log.ordinary(["a"], rows=1)

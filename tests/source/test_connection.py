@@ -85,7 +85,7 @@ def test_a_session_reads_in_utc_and_says_whom_it_reads(mysql_like, open_session)
     session = open_session(mysql_like)
     assert query(session, "SELECT @@session.time_zone, @@session.autocommit") == [("+00:00", 1)]
     server = server_info(session)
-    assert server.flavor == ("mariadb" if mysql_like.kind == "mariadb" else "mysql")
+    assert server.product == ("mariadb" if mysql_like.kind == "mariadb" else "mysql")
     assert server.number[0] in {5, 9, 10}
     assert server.server_id > 0
     assert server.server_uuid

@@ -46,8 +46,8 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
         if info.is_mariadb != isinstance(start, MariaDbGtidSet):
             raise ConfigError(
                 "bad-value",
-                f"{start} is no GTID of a {info.flavor} server",
-                todo=f"Give a GTID as a {info.flavor} server writes it, or a position: FILE:BYTE",
+                f"{start} is no GTID of a {info.product} server",
+                todo=f"Give a GTID as a {info.product} server writes it, or a position: FILE:BYTE",
             )
         if not info.gtid_mode:
             raise ConfigError(

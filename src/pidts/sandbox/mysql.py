@@ -63,7 +63,7 @@ def start_mariadb(
         run_once(command, folder / "init.log", _alone(program, folder), "MariaDB's data could not be made")
 
     return _start(
-        _Flavor("mariadb", program, ("--no-defaults", *_MARIADB), make_data), directory, options, port, password
+        _ServerSetup("mariadb", program, ("--no-defaults", *_MARIADB), make_data), directory, options, port, password
     )
 
 
@@ -84,7 +84,7 @@ def start_mysql97(
         ]
         run_once(command, folder / "init.log", _alone(program, folder), "MySQL's data could not be made")
 
-    return _start(_Flavor("mysql97", program, _MYSQL97, make_data), directory, options, port, password)
+    return _start(_ServerSetup("mysql97", program, _MYSQL97, make_data), directory, options, port, password)
 
 
 def start_mysql56(
@@ -99,28 +99,30 @@ def start_mysql56(
         shutil.copytree(program.home / "data" / "mysql", folder / "data", ignore=leave_out, symlinks=True)
 
     fixed = (*_MYSQL56, f"--lc-messages-dir={program.home / 'share'}")
-    return _start(_Flavor("mysql56", program, fixed, make_data), directory, options, port, password)
+    return _start(_ServerSetup("mysql56", program, fixed, make_data), directory, options, port, password)
 
 
 @dataclass(frozen=True, slots=True)
-class _Flavor:
+class _ServerSetup:
     kind: str
     program: programs.Program
     fixed: Sequence[str]
     make_data: Callable[[Path], None]
 
 
-def _start(flavor: _Flavor, directory: Path | None, options: Sequence[str], port: int | None, password: str) -> Server:
-    with directory_for(flavor.kind, directory) as folder:
-        _prepare(flavor, folder)
-        fixed = [*flavor.program.command, *flavor.fixed, *_COMMON, *_as_root()]
+def _start(
+    setup: _ServerSetup, directory: Path | None, options: Sequence[str], port: int | None, password: str
+) -> Server:
+    with directory_for(setup.kind, directory) as folder:
+        _prepare(setup, folder)
+        fixed = [*setup.program.command, *setup.fixed, *_COMMON, *_as_root()]
         if password:
-            fixed.append(f"--init-file={_password_file(flavor.kind, folder, password)}")
+            fixed.append(f"--init-file={_password_file(setup.kind, folder, password)}")
 
         def make(port: int) -> Server:
             command = [
                 *fixed,
-                f"--basedir={flavor.program.home}",
+                f"--basedir={setup.program.home}",
                 f"--datadir={folder / 'data'}",
                 f"--tmpdir={folder / 'tmp'}",
                 f"--log-bin={folder / 'binlog' / 'bin'}",
@@ -132,17 +134,17 @@ def _start(flavor: _Flavor, directory: Path | None, options: Sequence[str], port
             ]
             launch = ServerStart(
                 command,
-                flavor.program.environment,
+                setup.program.environment,
                 folder / "log",
                 lambda pid: _is_ready(folder / "pid", pid, port),
                 owns_directory=directory is None,
             )
-            return Server(flavor.kind, port, "root", folder, launch, password)
+            return Server(setup.kind, port, "root", folder, launch, password)
 
         return start_on_free_port(make, port)
 
 
-def _prepare(flavor: _Flavor, folder: Path) -> None:
+def _prepare(setup: _ServerSetup, folder: Path) -> None:
     for name in ("binlog", "tmp"):
         (folder / name).mkdir(exist_ok=True)
     done = folder / "data-made"
@@ -150,7 +152,7 @@ def _prepare(flavor: _Flavor, folder: Path) -> None:
         return
     # An interrupted start may have left incomplete data, which must not be used.
     shutil.rmtree(folder / "data", ignore_errors=True)
-    data_for(flavor.kind, folder / "data", lambda: flavor.make_data(folder))
+    data_for(setup.kind, folder / "data", lambda: setup.make_data(folder))
     done.touch()
 
 

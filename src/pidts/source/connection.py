@@ -137,7 +137,7 @@ class ServerInfo:
         )
 
     @property
-    def flavor(self) -> str:
+    def product(self) -> str:
         """Returns `mariadb` or `mysql`."""
         return "mariadb" if self.is_mariadb else "mysql"
 
@@ -153,8 +153,8 @@ class ServerInfo:
         another one. Therefore the server's log decides whether it is another server.
         """
         if not self.is_mariadb and self.server_uuid:
-            return f"{self.flavor} {self.server_uuid}"
-        return f"{self.flavor} server-id {self.server_id}" + (
+            return f"{self.product} {self.server_uuid}"
+        return f"{self.product} server-id {self.server_id}" + (
             f"{PLACE_OF_MARIADB}{self.server_uuid}" if self.server_uuid else ""
         )
 

@@ -141,9 +141,9 @@ def _binlog_expiry(asked: _RequiredGrants) -> Iterator[Finding]:
 
 def _version(asked: _RequiredGrants) -> Iterator[Finding]:
     server = asked.server
-    oldest = _OLDEST[server.flavor]
-    fix = f"{server.flavor} {'.'.join(map(str, oldest[:2]))} is the oldest version whose log can be read"
-    yield Finding("version", server.number >= oldest, f"{server.flavor} {server.version}", fix)
+    oldest = _OLDEST[server.product]
+    fix = f"{server.product} {'.'.join(map(str, oldest[:2]))} is the oldest version whose log can be read"
+    yield Finding("version", server.number >= oldest, f"{server.product} {server.version}", fix)
 
 
 def _server_id(asked: _RequiredGrants) -> Iterator[Finding]:

@@ -29,13 +29,13 @@ STATEMENTS = ("SAVEPOINT a", "ROLLBACK TO a", "CREATE TABLE t (a int)", "INSERT 
 class LogMaker:
     """One log file, to which events are added."""
 
-    def __init__(self, chance: random.Random, *, flavor: str, checksums: bool = True, offset: int = 4) -> None:
-        self.chance, self.flavor, self.checksums = chance, flavor, checksums
+    def __init__(self, chance: random.Random, *, product: str, checksums: bool = True, offset: int = 4) -> None:
+        self.chance, self.product, self.checksums = chance, product, checksums
         self.file, self.start = "bin.000007", Lsn(0, 7, 4)
         self.offset, self.time, self.number = 4, 1_700_000_000, 0
         self.events: list[bytes] = []
         self.uuid = uuid.UUID(int=chance.getrandbits(128)).bytes
-        version = {"mariadb": b"10.11.6-MariaDB-log", "mysql": b"9.7.0", "old": b"5.6.51-log"}[flavor]
+        version = {"mariadb": b"10.11.6-MariaDB-log", "mysql": b"9.7.0", "old": b"5.6.51-log"}[product]
         body = struct.pack("<H50sIB", 4, version, 0, 19) + bytes(40) + bytes([checksums])
         self.put(EventType.FORMAT_DESCRIPTION, body, seal=True)
         self.offset = max(self.offset, offset)
@@ -69,7 +69,7 @@ class LogMaker:
 
     def gtid(self, *, odd: bool = False, xa: int = 0) -> None:
         self.number += 1
-        if self.flavor == "mariadb":
+        if self.product == "mariadb":
             flags = self.chance.choice([0, 1, 32, 64, 128, 3]) if odd else self.chance.choice([0, 2, 4, 8, 12, 14])
             flags |= xa
             body = struct.pack("<QIB", self.number, self.chance.choice([0, 0, 3]), flags) + bytes(8 if flags & 2 else 6)
@@ -78,7 +78,7 @@ class LogMaker:
             extra = bytes([self.chance.choice([2, 4, 8] if odd else [0, 1])]) + bytes(2)
             extra *= self.chance.random() < 0.2
             self.put(EventType.MARIADB_GTID, body + extra)
-        elif self.flavor == "old" and not odd:
+        elif self.product == "old" and not odd:
             return
         else:
             kind = self.chance.choice([EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED])
@@ -93,7 +93,7 @@ class LogMaker:
         self.put(EventType.TABLE_MAP, struct.pack("<IHH", 17, 0, 1) + names + b"\1\3\0\0")
 
     def rows(self, size: int = 0) -> None:
-        kind = EventType.WRITE_ROWS_V1 if self.flavor == "mariadb" else EventType.UPDATE_ROWS
+        kind = EventType.WRITE_ROWS_V1 if self.product == "mariadb" else EventType.UPDATE_ROWS
         self.put(kind, bytes(8) + self.chance.randbytes(size or self.chance.choice([8, 30, 60, 200])))
 
     def bookkeeping(self) -> None:
@@ -106,7 +106,7 @@ class LogMaker:
     def ordinary(self, tables: list[str] | None = None, rows: int | None = None, row_size: int = 0) -> None:
         chance = self.chance
         self.gtid()
-        if self.flavor != "mariadb":
+        if self.product != "mariadb":
             self.put_begin()
         for name in tables or chance.choices(["a", "b", "Größe", "c" * 64], k=chance.randint(1, 3)):
             if chance.random() < 0.2:
@@ -159,7 +159,7 @@ class LogMaker:
         """Puts a transaction that MySQL has compressed; an odd one has events that such a transaction seldom has."""
         chance = self.chance
         self.gtid()
-        inner = LogMaker(chance, flavor="mysql", checksums=False)
+        inner = LogMaker(chance, product="mysql", checksums=False)
         inner.put_begin()
         for name in chance.choices(["a", "b", "Größe"], k=chance.randint(0, 3)):
             inner.table_map(name)
@@ -237,7 +237,7 @@ def rotate(file: str, offset: int) -> bytes:
 
 
 def random_log(chance: random.Random, pieces: int) -> LogMaker:
-    maker = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql", "old"]), checksums=chance.random() < 0.8)
+    maker = LogMaker(chance, product=chance.choice(["mariadb", "mysql", "old"]), checksums=chance.random() < 0.8)
     often = chance.choice([0.0, 0.1, 0.6])
     maker.ordinary()
     for _ in range(pieces):

@@ -70,7 +70,7 @@ class ShardGroups:
         self.barrier = WriteBarrier()
         self._epochs: dict[str, int] = {}
         """The epoch of each part's attempt."""
-        self._flavors: dict[str, bool] = {}
+        self._mariadb: dict[str, bool] = {}
         """Whether a part's source is a MariaDB."""
         self._moved = threading.Condition()
         self._moves = 0
@@ -90,7 +90,7 @@ class ShardGroups:
     ) -> None:
         """Registers a new attempt of a part, with its tables and their structures under the target's names."""
         with self._changing():
-            self._epochs[source], self._flavors[source] = epoch, mariadb
+            self._epochs[source], self._mariadb[source] = epoch, mariadb
             for state in self._states.values():
                 if source in state.in_doubt:
                     state.in_doubt.discard(source)
@@ -239,10 +239,10 @@ class ShardGroups:
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
-    def flavor(self, target: TableName) -> bool | None:
+    def only_mariadb(self, target: TableName) -> bool | None:
         """Whether the group's rows come from MariaDB only; None if they come from both products or are unknown."""
         with self._moved:
-            found = {self._flavors.get(member.source) for member, _ in self.known.of(target)}
+            found = {self._mariadb.get(member.source) for member, _ in self.known.of(target)}
         return found.pop() if len(found) == 1 else None
 
     def is_recorded(self, target: TableName) -> bool:

@@ -202,7 +202,7 @@ def _source(
             )
     return Grants(
         "source",
-        f"{server.flavor} {server.version} at {session.host}:{session.port}",
+        f"{server.product} {server.version} at {session.host}:{session.port}",
         to,
         f"CREATE USER {to} IDENTIFIED BY '...';",
         tuple(statements),
@@ -307,10 +307,10 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
     # Between zones and in a datacenter, no rows are written as row events.
     faster = [] if config.zone or spec.is_datacenter else grant_statements(mysql.for_row_events(server, schemas), to)
     optional = " ".join(faster)
-    flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
+    product = "mariadb" if "mariadb" in version.lower() else "mysql"
     return Grants(
         "target",
-        f"{flavor} {version} at {spec.host}:{spec.port}",
+        f"{product} {version} at {spec.host}:{spec.port}",
         to,
         f"CREATE USER {to} IDENTIFIED BY '...';",
         tuple(statements),

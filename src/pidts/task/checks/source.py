@@ -174,7 +174,7 @@ def _prepared_transactions(session: Session) -> list[Finding]:
     not see prepared transactions (MySQL: XA_RECOVER_ADMIN), nothing is returned.
     """
     server = server_info(session)
-    if server.number < _LOGS_PREPARED[server.flavor]:
+    if server.number < _LOGS_PREPARED[server.product]:
         return []
     try:
         found = query(session, "XA RECOVER")

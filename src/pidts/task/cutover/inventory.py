@@ -86,14 +86,14 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     nexts: dict[str, Mapping[TableName, int]] = {}
     keys: list[tuple[TaskConfig, ForeignKey]] = []
     besides: list[tuple[TaskConfig, UncarriedObject]] = []
-    flavors: dict[str, str] = {}
+    products: dict[str, str] = {}
     hidden: dict[HiddenObjects, None] = {}
     for part in parts:
         source = part.source.source_id
         stored = target.meta.structures.load(part.name, SourceTablesKey(source))
         tables[source] = {name: table for name, table in stored.items() if part.allow(name)}
         with closing(connect(part.source.server)) as session:
-            flavors[source] = server_info(session).flavor
+            products[source] = server_info(session).product
             nexts[source] = next_values(session, tables[source])
             schemas = {name.schema for name in tables[source]}
             keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__, schemas))
@@ -103,7 +103,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
     besides = [(part, one) for part, one in besides if not _is_there(part, one, target)]
     # MySQL may have a foreign key and a check of the same name, MariaDB and PostgreSQL may not.
-    there = _flavor(target)
+    there = _product(target)
     taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
     made: list[CheckConstraint | ExpressionKey] = []
     fitting = [key for key in found if isinstance(key, ForeignKey)]
@@ -119,7 +119,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             automatic += [fits] if fits is not None else []
             left += [] if fits is not None else [_with_suggestion(one, timestamp, target)]
             continue
-        alike = flavors[source] == there
+        alike = products[source] == there
         if one.kind in {GENERATED, DECLARED}:
             column = remade_column(part, one, target, merged, alike=alike)
             remade += [column] if column is not None else []
@@ -215,7 +215,7 @@ def _counted(
     return list(found.values())
 
 
-def _flavor(target: TargetSession) -> str:
+def _product(target: TargetSession) -> str:
     """Returns `mariadb`, `mysql`, `tidb` or `postgresql`."""
     if isinstance(target, MySqlSession):
         return "tidb" if target.server.tidb else "mariadb" if target.server.dialect.mariadb else "mysql"

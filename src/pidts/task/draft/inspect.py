@@ -82,7 +82,7 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         there = sessions.enter_context(closing(target.connect()))
         tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]
     return FirstLook(
-        f"{info.flavor} {info.version}",
+        f"{info.product} {info.version}",
         tuple(sorted(tables, key=lambda table: table.name)),
         tuple(findings),
         has_gtids=info.gtid_mode,
