@@ -14,7 +14,7 @@ from tests.forked_programs import loaded_programs
 from tests.target.hive.conftest import SECONDS, HiveTask, RunSql
 from tests.target.hive.test_publications import SALES_CHANGES, change_sales
 from tests.target.hive.trino_server import Trino, trino_server
-from tests.target.iceberg.test_published_task import Published
+from tests.target.iceberg.test_published_task import PublishedTask
 
 from pidts.sandbox import Server
 
@@ -150,7 +150,7 @@ def test_trino_reads_tables_that_are_published_to_a_server(
     pytest.importorskip("thrift")
     for name in ("sql", "hive"):
         (tmp_path / name).mkdir()
-    first = Published(mariadb, postgres, database, tmp_path / "sql", run_sql)
+    first = PublishedTask(mariadb, postgres, database, tmp_path / "sql", run_sql)
     text = first.file.read_text()
     begin = text.index("publish-to: {")
     to_hive = f"publish-to: {{type: hive, metastore: '{metastore}'}}"

@@ -26,7 +26,7 @@ from pyiceberg.exceptions import NoSuchTableError
 SECONDS = 90
 
 
-class Published(WarehouseTask):
+class PublishedTask(WarehouseTask):
     """The task, whose tables are read through the server's catalog."""
 
     def __init__(self, server: Server, to: Server, database: str, folder: Path, run_sql: Callable[..., Any]) -> None:
@@ -68,13 +68,13 @@ class Published(WarehouseTask):
 @pytest.fixture
 def task(
     mariadb: Server, postgres: Server, database: str, tmp_path: Path, run_sql: Callable[..., Any]
-) -> Iterator[Published]:
-    made = Published(mariadb, postgres, database, tmp_path, run_sql)
+) -> Iterator[PublishedTask]:
+    made = PublishedTask(mariadb, postgres, database, tmp_path, run_sql)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_rows_and_schema_changes_arrive_in_the_servers_catalog(task: Published) -> None:
+def test_rows_and_schema_changes_arrive_in_the_servers_catalog(task: PublishedTask) -> None:
     for name in ("t", "u", "w"):
         task.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b VARCHAR(20))")
         task.sql(f"INSERT INTO {name} VALUES (1, 1, 'one'), (2, 2, 'two')")
@@ -108,7 +108,7 @@ def test_rows_and_schema_changes_arrive_in_the_servers_catalog(task: Published) 
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_leaves_a_servers_catalog_that_can_be_read_and_is_completed(task: Published) -> None:
+def test_a_run_that_is_killed_leaves_a_servers_catalog_that_can_be_read_and_is_completed(task: PublishedTask) -> None:
     """Two tables change in the same transactions. The process is killed at any point of commits and publications."""
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
     for name in ("t", "u"):
@@ -137,7 +137,7 @@ def test_the_task_continues_while_the_server_is_down_and_then_catches_up(
     mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]
 ) -> None:
     with sandbox.start_postgres() as to:
-        task = Published(mariadb, to, "postgres", tmp_path, run_sql)
+        task = PublishedTask(mariadb, to, "postgres", tmp_path, run_sql)
         task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
         task.sql("INSERT INTO t VALUES (1, 1)")
         run = task.start()
@@ -161,7 +161,7 @@ def test_the_task_continues_while_the_server_is_down_and_then_catches_up(
         task.sql(f"DROP DATABASE {task.database}", database=None)
 
 
-def _shows(task: Published, number: int) -> bool:
+def _shows(task: PublishedTask, number: int) -> bool:
     try:
         return any(row["id"] == number for row in task.there("t"))
     except NoSuchTableError:

@@ -13,7 +13,7 @@ from pidts.model import Halted, PidtsError, TableName, Transient, Where
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.files import name_of, remove
 from pidts.target.iceberg.metadata_file import STRUCTURE, MetadataFile
-from pidts.target.iceberg.publish import KEPT_SECONDS, Published
+from pidts.target.iceberg.publish import KEPT_SECONDS, NewMetadata
 from pidts.target.iceberg.server_record import ServerRecord
 
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
@@ -70,7 +70,7 @@ class Catalog:
             (*self._place(name), location),
         )
 
-    def replace(self, name: TableName, before: str, new: Published) -> None:
+    def replace(self, name: TableName, before: str, new: NewMetadata) -> None:
         """Makes a metadata file the current one; raises if the file that it was made from is no longer current."""
         _, matched = self._run(
             "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "

@@ -81,7 +81,7 @@ _LIST = "snap.avro"
 
 
 @dataclass(slots=True)
-class Published:
+class NewMetadata:
     """A new metadata file, and the files that are unnecessary because of it."""
 
     location: str
@@ -106,7 +106,7 @@ class _DeletesWriter(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-def publish(table: OpenTable, notes: Mapping[str, str]) -> Published:
+def publish(table: OpenTable, notes: Mapping[str, str]) -> NewMetadata:
     """Writes the transaction's changes of a table as one snapshot; returns the new metadata file."""
     compact(table)
     return _Publication(table, notes).written()
@@ -178,7 +178,7 @@ class _Publication:
         self._token = uuid.uuid4().hex
         self._retired: list[str] = []
 
-    def written(self) -> Published:
+    def written(self) -> NewMetadata:
         """Writes all files of the snapshot; returns the new metadata file."""
         gone = set(self._table.dropped)
         data = [*self._table.prepared, *data_files(self._base, self._table.written)]
@@ -304,7 +304,7 @@ class _Publication:
         operation = Operation.OVERWRITE if deletes or lost else Operation.APPEND
         return Summary(operation, **texts, **self._notes)
 
-    def _finished(self, snapshot: IcebergSnapshot) -> Published:
+    def _finished(self, snapshot: IcebergSnapshot) -> NewMetadata:
         updates: list[TableUpdate] = [
             AddSnapshotUpdate(snapshot=snapshot),
             SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=self._id),
@@ -328,13 +328,13 @@ class _Publication:
 
 def replace_metadata(
     location: str, metadata: TableMetadata, updates: Sequence[TableUpdate], retired: Sequence[str] = ()
-) -> Published:
+) -> NewMetadata:
     """Writes the next metadata file of a table, and returns it.
 
     `retired` has further files that the table no longer needs.
     """
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
-    return Published(write_metadata(new), new, [*retired, location], _has_branches(metadata))
+    return NewMetadata(write_metadata(new), new, [*retired, location], _has_branches(metadata))
 
 
 def _has_branches(metadata: TableMetadata) -> bool:
