@@ -32,7 +32,7 @@ from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import FILE
 from pidts.target.mysql.encode import escaped, is_number, plain
 from pidts.target.mysql.errors import StatementRefused, refused_row_todo
-from pidts.target.mysql.plan import Plan, Plans
+from pidts.target.mysql.prepared_tables import PreparedTable, PreparedTables
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.statement_pipeline import StatementPipeline
 from pidts.target.mysql.writer import DUPLICATE, Writer, each, invalid_labels
@@ -58,9 +58,14 @@ class Loader:
     """Loads the rows of one session."""
 
     def __init__(
-        self, server: TargetServer, plans: Plans, writer: Writer, pipeline: StatementPipeline, warnings: Warnings
+        self,
+        server: TargetServer,
+        prepared: PreparedTables,
+        writer: Writer,
+        pipeline: StatementPipeline,
+        warnings: Warnings,
     ) -> None:
-        self._plans, self._writer, self._pipeline, self._warnings = plans, writer, pipeline, warnings
+        self._prepared, self._writer, self._pipeline, self._warnings = prepared, writer, pipeline, warnings
         self._takes_files = server.takes_files and not server.tidb
         self._largest = server.max_packet // 4
 
@@ -68,11 +73,11 @@ class Loader:
         """Loads all rows, or no row. Returns False if the target already has one of them."""
         if not rows.num_rows:
             return True
-        plan = self._plans.of(table)
-        plan.demand_values(rows)
+        prepared = self._prepared.of(table)
+        prepared.demand_values(rows)
         self._pipeline.later(b"SAVEPOINT pidts_load", str(table.name))
         try:
-            self._add(plan, rows)
+            self._add(prepared, rows)
             self._pipeline.flush()
         except _RowExistsError:
             pass
@@ -84,36 +89,36 @@ class Loader:
         self._pipeline.now(b"ROLLBACK TO SAVEPOINT pidts_load", str(table.name))
         return False
 
-    def _add(self, plan: Plan, rows: pa.Table) -> None:
-        statement = _statement(plan, rows) if self._takes_files and self._fits(plan, rows) else None
+    def _add(self, prepared: PreparedTable, rows: pa.Table) -> None:
+        statement = _statement(prepared, rows) if self._takes_files and self._fits(prepared, rows) else None
         if statement is None:
-            self._writer.insert(plan.table, rows)
+            self._writer.insert(prepared.table, rows)
             return
-        odd = invalid_labels(plan, rows)
+        odd = invalid_labels(prepared, rows)
         if odd is not None:
-            self._writer.insert(plan.table, rows.filter(odd))
+            self._writer.insert(prepared.table, rows.filter(odd))
             rows = rows.filter(pc.invert(odd))
         try:
-            done = self._pipeline.load(statement, each(partial(_lines, plan), rows), str(plan.table.name))
+            done = self._pipeline.load(statement, each(partial(_lines, prepared), rows), str(prepared.table.name))
         except StatementRefused as error:
             if error.number not in _SWITCHED_OFF:
                 raise
             self._takes_files = False
-            self._writer.insert(plan.table, rows)
+            self._writer.insert(prepared.table, rows)
             return
         if done.count != rows.num_rows or done.warnings:
-            self._judge(plan, rows.num_rows, done.count)
+            self._judge(prepared, rows.num_rows, done.count)
 
-    def _fits(self, plan: Plan, rows: pa.Table) -> bool:
+    def _fits(self, prepared: PreparedTable, rows: pa.Table) -> bool:
         """Whether no value, and no row, is so large that the server might refuse it."""
         sizes = (
             pc.max(pc.binary_length(rows[column.name])).as_py() or 0
-            for column in plan.written
+            for column in prepared.written
             if pa.types.is_binary(rows.schema.field(column.name).type) or pa.types.is_string(column.type.arrow)
         )
         return sum(sizes) <= self._largest
 
-    def _judge(self, plan: Plan, sent: int, added: int) -> None:
+    def _judge(self, prepared: PreparedTable, sent: int, added: int) -> None:
         """Raises `_RowExistsError` if rows were skipped as duplicates, else `Halted`.
 
         MySQL 5.6 skips duplicates without a warning: if there are no warnings at all, the rows count as duplicates.
@@ -126,16 +131,16 @@ class Loader:
         raise Halted(
             "target-refused",
             f"the target took {added} of {sent} rows: {text} (warning {number})",
-            where=Where(table=str(plan.table.name)),
-            todo=refused_row_todo(number, text, str(plan.table.name)),
+            where=Where(table=str(prepared.table.name)),
+            todo=refused_row_todo(number, text, str(prepared.table.name)),
         )
 
 
-def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
+def _statement(prepared: PreparedTable, rows: pa.Table) -> bytes | None:
     """Returns the LOAD DATA statement; None if it would change a value."""
     fields, sets = [], []
-    for number, column in enumerate(plan.written):
-        found = plan.found.column(column.name) or column
+    for number, column in enumerate(prepared.written):
+        found = prepared.found.column(column.name) or column
         way = _way(column, found)
         if way is None:
             return None
@@ -145,18 +150,18 @@ def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
             continue
         fields.append(f"@pidts_{number}")
         sets.append(f"{name} = {way.format(f'@pidts_{number}')}")
-    charset = "binary" if _is_plain(plan, rows) else "utf8mb4"
+    charset = "binary" if _is_plain(prepared, rows) else "utf8mb4"
     sql = (
-        f"LOAD DATA LOCAL INFILE '{FILE}' INTO TABLE {qualified(plan.table.name)} CHARACTER SET {charset} FIELDS "
+        f"LOAD DATA LOCAL INFILE '{FILE}' INTO TABLE {qualified(prepared.table.name)} CHARACTER SET {charset} FIELDS "
         "TERMINATED BY '\\t' ENCLOSED BY '' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' STARTING BY '' "
         f"({', '.join(fields)})"
     )
     return (sql + (f" SET {', '.join(sets)}" if sets else "")).encode()
 
 
-def _is_plain(plan: Plan, rows: pa.Table) -> bool:
+def _is_plain(prepared: PreparedTable, rows: pa.Table) -> bool:
     """Whether a column's charset is not utf8mb4, and all text has the same bytes in each charset of the table."""
-    pairs = [(column, plan.found.column(column.name) or column) for column in plan.written]
+    pairs = [(column, prepared.found.column(column.name) or column) for column in prepared.written]
     if any(found.type.kind in _READ_AS_BYTES for _, found in pairs):
         return False
     texts = [(column, found.type.charset) for column, found in pairs if found.type.is_text]
@@ -175,9 +180,9 @@ def _way(column: Column, found: Column) -> str | None:
     return "CAST({} AS UNSIGNED)" if column.type.kind is found.type.kind is Kind.BIT else None
 
 
-def _lines(plan: Plan, rows: pa.Table) -> memoryview:
+def _lines(prepared: PreparedTable, rows: pa.Table) -> memoryview:
     """Returns the text that LOAD DATA reads, one line for each row."""
-    fields = [_field(column, rows[column.name]) for column in plan.written]
+    fields = [_field(column, rows[column.name]) for column in prepared.written]
     fields[-1] = _joined([fields[-1], pa.scalar(b"", _BYTES)], b"\n")
     return text_of(_joined(fields, b"\t"))
 

@@ -17,7 +17,7 @@ from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.loader import Loader
 from pidts.target.mysql.marked_statement import run_marked
 from pidts.target.mysql.meta import MySqlMeta
-from pidts.target.mysql.plan import Plans
+from pidts.target.mysql.prepared_tables import PreparedTables
 from pidts.target.mysql.reader import FEW, Reader
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.schema import MySqlSchema
@@ -50,7 +50,7 @@ class MySqlSession(MySqlConnection):
         )
         self.meta = MySqlMeta(self)
         self.schema = MySqlSchema(self)
-        self._plans = Plans(self.server, self.schema.shape)
+        self._prepared = PreparedTables(self.server, self.schema.shape)
         self._events = EventWriter(
             self.server,
             self.pipeline,
@@ -58,12 +58,12 @@ class MySqlSession(MySqlConnection):
             self.schema.fingerprint,
             is_off=bool(zone) or locks_gaps,
         )
-        self._writer = Writer(self.server, self._plans, self.pipeline, self.warnings, self._events, self._read_near)
+        self._writer = Writer(self.server, self._prepared, self.pipeline, self.warnings, self._events, self._read_near)
         self._other_types: set[TableName] = set()
         """Tables whose values do not have the text form of the source's columns."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
         """For each table, its last structure, and whether its identity is the target's primary key."""
-        self._loader = Loader(self.server, self._plans, self._writer, self.pipeline, self.warnings)
+        self._loader = Loader(self.server, self._prepared, self._writer, self.pipeline, self.warnings)
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
@@ -151,7 +151,7 @@ class MySqlSession(MySqlConnection):
             run_marked(self, sql, origin or self.zone)
         else:
             self.pipeline.now(sql.encode())
-        self._plans.forget()
+        self._prepared.forget()
         self._events.forget()
         self._primary.clear()
         self.schema.forget()

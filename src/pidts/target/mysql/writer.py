@@ -43,7 +43,7 @@ from pidts.target.mysql.errors import TWO_ROWS, StatementRefused
 from pidts.target.mysql.exact import rows_exactly
 from pidts.target.mysql.few_rows import few_literals, few_statements, few_tuples
 from pidts.target.mysql.keyless import CopyRemover, ReadNear
-from pidts.target.mysql.plan import Plan, Plans
+from pidts.target.mysql.prepared_tables import PreparedTable, PreparedTables
 from pidts.target.mysql.row_events.copies import CopiesLeft
 from pidts.target.mysql.row_events.writer import EventWriter
 from pidts.target.mysql.server import TargetServer
@@ -90,38 +90,38 @@ class Writer:
     def __init__(
         self,
         server: TargetServer,
-        plans: Plans,
+        prepared: PreparedTables,
         pipeline: StatementPipeline,
         warnings: Warnings,
         events: EventWriter,
         read: ReadNear,
     ) -> None:
         self._read, self._crowded = read, set[TableName]()
-        self._server, self._plans, self._pipeline, self._warnings = server, plans, pipeline, warnings
+        self._server, self._prepared, self._pipeline, self._warnings = server, prepared, pipeline, warnings
         self._events = events
         self._limits = StatementLimits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
     def write(self, change: NetChange) -> None:
         """Writes a change. Deletes are written first, so that a unique value may move from one row to another."""
-        plan = self._plans.of(change.table)
+        prepared = self._prepared.of(change.table)
         if change.times is not None:
-            self._write_copies(plan, change, change.times)
+            self._write_copies(prepared, change, change.times)
             return
-        self._run(plan, each(partial(_removal, plan), change.deletes))
-        if self._events.write(plan, change):
+        self._run(prepared, each(partial(_removal, prepared), change.deletes))
+        if self._events.write(prepared, change):
             return
         new, rows = change.parted()
         self.insert(change.table, new)
-        if change.safe and plan.rivalled:
-            self._upsert_safely(plan, rows)
+        if change.safe and prepared.rivalled:
+            self._upsert_safely(prepared, rows)
         else:
-            self._upsert(plan, rows, plan.update)
+            self._upsert(prepared, rows, prepared.update)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Inserts new rows. A row that already exists is an error."""
-        self._upsert(self._plans.of(table), rows, b"")
+        self._upsert(self._prepared.of(table), rows, b"")
 
-    def _upsert_safely(self, plan: Plan, rows: pa.Table) -> None:
+    def _upsert_safely(self, prepared: PreparedTable, rows: pa.Table) -> None:
         """Writes rows in safe mode.
 
         Searches for colliding rows only after a collision: the search costs as much as writing the rows.
@@ -129,7 +129,7 @@ class Writer:
         if not self._server.tidb:  # TiDB may refuse a row for another reason, with the error of a collision
             self._pipeline.later(b"SAVEPOINT pidts_upsert")
             try:
-                self._upsert(plan, rows, plan.update)
+                self._upsert(prepared, rows, prepared.update)
                 self._pipeline.flush()
             except (StatementRefused, _Collision) as error:
                 if isinstance(error, StatementRefused) and error.number not in DUPLICATE:
@@ -137,26 +137,26 @@ class Writer:
                 self._pipeline.now(b"ROLLBACK TO SAVEPOINT pidts_upsert")
             else:
                 return
-        for texts in each(partial(_rivals, plan), rows):
-            self._run(plan, texts)
-        self._upsert(plan, rows, plan.update)
+        for texts in each(partial(_rivals, prepared), rows):
+            self._run(prepared, texts)
+        self._upsert(prepared, rows, prepared.update)
 
-    def _write_copies(self, plan: Plan, change: NetChange, times: pa.Int64Array) -> None:
+    def _write_copies(self, prepared: PreparedTable, change: NetChange, times: pa.Int64Array) -> None:
         """Writes a change of a table without a key."""
-        events = self._events.copies(plan, change)
+        events = self._events.copies(prepared, change)
         left = CopiesLeft(change.deletes, times, change.upserts)
         if events is not None:
             left = events.remove(left.deletes, left.times, left.upserts)
-        self._remove_copies(plan, left.deletes, left.times)
+        self._remove_copies(prepared, left.deletes, left.times)
         if events is None or not events.add(left.upserts):
-            self._upsert(plan, left.upserts, b"")
+            self._upsert(prepared, left.upserts, b"")
 
-    def _remove_copies(self, plan: Plan, rows: pa.Table, times: pa.Int64Array) -> None:
-        name, first = str(plan.table.name), 0
+    def _remove_copies(self, prepared: PreparedTable, rows: pa.Table, times: pa.Int64Array) -> None:
+        name, first = str(prepared.table.name), 0
         remover = CopyRemover(
-            plan.table,
-            plan.found,
-            plan.written,
+            prepared.table,
+            prepared.found,
+            prepared.written,
             self._limits,
             lambda sql: self._pipeline.now(sql, name),
             self._read,
@@ -166,31 +166,31 @@ class Writer:
             remover.remove(part, times.slice(first, part.num_rows))
             first += part.num_rows
 
-    def _upsert(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
-        """Writes rows. `update` is the end of the statement: `plan.update`, or nothing for new rows."""
+    def _upsert(self, prepared: PreparedTable, rows: pa.Table, update: bytes) -> None:
+        """Writes rows. `update` is the end of the statement: `prepared.update`, or nothing for new rows."""
         if not rows.num_rows:
             return
-        plan.demand_values(rows)
-        odd = invalid_labels(plan, rows)
+        prepared.demand_values(rows)
+        odd = invalid_labels(prepared, rows)
         if odd is not None:
-            self._upsert_invalid_labels(plan, rows.filter(odd), update)
+            self._upsert_invalid_labels(prepared, rows.filter(odd), update)
             rows = rows.filter(pc.invert(odd))
-        for text in each(partial(_rows, plan, update), rows):
+        for text in each(partial(_rows, prepared, update), rows):
             for sql in self._statements(text):
-                self._upsert_later(plan, sql, update)
+                self._upsert_later(prepared, sql, update)
 
-    def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
+    def _upsert_invalid_labels(self, prepared: PreparedTable, rows: pa.Table, update: bytes) -> None:
         """Writes the few rows with an enum's index 0.
 
         Strict mode would refuse these rows, so it is switched off, and each warning is read.
         """
-        name = str(plan.table.name)
+        name = str(prepared.table.name)
         self._pipeline.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
         self._pipeline.later(
             b"SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'", name
         )
         try:
-            self._each_label_watched(plan, rows, update)
+            self._each_label_watched(prepared, rows, update)
         except StatementRefused:
             # The caller may go back to a savepoint and continue, so the mode is restored after an error, too.
             self._pipeline.drop()
@@ -199,12 +199,12 @@ class Writer:
         # The statement is not queued, since a rollback drops queued statements.
         self._pipeline.now(b"SET SESSION sql_mode = @pidts_mode", name)
 
-    def _each_label_watched(self, plan: Plan, rows: pa.Table, update: bytes) -> None:
-        enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
+    def _each_label_watched(self, prepared: PreparedTable, rows: pa.Table, update: bytes) -> None:
+        enums = [column.name for column in prepared.written if column.type.kind is Kind.ENUM]
         warned: list[int] = []
-        for sql in self._statements(replace(_rows(plan, update, rows), most=_ROWS // 10)):
+        for sql in self._statements(replace(_rows(prepared, update, rows), most=_ROWS // 10)):
             warned.clear()
-            self._upsert_later(plan, sql, update, check=lambda done: warned.append(done.warnings))
+            self._upsert_later(prepared, sql, update, check=lambda done: warned.append(done.warnings))
             self._pipeline.flush()
             if any(warned):
                 for number, text in self._warnings():
@@ -212,14 +212,14 @@ class Writer:
                         raise Halted(
                             "target-refused",
                             f"the target: {text} (warning {number})",
-                            where=Where(table=str(plan.table.name)),
+                            where=Where(table=str(prepared.table.name)),
                             todo="Give the target's column a type that holds the value",
                         )
 
-    def _run(self, plan: Plan, texts: Iterable[_Text]) -> None:
+    def _run(self, prepared: PreparedTable, texts: Iterable[_Text]) -> None:
         for text in texts:
             for sql in self._statements(text):
-                self._pipeline.later(sql, str(plan.table.name))
+                self._pipeline.later(sql, str(prepared.table.name))
 
     def _statements(self, text: _Text) -> Iterator[bytes]:
         limits = StatementLimits(text.most, self._limits.size, self._limits.packet)
@@ -229,35 +229,37 @@ class Writer:
         for sql, _, _ in statements(text.head, text.rows, text.tail, limits, cut=text.cut):
             yield sql
 
-    def _upsert_later(self, plan: Plan, sql: bytes, update: bytes, check: ResultCheck | None = None) -> None:
+    def _upsert_later(
+        self, prepared: PreparedTable, sql: bytes, update: bytes, check: ResultCheck | None = None
+    ) -> None:
         def explain(error: StatementRefused) -> Halted | None:
-            if error.number in DUPLICATE and (own := _named_key(plan, error.what)) is not None:
-                error.todo = _index_todo(plan, [own], sure=True)
+            if error.number in DUPLICATE and (own := _named_key(prepared, error.what)) is not None:
+                error.todo = _index_todo(prepared, [own], sure=True)
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not update or error.number not in signs:
                 return None
-            return _collision(plan, error, sure=not self._server.tidb)
+            return _collision(prepared, error, sure=not self._server.tidb)
 
-        self._pipeline.later(sql, str(plan.table.name), check=check, explain=explain)
+        self._pipeline.later(sql, str(prepared.table.name), check=check, explain=explain)
 
 
-def _rows(plan: Plan, update: bytes, rows: pa.Table) -> _Text:
+def _rows(prepared: PreparedTable, update: bytes, rows: pa.Table) -> _Text:
     if rows.num_rows <= FEW:
-        return _Text(plan.insert, few_tuples(plan.texts, rows, plan.row_end), update, cut=1, most=_ROWS)
-    values = tuples([literals(column, rows[column.name]) for column in plan.written], plan.row_end)
-    return _Text(plan.insert, values, update, cut=1, most=_ROWS)
+        return _Text(prepared.insert, few_tuples(prepared.texts, rows, prepared.row_end), update, cut=1, most=_ROWS)
+    values = tuples([literals(column, rows[column.name]) for column in prepared.written], prepared.row_end)
+    return _Text(prepared.insert, values, update, cut=1, most=_ROWS)
 
 
-def _removal(plan: Plan, keys: pa.Table) -> _Text:
+def _removal(prepared: PreparedTable, keys: pa.Table) -> _Text:
     """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
 
     If the target has another collation than the source, texts are also compared byte by byte: otherwise rows with other
     keys, equal by this collation, would be removed, too.
     """
-    table = plan.table
+    table = prepared.table
     head = f"DELETE FROM {qualified(table.name)} WHERE "
-    if plan.is_loose:
-        same = rows_exactly(map(table.column, table.identity), plan.found, keys)
+    if prepared.is_loose:
+        same = rows_exactly(map(table.column, table.identity), prepared.found, keys)
         return _Text(head.encode(), wrapped(same, b"(", b") OR "), b"", cut=4, most=_COMPOSITE_KEYS)
     if len(table.identity) == 1 and keys.num_rows <= FEW:
         (name,) = table.identity
@@ -272,9 +274,12 @@ def _removal(plan: Plan, keys: pa.Table) -> _Text:
     return _Text(head.encode(), alternatives, b"", cut=4, most=_COMPOSITE_KEYS)
 
 
-def _rivals(plan: Plan, rows: pa.Table) -> list[_Text]:
-    head = f"DELETE FROM {qualified(plan.table.name)} WHERE ".encode()
-    return [_Text(head, rivals, b"", cut=4, most=_COMPOSITE_KEYS) for rivals in conflicts(plan.table, plan.found, rows)]
+def _rivals(prepared: PreparedTable, rows: pa.Table) -> list[_Text]:
+    head = f"DELETE FROM {qualified(prepared.table.name)} WHERE ".encode()
+    return [
+        _Text(head, rivals, b"", cut=4, most=_COMPOSITE_KEYS)
+        for rivals in conflicts(prepared.table, prepared.found, rows)
+    ]
 
 
 def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
@@ -286,35 +291,37 @@ def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)
 
 
-def _own_unique_keys(plan: Plan) -> list[Key]:
+def _own_unique_keys(prepared: PreparedTable) -> list[Key]:
     """Returns the target's unique keys over columns in which rows of the source need not be unique."""
     of_source = [
-        {name.lower() for name in key.columns} for key in plan.table.keys if key.primary or key.declared_unique
+        {name.lower() for name in key.columns} for key in prepared.table.keys if key.primary or key.declared_unique
     ]
     return [
-        key for key in plan.found.table.keys if key.unique and {name.lower() for name in key.columns} not in of_source
+        key
+        for key in prepared.found.table.keys
+        if key.unique and {name.lower() for name in key.columns} not in of_source
     ]
 
 
-def _named_key(plan: Plan, said: str) -> Key | None:
+def _named_key(prepared: PreparedTable, said: str) -> Key | None:
     """Returns the target's own unique key that the server's error about two equal rows names; None if it names none."""
     return next(
         (
             key
-            for key in _own_unique_keys(plan)
-            if f"'{key.name}'" in said or f"{plan.table.name.name}.{key.name}'" in said
+            for key in _own_unique_keys(prepared)
+            if f"'{key.name}'" in said or f"{prepared.table.name.name}.{key.name}'" in said
         ),
         None,
     )
 
 
-def _index_todo(plan: Plan, own: Sequence[Key], *, sure: bool) -> str:
+def _index_todo(prepared: PreparedTable, own: Sequence[Key], *, sure: bool) -> str:
     """Returns the advice after a unique key of the target has refused a row.
 
     `own` are the unique keys that only the target has, and `sure` says that one of them has refused the row. The advice
     does not tell to remove a primary key, since some servers cannot do that.
     """
-    table, removable = qualified(plan.table.name), [key for key in own if not key.primary]
+    table, removable = qualified(prepared.table.name), [key for key in own if not key.primary]
     remedies = [f"ALTER TABLE {table} DROP INDEX {identifier(key.name)}" for key in removable]
     if sure and len(own) == len(removable) == 1:
         return index_todo(f"{identifier(own[0].name)} of {table}", remedies[0])
@@ -331,13 +338,13 @@ def _index_todo(plan: Plan, own: Sequence[Key], *, sure: bool) -> str:
     )
 
 
-def _collision(plan: Plan, error: StatementRefused, *, sure: bool) -> Halted:
+def _collision(prepared: PreparedTable, error: StatementRefused, *, sure: bool) -> Halted:
     what = "a row would overwrite another row, since the target treats both as equal in a unique key"
     return _Collision(
         "target-refused",
         what if sure else f"{what}, or the target's column does not hold its value: {error.what}",
-        where=Where(table=str(plan.table.name)),
-        todo=_index_todo(plan, _own_unique_keys(plan), sure=sure),
+        where=Where(table=str(prepared.table.name)),
+        todo=_index_todo(prepared, _own_unique_keys(prepared), sure=sure),
     )
 
 
@@ -350,10 +357,10 @@ def portions(rows: pa.Table) -> list[pa.Table]:
     return [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
 
 
-def invalid_labels(plan: Plan, rows: pa.Table) -> pa.Array | None:
+def invalid_labels(prepared: PreparedTable, rows: pa.Table) -> pa.Array | None:
     """Returns a mask of the rows in which an enum has MySQL's index 0: '' although no label is ''. None: no rows."""
     mask = None
-    for column in plan.written:
+    for column in prepared.written:
         if column.type.kind is not Kind.ENUM or "" in column.type.labels:
             continue
         hits = pc.fill_null(pc.equal(rows[column.name], ""), pa.scalar(value=False))

@@ -11,7 +11,7 @@ from tests.target.conformance.samples import INT, change, create, rows, table, t
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
-from pidts.target.mysql.plan import Plans
+from pidts.target.mysql.prepared_tables import PreparedTables
 from pidts.target.mysql.writer import Writer
 
 ALL = pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
@@ -300,7 +300,12 @@ def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, 
     structure = table(name, {"id": kind_of_key, "u": INT, "v": INT}, unique=["u"])
     server = replace(session.server, tidb=True)
     writer = Writer(
-        server, Plans(server, session.schema.shape), session.pipeline, list, session._events, session._read_near
+        server,
+        PreparedTables(server, session.schema.shape),
+        session.pipeline,
+        list,
+        session._events,
+        session._read_near,
     )
     first, second = ("a", "b") if "varchar" in key else (2**40 + 1, 2) if "big" in key else (1, 2)
     for version in (1, 2):

@@ -55,7 +55,7 @@ from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.errors import StatementRefused
-from pidts.target.mysql.plan import Plan
+from pidts.target.mysql.prepared_tables import PreparedTable
 from pidts.target.mysql.row_events.cells import cell_type
 from pidts.target.mysql.row_events.copies import CopyEvents
 from pidts.target.mysql.row_events.statements import RowLayout, Unencoded, encoded, format_statement, portions
@@ -102,7 +102,7 @@ class EventWriter:
         """The session's privileges; None before the first event."""
         self._privileges_end = 0.0
         """The time from which the privileges are read again, since somebody may have changed them."""
-        self._layouts: dict[TableName, tuple[Plan, str, RowLayout | None]] = {}
+        self._layouts: dict[TableName, tuple[PreparedTable, str, RowLayout | None]] = {}
         self._pauses: Counter[TableName] = Counter()
         """For each table whose events were refused, how many more changes are written as SQL."""
         self._slow: Counter[TableName] = Counter()
@@ -114,23 +114,30 @@ class EventWriter:
         """Forgets all layouts; called after DDL."""
         self._layouts.clear()
 
-    def write(self, plan: Plan, change: NetChange) -> bool:
+    def write(self, prepared: PreparedTable, change: NetChange) -> bool:
         """Writes the rows of `change.upserts`, or returns False if they have to be written as SQL.
 
         `change.deletes` are already removed.
         """
         name, is_new = change.table.name, change.likely_new
-        if self._is_off or is_new is None or change.safe or len(is_new) < LEAST or not plan.update or plan.is_loose:
+        if (
+            self._is_off
+            or is_new is None
+            or change.safe
+            or len(is_new) < LEAST
+            or not prepared.update
+            or prepared.is_loose
+        ):
             return False
         if self._pauses[name] > 0:
             self._pauses[name] -= 1
             return False
         if not self._may_replay(name):
             return False
-        layout = self._layout(plan)
+        layout = self._layout(prepared)
         return layout is not None and self._written(layout, change.upserts, is_new)
 
-    def copies(self, plan: Plan, change: NetChange) -> CopyEvents | None:
+    def copies(self, prepared: PreparedTable, change: NetChange) -> CopyEvents | None:
         """Returns the writer of a change of a table without a key; None if the change has to be written as SQL."""
         name, gone = change.table.name, 0 if change.times is None else pc.sum(change.times).as_py() or 0
         if self._is_off or max(gone, change.upserts.num_rows) < LEAST or not self._may_replay(name):
@@ -138,11 +145,11 @@ class EventWriter:
         if self._pauses[name] > 0:
             self._pauses[name] -= 1
             return None
-        layout = self._layout(plan)
+        layout = self._layout(prepared)
         if layout is None:
             return None
         may_update = self._privileges is not None and self._privileges.has(Privilege("UPDATE", name.schema, name.name))
-        indexed = _indexed(plan) if may_update else ()
+        indexed = _indexed(prepared) if may_update else ()
         return CopyEvents(self._pipeline, self._executed, self._size, layout, indexed, self._slow)
 
     def _may_replay(self, name: TableName) -> bool:
@@ -162,20 +169,20 @@ class EventWriter:
             self._privileges, self._privileges_end = held(grants), time.monotonic() + _PRIVILEGES_SECONDS
         return self._privileges.has(Privilege("TRIGGER", name.schema, name.name))
 
-    def _layout(self, plan: Plan) -> RowLayout | None:
+    def _layout(self, prepared: PreparedTable) -> RowLayout | None:
         """Returns the table's layout, and keeps the table from being changed until the transaction ends.
 
         Returns None if the table's rows have to be written as SQL.
         """
-        name = plan.table.name
-        for sql in _nothing_written(plan):
+        name = prepared.table.name
+        for sql in _nothing_written(prepared):
             self._pipeline.later(sql, str(name))
         self._pipeline.flush()
         text = self._fingerprint(name) or ""
         known = self._layouts.get(name)
-        if known is None or known[0] is not plan or known[1] != text:
-            made = layout(plan, text) if self._shape(name) == plan.found else None
-            known = self._layouts[name] = plan, text, made
+        if known is None or known[0] is not prepared or known[1] != text:
+            made = layout(prepared, text) if self._shape(name) == prepared.found else None
+            known = self._layouts[name] = prepared, text, made
         return None if known[2] is None or self._does_more(name) else known[2]
 
     def _does_more(self, name: TableName) -> bool:
@@ -224,23 +231,23 @@ class EventWriter:
             )
 
 
-def _indexed(plan: Plan) -> tuple[str, ...]:
+def _indexed(prepared: PreparedTable) -> tuple[str, ...]:
     """Returns the columns that are in an index of the target's table, those of one index after those of the other."""
-    names = {column.name.lower(): column.name for column in plan.table.columns}
-    columns = (column.lower() for key in plan.found.table.keys for column in key.columns)
+    names = {column.name.lower(): column.name for column in prepared.table.columns}
+    columns = (column.lower() for key in prepared.found.table.keys for column in key.columns)
     return tuple(dict.fromkeys(names[column] for column in columns if column in names))
 
 
-def _nothing_written(plan: Plan) -> list[bytes]:
+def _nothing_written(prepared: PreparedTable) -> list[bytes]:
     """Returns statements that write no row, but are refused if the account may not write the table.
 
     BINLOG itself does not check this. The statements keep the table's definition locked until the transaction ends.
     """
-    table = qualified(plan.table.name)
-    names = [identifier(column.name) for column in plan.written]
+    table = qualified(prepared.table.name)
+    names = [identifier(column.name) for column in prepared.written]
     columns, sets = ", ".join(names), ", ".join(f"{name} = VALUES({name})" for name in names)
     insert = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} LIMIT 0"
-    if not plan.table.identity:
+    if not prepared.table.identity:
         return [insert.encode(), f"DELETE FROM {table} WHERE FALSE".encode()]
     return [f"{insert} ON DUPLICATE KEY UPDATE {sets}".encode()]
 
@@ -255,12 +262,12 @@ def _made(layout: RowLayout, rows: pa.Table, is_new: pa.BooleanArray, size: int)
         yield from encoded(layout, kind, layout.rows(part, updates=kind is EventType.UPDATE_ROWS_V1), size)
 
 
-def layout(plan: Plan, text: str) -> RowLayout | None:
+def layout(prepared: PreparedTable, text: str) -> RowLayout | None:
     """Returns the layout of a table that is on the target as on the source; None if the tables differ.
 
     `text` is the target's SHOW CREATE TABLE.
     """
-    table, found = plan.table, plan.found
+    table, found = prepared.table, prepared.found
     if found.engine != "InnoDB" or found.is_view or _OTHER_WORK.search(_QUOTED.sub("", _JSON_CHECK.sub("", text))):
         return None
     if len(found.table.columns) != len(table.columns) or any(column.generated for column in found.table.columns):

@@ -17,7 +17,7 @@ from pidts.target.mysql.shape import MyTable
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreparedTable:
     """The preparation for writing one table whose shape fits."""
 
     table: Table
@@ -54,25 +54,25 @@ class Plan:
                 )
 
 
-class Plans:
-    """The plans of the tables to which one session writes."""
+class PreparedTables:
+    """The prepared tables to which one session writes."""
 
     def __init__(self, server: TargetServer, shape: Callable[[TableName], MyTable | None]) -> None:
         self._server, self._shape = server, shape
-        self._known: dict[TableName, Plan] = {}
+        self._known: dict[TableName, PreparedTable] = {}
 
-    def of(self, table: Table) -> Plan:
-        """Returns the plan of a table; reads information_schema once for each structure."""
+    def of(self, table: Table) -> PreparedTable:
+        """Returns the preparation of a table; reads information_schema once for each structure."""
         known = self._known.get(table.name)
         if known is None or (known.table is not table and known.table != table):
             known = self._known[table.name] = self._made(table)
         return known
 
     def forget(self) -> None:
-        """Forgets all plans; called after DDL."""
+        """Forgets all preparations; called after DDL."""
         self._known.clear()
 
-    def _made(self, table: Table) -> Plan:
+    def _made(self, table: Table) -> PreparedTable:
         found = self._shape(table.name)
         if found is None:
             raise gone(table.name)
@@ -82,7 +82,7 @@ class Plans:
         written = tuple(column for column in table.columns if column.name.lower() not in computed)
         named = [name for name in table.identity if name.lower() in computed]
         names = [identifier(name) for name in (*(column.name for column in written), *named)]
-        return Plan(
+        return PreparedTable(
             table,
             found,
             written,
