@@ -295,6 +295,18 @@ class Broken:
                 continue
 
 
+def test_the_report_of_a_stopped_comparison_has_the_rows_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["pidts.verify.compare"], "_SAVE_SECONDS", -1.0)
+    rows: list[Row] = [(n, n) for n in range(700)]
+    broken = Broken()
+    with pytest.raises(ComparisonInterrupted) as stopped:
+        run(compared(rows, rows[1:]), callbacks=Callbacks(save=broken.save, stop=broken.stop))
+    (table,) = stopped.value.report.tables
+    assert (table.unfinished, table.missing, table.equal) == (True, 1, False)
+    assert 0 < table.rows < len(rows)
+    assert (stopped.value.report.stopped, stopped.value.report.equal) == (True, False)
+
+
 @pytest.mark.parametrize("order", Order)
 def test_a_comparison_that_is_interrupted_continues_and_finds_the_same(
     order: Order, monkeypatch: pytest.MonkeyPatch

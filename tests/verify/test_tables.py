@@ -4,6 +4,7 @@ type, without a key.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -471,6 +472,85 @@ def test_a_comparison_that_is_killed_continues_where_it_was(
     assert differences_of(verified([pair.config], "", examples=9, restart=True, stop=threading.Event())) == {
         ("b", "missing")
     }
+
+
+@pytest.mark.timeout(120)
+def test_a_comparison_that_is_stopped_prints_its_results_so_far(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    schema = pair.config.name
+    for name in ("a", "b"):
+        pair.on_source(f"CREATE TABLE {name} (id INT PRIMARY KEY)", f"INSERT INTO {name} SELECT seq FROM seq_1_to_9")
+    pair.copy()
+    pair.on_target(f"DELETE FROM {schema}.a WHERE id = 5")
+    memory = pair.config.relay / "one" / "verify" / f"{schema}.json"
+    command = [sys.executable, "-m", "pidts", "verify", str(pair.config.path), "--json"]
+    with (
+        closing(connect(pair.config.source.server)) as blocker,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        blocker.query(f"LOCK TABLES `{schema}`.b WRITE")
+        deadline = time.monotonic() + 60
+        while not memory.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        blocker.query("UNLOCK TABLES")
+        printed, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert json.loads(printed) == {
+        "task": schema,
+        "stage": "stopped",
+        "equal": False,
+        "rows": 9,
+        "tables": [{"name": f"{schema}.a", "rows": 9, "missing": 1, "extra": 0, "different": 0, "unsettled": 0}],
+        "differences": [{"table": f"{schema}.a", "kind": "missing", "key": {"id": 5}, "columns": []}],
+    }
+    assert [line for line in said.splitlines() if line] == [
+        "stopping the comparison; press Ctrl-C again to end at once",
+        "stopped; the same command continues from here, and with --restart it compares from the beginning",
+    ]
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_a_repair_that_is_stopped_says_what_it_has_done(
+    pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str], *, applies: bool
+) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    schema = pair.config.name
+    for name in ("a", "b"):
+        pair.on_source(f"CREATE TABLE {name} (id INT PRIMARY KEY)", f"INSERT INTO {name} VALUES (1), (2)")
+    pair.copy()
+    pair.on_target(f"DELETE FROM {schema}.a WHERE id = 2")
+    stop, sql = threading.Event(), list[str]()
+    with closing(connect(pair.config.source.server)) as blocker:
+        blocker.query(f"LOCK TABLES `{schema}`.b WRITE")
+
+        def stop_after_the_first_table() -> None:
+            deadline = time.monotonic() + 60
+            while pair.run_sql(pair.target, f"SELECT COUNT(*) FROM {schema}.a") != [(2,)] if applies else not sql:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            stop.set()
+            blocker.query("UNLOCK TABLES")
+
+        thread = threading.Thread(target=stop_after_the_first_table)
+        thread.start()
+        work = repaired([pair.config], "", apply=applies, stop=stop, show=sql.append)
+        thread.join()
+    capsys.readouterr()
+    assert show_repairs(pair.config, work, sql, as_json=True) == 1
+    shown = capsys.readouterr()
+    assert shown.err == ("stopped; 1 row written, 0 extra rows deleted\n" if applies else "stopped\n")
+    found = json.loads(shown.out)
+    assert (found["stage"], found["equal"], found["applied"], found["written"]) == (
+        "stopped",
+        False,
+        applies,
+        int(applies),
+    )
+    assert bool(found["sql"]) is not applies
 
 
 def test_a_task_that_is_stalled_is_waited_for_once(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
-from pidts.cli.verify import Tables, demand_tables, grants_in_advice, progress_line, with_retries
+from pidts.cli.final_summary import print_summary
+from pidts.cli.verify import STOPS_COMPARING, Tables, demand_tables, grants_in_advice, progress_line, with_retries
 from pidts.model import PidtsError
 from pidts.model.errors import plural
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pidts.verify import Report, Settled
 
 
+_STOPS_WRITING = "stopping after the rows that are being written"
 _MOST_STATEMENTS = 200
 """The largest number of statements in the JSON. A program that needs all statements reads the text output."""
 
@@ -56,7 +58,6 @@ def repair(
     demand_tables(parts[0], "pidts repair", "it has no rows that could be made equal to the source's rows", "")
     demand_one_writer(parts[0], "pidts repair")
     from pidts.cli.signals import run_until_stopped
-    from pidts.verify import ComparisonInterrupted
 
     statements: list[str] = []
 
@@ -66,17 +67,11 @@ def repair(
 
     show: Callable[[str], None] = keep if as_json else print
 
-    def work(stop: threading.Event) -> Repairs | None:
-        try:
-            return repaired(parts, tables, apply=apply, removes=remove_extra, stop=stop, show=show)
-        except ComparisonInterrupted:
-            return None
+    def work(stop: threading.Event) -> Repairs:
+        return repaired(parts, tables, apply=apply, removes=remove_extra, stop=stop, show=show)
 
     with grants_in_advice(parts):
-        done = run_until_stopped(work)
-    if done is None:
-        print("stopped", file=sys.stderr)
-        return PidtsError.exit_code
+        done = run_until_stopped(work, says=_STOPS_WRITING if apply else STOPS_COMPARING)
     return show_repairs(parts[0], done, statements, as_json=as_json)
 
 
@@ -89,10 +84,13 @@ def repaired(
     show: Callable[[str], None],
     removes: bool = False,
 ) -> Repairs:
-    """Compares the tables, and repairs each group of differences or prints SQL that repairs it."""
+    """Compares the tables, and repairs each group of differences or prints SQL that repairs it.
+
+    If the user stops the comparison, its report and the repairs so far are returned.
+    """
     from pidts.task.compare.repair import Repairs
     from pidts.task.compare.wiring import chosen, opened_comparison
-    from pidts.verify import Callbacks, ComparisonState
+    from pidts.verify import Callbacks, ComparisonInterrupted, ComparisonState
 
     memory = [ComparisonState()]
 
@@ -112,7 +110,11 @@ def repaired(
 
                 return comparison.run(memory=memory[0], callbacks=replace(callbacks, differ=differ))
 
-        report = with_retries(attempt, callbacks)
+        try:
+            report = with_retries(attempt, callbacks)
+        except ComparisonInterrupted as stopped:
+            work.report = stopped.report
+            return work
         work.report = report
     if not work.filtered:
         demand_tables(report, tables)
@@ -126,12 +128,17 @@ def repaired(
 
 
 def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = (), *, as_json: bool) -> int:
-    """Prints a summary; its JSON has the first statements, too. The exit code shows whether the rows are equal now."""
+    """Prints a summary; its JSON has the first statements, too.
+
+    The exit code shows whether the rows are equal now. It is 1 if the user has stopped the comparison.
+    """
     from pidts.cli.findings import exit_code
 
     report, name = work.report, config.name
     if report is None:
         return PidtsError.exit_code
+    if report.stopped:
+        print(f"stopped; {_changed(work)}" if work.apply else "stopped", file=sys.stderr)
     if as_json:
         numbers = {"sql": list(statements), "applied": work.apply, "written": work.written, "removed": work.removed}
         kept = 0 if work.removes else sum(_kept(work, report).values())
@@ -144,8 +151,10 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             "filtered": sorted(map(str, work.filtered)),
         }
         found = {key: value for key, value in more.items() if value}
-        print(json.dumps({**report.to_json(name), **numbers, **found}, ensure_ascii=False), flush=True)
-        return exit_code(report)
+        print_summary(json.dumps({**report.to_json(name), **numbers, **found}, ensure_ascii=False))
+        return PidtsError.exit_code if report.stopped else exit_code(report)
+    if report.stopped:
+        return PidtsError.exit_code
     for one in report.tables:
         for wait in one.waits:
             print(f"-- {one.table}: {wait}", file=sys.stderr)
@@ -168,14 +177,15 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
             f"-- {work.shared:,} keys are in several shards of one merged table, and are not repaired", file=sys.stderr
         )
     if work.apply:
-        print(
-            f"{name}: {plural('row', work.written)} written, {plural('extra row', work.removed)} deleted, "
-            f"{_still_not_equal(config, work, report)}"
-        )
+        print(f"{name}: {_changed(work)}, {_still_not_equal(config, work, report)}")
     else:
         unequal = f"{plural('row', report.differences, 'is', 'are')} not equal{_if_applied(work, report)}"
         print(f"{name}: {'; '.join(filter(None, (unequal, _not_compared(work, report))))}", file=sys.stderr)
     return exit_code(report)
+
+
+def _changed(work: Repairs) -> str:
+    return f"{plural('row', work.written)} written, {plural('extra row', work.removed)} deleted"
 
 
 def _still_not_equal(config: TaskConfig, work: Repairs, report: Report) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
+from pidts.cli.final_summary import print_summary
 from pidts.model import ConfigError, PidtsError, Transient
 from pidts.model.errors import plural
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
 
+STOPS_COMPARING = "stopping the comparison"
+"""The message that is printed when a signal stops a comparison."""
+_CONTINUES = "stopped; the same command continues from here, and with --restart it compares from the beginning"
+_BEGINS_ANEW = "stopped; the same command compares from the beginning"
 _LINE_SECONDS = 5.0
 _TRIES = 6
 _FIRST_PAUSE = 0.5
@@ -47,19 +53,18 @@ def verify(
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import ComparisonInterrupted
 
-    def work(stop: threading.Event) -> Report | None:
+    def work(stop: threading.Event) -> Report:
         try:
             return verified(parts, tables, examples=examples, restart=restart, stop=stop)
-        except ComparisonInterrupted:
-            return None
+        except ComparisonInterrupted as stopped:
+            return stopped.report
 
     with grants_in_advice(parts):
-        report = run_until_stopped(work)
-    if report is None:
-        print(
-            "stopped; the same command continues from here, and with --restart it compares from the beginning",
-            file=sys.stderr,
-        )
+        report = run_until_stopped(work, says=STOPS_COMPARING)
+    if report.stopped:
+        print(_BEGINS_ANEW if parts[0].target.is_datacenter else _CONTINUES, file=sys.stderr)
+        if as_json:
+            print_summary(json.dumps(report.to_json(parts[0].name), ensure_ascii=False))
         return PidtsError.exit_code
     alert_differences(parts[0], report, tables)
     return show_report(parts[0].name, report, as_json=as_json)

@@ -204,7 +204,7 @@ def _folder(task: TaskFolder, name: str) -> Path:
 
 def _has_report(folder: Path) -> bool:
     value = last_object(_tail(folder / "report.json", 64 << 20))
-    return value is not None and set(value) != {"error"}
+    return value is not None and set(value) != {"error"} and value.get("stage") != "stopped"
 
 
 def _tail(path: Path, most: int) -> bytes:

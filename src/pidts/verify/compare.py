@@ -37,7 +37,11 @@ _TRY_SECONDS = 1.0
 
 
 class ComparisonInterrupted(Exception):
-    """The user has stopped the comparison. The results up to the last save are kept."""
+    """The user has stopped the comparison. `report` has the results up to the last save."""
+
+    def __init__(self, report: Report | None = None) -> None:
+        super().__init__()
+        self.report = report or Report((), (), stopped=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,11 @@ def compare(
             memory or ComparisonState(),
             elsewhere,
         )
-        return work.run()
+        try:
+            return work.run()
+        except ComparisonInterrupted as stopped:
+            stopped.report = work.memory.so_far
+            raise
 
 
 @dataclass(slots=True)

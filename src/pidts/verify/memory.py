@@ -14,7 +14,7 @@ from typing import Any
 
 from pidts.model import TableName
 from pidts.verify.compared_servers import Key
-from pidts.verify.report import DifferenceKind, RowDifference, TableReport
+from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 
 _FORM = 3
 
@@ -49,6 +49,12 @@ class ComparisonState:
     def begun(self) -> bool:
         """Returns whether anything has been compared yet."""
         return bool(self.done) or self.place is not None
+
+    @property
+    def so_far(self) -> Report:
+        """Returns the report of a comparison that is stopped now."""
+        within = () if self.place is None else (replace(self.place.report, unfinished=True),)
+        return Report((*self.done, *within), self.examples, stopped=True)
 
     def at(self, place: ComparisonPlace, examples: Sequence[RowDifference]) -> ComparisonState:
         """Returns this state with a later place, and with the differences that are listed so far."""

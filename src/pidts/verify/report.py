@@ -69,7 +69,19 @@ class RowDifference:
 
 
 _SELDOM = frozenset(
-    {"problem", "filtered", "waiting", "waits", "locked", "source", "members", "note", "of_no_shard", "not_compared"}
+    {
+        "problem",
+        "filtered",
+        "waiting",
+        "waits",
+        "locked",
+        "source",
+        "members",
+        "note",
+        "of_no_shard",
+        "not_compared",
+        "unfinished",
+    }
 )
 """The keys of the JSON that are written only if their values are not empty."""
 
@@ -107,6 +119,8 @@ class TableReport:
     """The number of extra rows whose extracted columns have the values of no existing table."""
     not_compared: int = 0
     """The number of rows that were not compared, since their current values do not follow from a channel's records."""
+    unfinished: bool = False
+    """Whether the comparison was stopped within this table. The numbers are those of the rows compared before."""
 
     @property
     def differences(self) -> int:
@@ -116,7 +130,7 @@ class TableReport:
     @property
     def equal(self) -> bool:
         """Whether both sides have the same rows."""
-        return not (self.differences or self.problem or self.waits or self.locked)
+        return not (self.differences or self.problem or self.waits or self.locked or self.unfinished)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as plain values. The keys of `_SELDOM` are left out if their values are empty."""
@@ -132,6 +146,8 @@ class Report:
 
     tables: tuple[TableReport, ...]
     examples: tuple[RowDifference, ...]
+    stopped: bool = False
+    """Whether the user has stopped the comparison. Then tables are missing that were not compared."""
 
     @property
     def rows(self) -> int:
@@ -146,7 +162,7 @@ class Report:
     @property
     def equal(self) -> bool:
         """Whether both sides have the same rows."""
-        return all(table.equal for table in self.tables)
+        return not self.stopped and all(table.equal for table in self.tables)
 
     @property
     def waits(self) -> bool:
@@ -157,6 +173,7 @@ class Report:
         """Returns the report in the form that `--json` prints."""
         return {
             "task": task,
+            **({"stage": "stopped"} if self.stopped else {}),
             "equal": self.equal and bool(self.tables),
             "rows": self.rows,
             "tables": [table.to_json() for table in self.tables],

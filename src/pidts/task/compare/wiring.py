@@ -22,6 +22,7 @@ from pidts.verify import (
     ICEBERG,
     POSTGRES,
     Callbacks,
+    ComparisonInterrupted,
     ComparisonProgress,
     ComparisonState,
     Elsewhere,
@@ -113,20 +114,21 @@ class Comparison:
             callbacks.show(replace(progress, table=display_name(self.known, progress.table)))
 
         source = MergedSource(read, self.members)
-        report = compare(
-            source,
-            target_rows(self.target, lambda: source.merged_tables),
-            MergedCatchUp(lambda: source.merged_tables),
-            normals=normals_of(self.parts[0].config),
-            examples=examples,
-            memory=memory,
-            callbacks=replace(callbacks, show=show),
-            elsewhere=elsewhere,
-        )
-        return Report(
-            tuple(self._with_display_name(one) for one in report.tables),
-            tuple(replace(one, table=display_name(self.known, one.table)) for one in report.examples),
-        )
+        try:
+            report = compare(
+                source,
+                target_rows(self.target, lambda: source.merged_tables),
+                MergedCatchUp(lambda: source.merged_tables),
+                normals=normals_of(self.parts[0].config),
+                examples=examples,
+                memory=memory,
+                callbacks=replace(callbacks, show=show),
+                elsewhere=elsewhere,
+            )
+        except ComparisonInterrupted as stopped:
+            stopped.report = self._with_display_names(stopped.report)
+            raise
+        return self._with_display_names(report)
 
     def merged_tables(self) -> dict[TableName, MergedTable]:
         """Returns the merged tables with the servers' current structures."""
@@ -140,6 +142,13 @@ class Comparison:
     def members(self, name: TableName) -> frozenset[str]:
         """Returns the labels of all tables that have this target table now."""
         return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
+
+    def _with_display_names(self, report: Report) -> Report:
+        return replace(
+            report,
+            tables=tuple(self._with_display_name(one) for one in report.tables),
+            examples=tuple(replace(one, table=display_name(self.known, one.table)) for one in report.examples),
+        )
 
     def _with_display_name(self, report: TableReport) -> TableReport:
         merged = self.known.get(report.table)

@@ -59,8 +59,10 @@ export function verify(shared) {
 function comparison(report) {
   const tables = report.tables ?? [];
   const wrong = tables.reduce((sum, one) => sum + KINDS.slice(0, 4).reduce((count, kind) => count + (one[kind] ?? 0), 0), 0);
-  if (!tables.length) return [h("p", { class: "result still" }, "Nothing to compare: the task has no table yet")];
-  const said = report.equal ? "Equal" : wrong ? `${words.plural(wrong, "difference")}` : "No row is known to differ, but some rows are locked or not equal yet";
+  if (!tables.length) return [h("p", { class: "result still" }, report.stage === "stopped" ? "Stopped before any table was compared" : "Nothing to compare: the task has no table yet")];
+  const stopped = report.stage === "stopped";
+  const found = wrong ? `${words.plural(wrong, "difference")}` : stopped ? "No difference" : "No row is known to differ, but some rows are locked or not equal yet";
+  const said = report.equal ? "Equal" : stopped ? `Stopped before the end. ${found} so far` : found;
   const sorted = [...tables].sort((one, other) => wrongOf(other) - wrongOf(one) || words.inOrder(one.name, other.name));
   return [
     h("p", { class: `result ${report.equal ? "good" : wrong ? "alarm" : "still"}` }, h("strong", {}, said), `, ${words.count(report.rows)} rows of ${words.plural(tables.length, "table")} compared`),
@@ -103,7 +105,8 @@ const wrongOf = (one) => KINDS.reduce((count, kind) => count + (one[kind] ?? 0),
 
 function result(one) {
   const counts = KINDS.filter((kind) => one[kind]).map((kind) => `${words.count(one[kind])} ${kind}`);
-  return [one.problem, counts.join(", "), ...(one.waits ?? []), one.note].filter(Boolean).join("; ") || "equal";
+  const rest = one.unfinished ? "not finished" : "";
+  return [one.problem, counts.join(", "), ...(one.waits ?? []), one.note, rest].filter(Boolean).join("; ") || "equal";
 }
 
 function example(one) {
