@@ -30,6 +30,7 @@ from pidts.cli.serve import State, TokenFile, serve
 from pidts.cli.service.client import service_client
 from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, resume, start, status_of_service, stop
 from pidts.cli.signals import RUN_ENDS_WITHIN, end_at_once_on_signals, run_until_stopped
+from pidts.cli.spark_conf import spark_conf
 from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
 from pidts.cli.zones.hand_over import hand_over
@@ -47,7 +48,7 @@ _JOURNEY = (
     *("init", "grants", "check", "plan", "run", "status", "ddl", "locks"),
     *("verify", "repair", "cutover", "failover", "zones"),
     *("serve", "start", "pause", "resume", "stop", "list"),
-    *("replicate", "apply", "relay", "events", "schema", "demo", "version"),
+    *("replicate", "apply", "relay", "events", "spark-conf", "schema", "demo", "version"),
 )
 """The commands in the order in which `--help` lists them: the order in which a new user needs them."""
 
@@ -95,6 +96,7 @@ app.command("list", short_help="Show the tasks of the service.")(list_tasks)
 app.command("pause-task", hidden=True)(pause)
 app.command("stop-task", hidden=True)(stop)
 app.command("repair", short_help="Make the target equal to the source.")(repair)
+app.command("spark-conf", short_help="Print Spark settings that read a warehouse.")(spark_conf)
 
 _INTERRUPTED = 130
 RESYNC = "--resync"

@@ -13,7 +13,9 @@ import pytest
 from tests.java_packages import packages
 from tests.spark.older_spark import environment_of
 from tests.target.conformance.samples import INT, change, create, table, write
+from typer.testing import CliRunner
 
+from pidts.cli.app import app
 from pidts.model import TableName
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
@@ -36,25 +38,22 @@ for name in ("avro", "iceberg"):
 print(session.execute(f"SELECT * FROM iceberg_scan('{sys.argv[1]}') ORDER BY id").fetchall())
 """
 SPARK = """
-import sys
+import json, sys
 from pyspark.sql import SparkSession
-place, jars = sys.argv[1:]
-settings = {
-    "spark.master": "local[1]",
-    "spark.ui.enabled": "false",
-    "spark.jars": jars,
-    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.lake.type": "jdbc",
-    "spark.sql.catalog.lake.uri": f"jdbc:sqlite:{place}/catalog.db",
-    "spark.sql.catalog.lake.jdbc.schema-version": "V1",
-    "spark.sql.catalog.lake.warehouse": f"file://{place}",
-}
-builder = SparkSession.builder
+settings, jars = json.loads(sys.argv[1]), sys.argv[2]
+del settings["spark.jars.packages"]
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.jars", jars)
 for name, value in settings.items():
     builder = builder.config(name, value)
 session = builder.getOrCreate()
 print([tuple(row) for row in session.sql("SELECT * FROM lake.shop.t ORDER BY id").collect()])
 session.stop()
+"""
+TASK = """
+name: t
+task-mode: all
+target-database: {type: iceberg, warehouse: FOLDER}
+mysql-instances: [{source-id: s, from: {host: h, user: u}}]
 """
 ROWS = "[(3, 0, 7), (5, 5, 5), (100, 3, 7)]"
 
@@ -101,8 +100,11 @@ def test_duckdb_reads_the_rows_that_are_there(warehouse: Warehouse) -> None:
 
 
 @pytest.mark.spark
-def test_spark_reads_the_rows_that_are_there_by_iceberg_s_own_catalog(warehouse: Warehouse) -> None:
+def test_spark_reads_the_rows_that_are_there_with_the_printed_settings(warehouse: Warehouse, tmp_path: Path) -> None:
     """The test uses the oldest Spark: Iceberg's classes are made for one version of Spark, and there are none for 4.3."""
     folder = packages(ROOT / "requirements" / "readers" / "pom.xml", ROOT / ".venv-readers-java")
     jars = ",".join(map(str, sorted(folder.glob("*.jar"))))
-    assert read(SPARK, environment_of("4.0"), str(warehouse.folder), jars) == ROWS
+    file = tmp_path / "t.yaml"
+    file.write_text(TASK.replace("FOLDER", str(warehouse.folder)))
+    printed = CliRunner().invoke(app, ["spark-conf", "--json", str(file)]).output
+    assert read(SPARK, environment_of("4.0"), printed, jars) == ROWS
