@@ -10,11 +10,19 @@ UNREACHABLE_TODO = (
     "connection?"
 )
 """The advice to the operator if there is no connection to the target."""
+TARGET_FULL = "target-full"
+"""The code of an error that is due to a full disk of the target."""
 ADMIN_TODO = (
     "ADMIN is an account of the target that may grant, and ADMIN_PASSWORD an environment variable with its password. "
     "The command also reads the source's tables: add --source URL if the task's account there does not exist yet"
 )
 """Explains `grants_command`."""
+
+
+def full_todo(otherwise: str = "") -> str:
+    """Returns the advice if the target has no space. `otherwise` is the advice if its disk has room."""
+    todo = "Make room on the target's disk. A running task then continues by itself"
+    return f"{todo}. {otherwise}" if otherwise else todo
 
 
 def grants_command(scheme: str, place: str, host: str = "") -> str:

@@ -16,10 +16,12 @@ from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.refusals import (
     ADMIN_TODO,
+    TARGET_FULL,
     UNREACHABLE_TODO,
     account_todo,
     constraint_todo,
     dependents_todo,
+    full_todo,
     grants_command,
     trigger_todo,
 )
@@ -33,6 +35,7 @@ _NO_TLS = 2026
 TWO_ROWS = 1242
 """The number of the error for a subquery with two rows. A statement that has to fail has such a subquery."""
 _NO_SUCH_DATABASE, _NO_SUCH_TABLE, _NO_SUCH_COLUMN = 1049, 1146, 1054
+_TABLE_FULL = 1114
 _LOST = frozenset(
     {
         0,
@@ -63,13 +66,12 @@ _LOST = frozenset(
 )
 _BUSY = frozenset(
     {
+        5,  # out of memory (MySQL)
         1020,  # row changed since the snapshot (MariaDB)
-        1021,
         1037,
         1040,
         1041,
         1047,  # a Galera node that is not ready
-        1114,  # table or disk full
         1135,
         1180,  # COMMIT failed inside the server: its outcome is read under the lock
         1203,
@@ -110,6 +112,33 @@ _BUSY = frozenset(
         9010,
     }
 )
+_FULL = frozenset(
+    {
+        20,  # disk full
+        1021,  # disk full
+        1114,  # table full: mostly the disk of its file, else a limit of its storage engine
+        1878,  # a temporary file cannot be written
+        3675,  # disk full
+    }
+)
+_OF_FILES = frozenset({1, 3, 4, 27, 1004, 1005, 1006, 1023, 1025, 1026, 1030, 1180})
+"""Errors of files and storage engines. Only their text says whether the disk is full."""
+_NO_SPACE = re.compile(r"(?:errno:?|errcode:|got error) (?:28\b|122 .{0,3}Disk quota)", re.IGNORECASE)
+"""The operating system's number for a full disk, or for a full quota, in the text of such an error. A storage engine
+uses the number 122, too, but for another error.
+"""
+_FULL_LIMITS = (
+    "If the disk has room, look at the limit of the table's storage engine (innodb_data_file_path, max_heap_table_size)"
+)
+_BY_LOG = {
+    1180: "If the error stays, read the target's error log: COMMIT fails inside the server",
+    3100: (
+        "If the error stays, read the target's error log. If a transaction exceeds "
+        "group_replication_transaction_size_limit, raise this limit, or let large transactions be split: "
+        "pidts.split-transactions"
+    ),
+}
+"""The advice for errors that pass by themselves in some cases only. Their texts do not name the cause."""
 _DEPENDED_ON = frozenset(
     {
         1553,  # an index that a foreign key needs
@@ -169,8 +198,12 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     where = Where(table=table)
     if isinstance(error, OSError | pymysql.err.InterfaceError) or number in _LOST:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
+    if number in _FULL or (number in _OF_FILES and _NO_SPACE.search(text)):
+        what = f"the target has no space: {text} (error {number})"
+        return Transient(TARGET_FULL, what, where=where, todo=full_todo(_FULL_LIMITS if number == _TABLE_FULL else ""))
     if number in _BUSY:
-        return Transient("target-busy", f"the target: {text} (error {number})", where=where)
+        todo = _BY_LOG.get(number, "")
+        return Transient("target-busy", f"the target: {text} (error {number})", where=where, todo=todo)
     code, todo = "target-refused", refused_row_todo(number, text, table) if table else COMPARE_TODO
     if _is_gone(number, text, table):
         code, todo = "target-shape", GONE_TODO

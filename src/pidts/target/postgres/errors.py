@@ -15,11 +15,13 @@ from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.refusals import (
     ADMIN_TODO,
+    TARGET_FULL,
     UNREACHABLE_TODO,
     account_todo,
     constraint_todo,
     dependents_todo,
     foreign_key_todo,
+    full_todo,
     grants_command,
     index_todo,
     trigger_todo,
@@ -27,6 +29,7 @@ from pidts.target.refusals import (
 
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
+_DISK_FULL = "53100"
 _NOT_PERMITTED = "42501"
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
 """The advice to the operator if a table, its schema or a column is missing, for statements about the table's rows."""
@@ -94,6 +97,8 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
     what = _message(error)
     if not state and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return Transient("target-lost", f"the connection to PostgreSQL is gone: {what}", where=where)
+    if state == _DISK_FULL:
+        return Transient(TARGET_FULL, f"PostgreSQL has no space: {what} ({state})", where=where, todo=full_todo())
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
     code, todo = "target-refused", COMPARE_TODO

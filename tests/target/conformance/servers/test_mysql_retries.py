@@ -234,6 +234,53 @@ def test_temporary_errors_are_distinguished_from_permanent_ones(number: int, kin
     assert isinstance(translate(pymysql.err.OperationalError(number, "text"), "a.b"), kind_of_error)
 
 
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (3, "Error writing file '/tmp/#sql/fd=54' (Errcode: 28 \"No space left on device\")"),
+        (3, "Error writing file '/tmp/MLfd=34' (OS errno 28 - No space left on device)"),
+        (20, "Disk is full writing './bin.000001' (Errcode: 28). Waiting for someone to free space..."),
+        (1005, 'Can\'t create table `d`.`t` (errno: 28 "No space left on device")'),
+        (1021, "Disk got full writing '.(temporary)' (Errcode: 28 \"No space left on device\")"),
+        (1026, "Error writing file 'bin' (errno: 122 - Disk quota exceeded)"),
+        (1030, 'Got error 28 "No space left on device" from storage engine InnoDB'),
+        (1030, "Got error 122 - 'Disk quota exceeded' from storage engine"),
+        (1114, "The table 't' is full"),
+        (1180, "Got error 28 - 'No space left on device' during COMMIT"),
+        (1878, "Temporary file write failure."),
+        (3675, "Create table/tablespace 't' failed, as disk is full"),
+    ],
+)
+def test_a_full_disk_of_the_target_is_waited_for(number: int, text: str) -> None:
+    error = translate(pymysql.err.OperationalError(number, text), "a.b")
+    assert isinstance(error, Transient)
+    assert error.code == "target-full"
+    assert error.what.startswith(f"the target has no space: {text}")
+    assert "Make room" in error.todo
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (3, "Error writing file 't' (Errcode: 5 \"Input/output error\")"),
+        (1030, 'Got error 122 "Internal (unspecified) error in handler" from storage engine Aria'),
+        (1030, 'Got error 168 "Unknown (generic) error from engine" from storage engine InnoDB'),
+        (1062, "Duplicate entry 'errno: 28' for key 'PRIMARY'"),
+    ],
+)
+def test_other_errors_of_files_are_not_waited_for(number: int, text: str) -> None:
+    assert isinstance(translate(pymysql.err.OperationalError(number, text), "a.b"), Halted)
+
+
+@pytest.mark.parametrize(("number", "advice"), [(1180, "error log"), (3100, "transaction_size_limit")])
+def test_an_error_inside_the_server_s_commit_names_the_server_s_log(number: int, advice: str) -> None:
+    """The task tries again without end: only the server's log has the cause."""
+    error = translate(pymysql.err.OperationalError(number, "Error on observer while running replication hook"))
+    assert isinstance(error, Transient)
+    assert "error log" in error.todo
+    assert advice in error.todo
+
+
 @BOTH
 def test_a_transaction_that_is_too_large_for_the_log_names_no_row(
     target: MySqlTarget, task: str, structure: Table

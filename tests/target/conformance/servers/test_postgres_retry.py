@@ -9,7 +9,7 @@ import pytest
 from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, table, write
 
 from pidts.apply import Committer, Outcome, Retry, Target
-from pidts.model import Halted, Table, TableName
+from pidts.model import Halted, Table, TableName, Transient
 from pidts.sandbox import Server
 from pidts.target.postgres import PostgresSession
 
@@ -59,6 +59,12 @@ def test_temporary_errors_are_retried(
     assert len(commit(target, session, structure, task)) == 1
     assert session.read_rows(structure).to_pylist() == [{"id": 1, "v": 5}]
     assert [row.lsn for row in session.meta.checkpoints.read(task, "s")] == [lsn(200)]
+
+
+def test_a_full_disk_of_the_target_is_named(session: PostgresSession) -> None:
+    with pytest.raises(Transient, match="PostgreSQL has no space: could not extend file") as error:
+        session.execute("DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$")
+    assert error.value.code == "target-full"
 
 
 @pytest.mark.parametrize("state", STAYS)
