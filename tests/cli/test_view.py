@@ -241,6 +241,27 @@ def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFi
     assert [text.count("too long") for text in said if text.startswith("shop: copy")] == [0] * 4
 
 
+class _Unread(tuple[str, ...]):
+    """A list that no snapshot looks at: a thousand waiting shards have a thousand lists of a thousand names."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise AssertionError
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError
+
+
+def test_the_lists_of_waiting_shards_are_not_read_for_each_snapshot() -> None:
+    halt = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="shard-awaits", what="waits")
+    waits = replace(halt, awaits=_Unread(("s: c",)))
+    halted = replace(COPYING, sources=(replace(COPYING.sources[0], halted=(waits, waits)),))
+    show = view.LineView()
+    show(halted)
+    show(halted)
+
+
 def test_each_of_many_halts_is_printed_a_few_at_a_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

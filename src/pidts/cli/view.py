@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 from rich.console import Console, Group, RenderableType
@@ -22,7 +22,7 @@ from pidts.cli.ddl.view import advised_steps
 from pidts.cli.errors import for_this_task
 from pidts.cli.lag_history import LagHistory
 from pidts.cli.log_options import log_options, write_line
-from pidts.model import Halt
+from pidts.model import Halt, Lsn, TableName
 from pidts.model.advice import LIST
 from pidts.model.errors import sentence
 from pidts.plan import Phase
@@ -31,6 +31,9 @@ from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, 
 from pidts.task.operate.stage_report import SlowStage, StageReport
 
 _log = structlog.get_logger(__name__)
+
+_HaltKey: TypeAlias = tuple[str, Lsn, tuple[TableName, ...], str]
+"""A halt's source, place, tables and code."""
 
 LINE_SECONDS = 5.0
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
@@ -134,8 +137,8 @@ class LineView:
         self._notice = ""
         """The last message about something that has happened."""
         self._due = 0.0
-        self._told: frozenset[tuple[str, Halt]] = frozenset()
-        """The halts that were printed in full, each with its source."""
+        self._told: dict[_HaltKey, Halt] = {}
+        """The halts that were printed in full."""
         self._halts_due = 0.0
         """The time at which the next halts are printed, if the last ones left some out."""
 
@@ -161,19 +164,20 @@ class LineView:
 
     def _tell_halts(self, progress: Progress, now: float) -> None:
         """Prints the first new halts that need an operator."""
-        halts = _in_order(progress)
-        self._told &= frozenset(halts)
+        # A thousand waiting shards have a thousand halts, each with a long list. None of these lists is looked at here.
+        halts = {_key(source, halt): (source, halt) for source, halt in _of_sources(progress) if needs_operator(halt)}
+        self._told = {key: told for key, told in self._told.items() if key in halts and halts[key][1] == told}
         options = log_options()
         if not options.shows_progress or options.has_json_on_stderr or now < self._halts_due:
             return
-        new = [(source, halt) for source, halt in halts if (source, halt) not in self._told and needs_operator(halt)]
+        new = [one for key, one in halts.items() if key not in self._told]
         several = len(progress.sources) > 1
         for source, halt in new[:_HALTS_IN_LINE]:
             text = sentence(_of_source(str(halt), source, several=several))
             write_line(
                 f"{progress.task}: halted {text} {'. '.join(_advice(halt, source, several=several))}", sys.stderr
             )
-        self._told |= frozenset(new[:_HALTS_IN_LINE])
+        self._told |= {_key(source, halt): halt for source, halt in new[:_HALTS_IN_LINE]}
         if len(new) > _HALTS_IN_LINE:
             self._halts_due = now + LINE_SECONDS
 
@@ -310,8 +314,15 @@ def _places(progress: Progress) -> RenderableType:
 
 def _in_order(progress: Progress) -> list[tuple[str, Halt]]:
     """Returns the halts with their sources. Halts that need an operator come before waiting shards."""
-    halts = [(one.source, halt) for one in progress.sources for halt in one.halted]
-    return sorted(halts, key=lambda one: bool(one[1].awaits) and not needs_operator(one[1]))
+    return sorted(_of_sources(progress), key=lambda one: bool(one[1].awaits) and not needs_operator(one[1]))
+
+
+def _of_sources(progress: Progress) -> list[tuple[str, Halt]]:
+    return [(one.source, halt) for one in progress.sources for halt in one.halted]
+
+
+def _key(source: str, halt: Halt) -> _HaltKey:
+    return source, halt.lsn, halt.tables, halt.code
 
 
 def _of_source(text: str, source: str, *, several: bool) -> str:

@@ -44,7 +44,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +117,25 @@ second interval. New entries in the relay end the wait at once.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Halts:
+    """The halts of a stream. They are the same object as long as no halt changes."""
+
+    by_lsn: Mapping[Lsn, Halt]
+    """The halts of schema changes."""
+    halts: tuple[Halt, ...]
+    tables: frozenset[TableName]
+    """The tables that the halts name."""
+    is_about_all: bool
+    """Whether a halt names no tables: it concerns all of them."""
+
+    @classmethod
+    def of(cls, refused: Sequence[Halt], by_lsn: Mapping[Lsn, Halt]) -> _Halts:
+        halts = (*refused, *by_lsn.values())
+        tables = frozenset(name for halt in halts for name in halt.tables)
+        return cls(by_lsn, halts, tables, is_about_all=not all(halt.tables for halt in halts))
+
+
 class TaskStream:
     """Runs batches from a claimed checkpoint until it is stopped or fails."""
 
@@ -163,6 +182,7 @@ class TaskStream:
         self._gtids = claimed.gtid
         self._unapplied, self._waiting_changes = Unapplied(classifier), WaitingChanges(classifier)
         self._halted = halted
+        self._halts_seen: _Halts | None = None
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
         self._state = self._state.halting(refused) if refused else self._state
         self._shards = shards or ShardGroups()
@@ -205,7 +225,7 @@ class TaskStream:
     @property
     def halts(self) -> tuple[Halt, ...]:
         """Returns the halts that wait for an operator; the tables without a halt go on."""
-        return (*self._halted, *self._ddl.halts.values())
+        return self._halts_at_present.halts
 
     @property
     def rows_failed(self) -> bool:
@@ -223,10 +243,15 @@ class TaskStream:
     @property
     def halted_tables(self) -> frozenset[TableName]:
         """Returns the tables that cannot continue: tables with a halt. A halt without tables concerns all tables."""
-        halts = self.halts
-        if not all(halt.tables for halt in halts):
-            return frozenset(self.tables)
-        return frozenset(name for halt in halts for name in halt.tables)
+        present = self._halts_at_present
+        return frozenset(self.tables) if present.is_about_all else present.tables
+
+    @property
+    def _halts_at_present(self) -> _Halts:
+        by_lsn, known = self._ddl.halts, self._halts_seen
+        if known is None or known.by_lsn is not by_lsn:
+            self._halts_seen = known = _Halts.of(self._halted, by_lsn)
+        return known
 
     @property
     def waiting(self) -> Mapping[TableName, Lsn]:
