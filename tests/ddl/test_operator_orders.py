@@ -11,20 +11,33 @@ from typing import Any
 import pytest
 from tests.values_target import ValuesTarget
 
+from pidts.apply import SharedSession
 from pidts.ddl.operator_orders import Orders, SharedOrders
 from pidts.model import DdlOrder, Lsn, OrderKind
 
 ONE, OTHER = Lsn(0, 1, 500), Lsn(0, 1, 900)
 
 
+class CountingSession(SharedSession):
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings, self.seconds = 0, 0.0
+
+    def ask(self, *args: Any) -> Any:
+        self.readings += 1
+        time.sleep(self.seconds)
+        return super().ask(*args)
+
+
 class CountingTarget:
     def __init__(self) -> None:
-        self.target, self.connects, self.seconds = ValuesTarget("operator orders"), 0, 0.0
+        self.target, self.connects = ValuesTarget("operator orders"), 0
         self.context: Any = SimpleNamespace(task="t", source=SimpleNamespace(source_id="a"), target=self)
+        self.shared = SharedOrders()
+        self.shared.records = self.session = CountingSession()
 
     def connect(self) -> Any:
         self.connects += 1
-        time.sleep(self.seconds)
         return self.target.connect()
 
     def give(self, lsn: Lsn) -> None:
@@ -36,21 +49,22 @@ class CountingTarget:
 def counting():
     made = CountingTarget()
     yield made
+    made.session.close()
     made.target.forget()
 
 
 def test_one_reading_serves_all_changes_that_looked_before_it(counting: CountingTarget) -> None:
-    shared = SharedOrders()
-    changes = [Orders(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in range(100, 200)]
+    places, shared = range(100, 200), counting.shared
+    changes = [Orders(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in places]
     looked = time.monotonic()
     assert not any(change.is_newer(None, looked) for change in changes)
-    assert counting.connects == 1
+    assert counting.session.readings == 1
 
 
 def test_changes_that_look_while_one_of_them_reads_do_not_read_too(counting: CountingTarget) -> None:
-    shared, looked, found = SharedOrders(), time.monotonic(), list[bool]()
+    shared, looked, found = counting.shared, time.monotonic(), list[bool]()
     counting.give(ONE)
-    counting.seconds = 0.1
+    counting.session.seconds = 0.1
     changes = [Orders(counting.context, ONE, lambda _: None, 1.0, shared) for _ in range(20)]
     threads = [Thread(target=lambda one: found.append(one.is_newer(None, looked)), args=(one,)) for one in changes]
     for thread in threads:
@@ -58,11 +72,11 @@ def test_changes_that_look_while_one_of_them_reads_do_not_read_too(counting: Cou
     for thread in threads:
         thread.join()
     assert found == [True] * 20
-    assert counting.connects == 1
+    assert counting.session.readings == 1
 
 
 def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(counting: CountingTarget) -> None:
-    shared = SharedOrders()
+    shared = counting.shared
     one, other = (Orders(counting.context, lsn, lambda _: None, 1.0, shared) for lsn in (ONE, OTHER))
     begun = time.monotonic()
     assert not one.is_newer(None, begun)
@@ -71,4 +85,10 @@ def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(
     assert not other.is_newer(None, begun)  # the shared reading was made before the command
     assert other.is_newer(None, first)
     assert not one.is_newer(None, first)
-    assert counting.connects == 2
+    assert counting.session.readings == 2
+
+
+def test_changes_that_look_one_after_another_use_one_connection(counting: CountingTarget) -> None:
+    for place in range(100, 200):
+        assert Orders(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, counting.shared).read() is None
+    assert counting.connects == 1

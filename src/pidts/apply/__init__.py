@@ -12,6 +12,7 @@ from pidts.apply.prepare import prepared
 from pidts.apply.refused_row import RefusedRow
 from pidts.apply.retry import Retry
 from pidts.apply.rows.version_column import can_be_version
+from pidts.apply.shared_session import SharedSession
 
 __all__ = [
     "ApplyRules",
@@ -26,6 +27,7 @@ __all__ = [
     "RefusedRow",
     "Retry",
     "SchemaChange",
+    "SharedSession",
     "Superseded",
     "Target",
     "TargetSession",

@@ -141,6 +141,8 @@ class DdlThreads:
         self._blocked: dict[Lsn, Halt] = {}
         """Statements that have not begun because some of their tables are held at earlier statements."""
         self._blocked_at = float("-inf")
+        self._halts: Mapping[Lsn, Halt] | None = {}
+        """All halts; None after one of them has changed. They are asked for all the time, and may be a thousand."""
         self._log: RelayReader | None = None
         """The reader with which all threads search the log: it knows the places that earlier searches have passed."""
         self._searching = threading.Lock()
@@ -148,6 +150,8 @@ class DdlThreads:
         self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
         self._running: set[Lsn] = set()
+        self._threads = 0
+        """The number of threads that have not ended."""
         self._finished: list[Changed] = []
         self._failure: Exception | None = None
         self._moved = threading.Condition()
@@ -162,7 +166,9 @@ class DdlThreads:
     def halts(self) -> Mapping[Lsn, Halt]:
         """Returns the halts of failed changes, which wait for an operator, and of statements that wait for these."""
         with self._moved:
-            return {**self._blocked, **{lsn: one.halt for lsn, one in self._halted.items()}}
+            if self._halts is None:
+                self._halts = {**self._blocked, **{lsn: one.halt for lsn, one in self._halted.items()}}
+            return self._halts
 
     @property
     def waiting_for_others(self) -> frozenset[Lsn]:
@@ -186,7 +192,9 @@ class DdlThreads:
             about = (context, lsn, partial(state.concerns, lsn=lsn), filling)
             thread = threading.Thread(target=self._run, args=about, name=f"ddl {lsn}", daemon=True)
             self._begun.add(lsn)
-            self._running.add(lsn)
+            with self._moved:
+                self._running.add(lsn)
+                self._threads += 1
             thread.start()
 
     def wait(self, due: Collection[Lsn], seconds: float, stop: Callable[[], bool]) -> None:
@@ -241,7 +249,11 @@ class DdlThreads:
         finally:
             with self._moved:
                 self._running.discard(lsn)
+                self._threads -= 1
+                is_last = not self._threads
                 self._moved.notify_all()
+            if is_last:
+                self._orders.records.close()
 
     def _made(self, due: DueChange) -> Changed:
         """Makes the change, however long this takes, and returns the result.
@@ -260,6 +272,7 @@ class DdlThreads:
                     self._shards,
                     self._pause,
                     order=order,
+                    records=self._orders.records,
                     is_superseded=partial(orders.is_superseded, order),
                     again=again,
                     since=since,
@@ -391,12 +404,15 @@ class DdlThreads:
         self._halt(due.lsn, _Halted(halt, time.monotonic()))
 
     def _save(self, due: DueChange, halt: Halt) -> None:
-        with suppress(Transient), closing(due.context.target.connect()) as session:
-            session.meta.halts.save(due.context.task, due.source, halt)
+        context = due.context
+        with suppress(Transient):
+            self._orders.records.ask(
+                context.target, lambda session: session.meta.halts.save(context.task, due.source, halt)
+            )
 
     def _halt(self, lsn: Lsn, halted: _Halted) -> None:
         with self._moved:
-            self._halted[lsn] = halted
+            self._halted[lsn], self._halts = halted, None
             self._retried.discard(lsn)
             self._running.discard(lsn)
             self._moved.notify_all()
@@ -425,6 +441,7 @@ class DdlThreads:
                 for one in blocked
                 if one.tables and one.lsn not in self._begun
             }
+            self._halts = None
             new = [halt for lsn, halt in self._blocked.items() if lsn not in before]
             over = [halt.place for lsn, halt in before.items() if lsn not in {**self._blocked, **self._halted}]
         if new or over:
@@ -439,11 +456,14 @@ class DdlThreads:
 
     def _resolve(self, due: DueChange) -> None:
         with self._moved:
-            halted = self._halted.pop(due.lsn, None)
+            halted, self._halts = self._halted.pop(due.lsn, None), None
             halt = halted.halt if halted is not None else self._blocked.pop(due.lsn, None)
         if halt is not None:
-            with suppress(Transient), closing(due.context.target.connect()) as session:
-                session.meta.halts.resolve(due.context.task, due.source, [halt.place])
+            context, places = due.context, [halt.place]
+            with suppress(Transient):
+                self._orders.records.ask(
+                    context.target, lambda session: session.meta.halts.resolve(context.task, due.source, places)
+                )
 
     def _halted_since(self, lsn: Lsn) -> float:
         """Returns the time at which the change's tables were halted; the current time if they are not halted yet."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 
 import structlog
 
+from pidts.apply import SharedSession
 from pidts.batch.context import JobContext
 from pidts.model import DdlOrder, Lsn, Transient
 
@@ -26,6 +26,8 @@ class SharedOrders:
     """
 
     def __init__(self) -> None:
+        self.records = SharedSession()
+        """The session with which all waiting changes read and write records."""
         self._found: tuple[float, Mapping[Lsn, DdlOrder]] = float("-inf"), {}
         """The time at which the last reading began, and its result."""
         self._reading = threading.Lock()
@@ -41,8 +43,8 @@ class SharedOrders:
             try:
                 if self._found[0] <= since:
                     began = time.monotonic()
-                    with closing(context.target.connect()) as session:
-                        read = session.meta.orders.read(context.task, context.source.source_id)
+                    source = context.source.source_id
+                    read = self.records.ask(context.target, lambda one: one.meta.orders.read(context.task, source))
                     self._found = began, {order.lsn: order for order in read}
             finally:
                 self._reading.release()
@@ -91,8 +93,8 @@ class Orders:
 
     def _read(self) -> DdlOrder | None:
         context = self.context
-        with closing(context.target.connect()) as session:
-            return session.meta.orders.find(context.task, context.source.source_id, self.lsn)
+        source, records = context.source.source_id, self.shared.records
+        return records.ask(context.target, lambda session: session.meta.orders.find(context.task, source, self.lsn))
 
 
 def _is_newer(order: DdlOrder, tried: DdlOrder | None) -> bool:

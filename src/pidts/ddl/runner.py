@@ -10,7 +10,7 @@ from shlex import quote
 
 import structlog
 
-from pidts.apply import DdlRunner, Ended, MemberChange, OpenJournal, Retry, SchemaChange, Superseded
+from pidts.apply import DdlRunner, Ended, MemberChange, OpenJournal, Retry, SchemaChange, SharedSession, Superseded
 from pidts.apply.locks.follow_schema import carry, comes_again, locks_of, obstacle
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext, watched_by
@@ -54,22 +54,31 @@ def run_ddl(
     sleep: Callable[[float], None],
     *,
     order: DdlOrder | None = None,
+    records: SharedSession | None = None,
     is_superseded: Callable[[], bool] = lambda: False,
     again: bool = False,
     since: float = 0.0,
 ) -> Result:
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
-    `order` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. If other
-    sources map to the same target table, the shard groups in `groups` decide. `since` is the time at which the change
-    began to wait for them. `again`: this run has tried the change before. Then "done" in the journal may come from
-    another member, and the structures in the context may be older than the change.
+    `order` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. All
+    schema changes of a source read the target's records on the session `records`. If other sources map to the same
+    target table, the shard groups in `groups` decide. `since` is the time at which the change began to wait for them.
+    `again`: this run has tried the change before. Then "done" in the journal may come from another member, and the
+    structures in the context may be older than the change.
 
     A CREATE TABLE ... SELECT is logged in one transaction with its rows. A batch writes these rows like other rows.
     """
     context, source = due.context, due.source
     runner = DdlRunner(
-        context.target, context.task, source, context.epoch, retry=_PATIENT, sleep=sleep, is_superseded=is_superseded
+        context.target,
+        context.task,
+        source,
+        context.epoch,
+        retry=_PATIENT,
+        sleep=sleep,
+        is_superseded=is_superseded,
+        records=records,
     )
     if (changed := _made_before(due, groups, runner, again=again)) is not None:
         return changed

@@ -23,7 +23,7 @@ from tests.crashes import Crashes, ProcessDied
 from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
-from pidts.apply import ApplyRules, Committer
+from pidts.apply import ApplyRules, Committer, shared_session
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.apply.merge.merged_tables import record_shared_tables
 from pidts.batch import decoding
@@ -130,7 +130,7 @@ def driven() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (stream, ddl_threads, decoding):
             patch.setattr(module, "RelayReader", MemoryRelay)
-        for module in (stream, ddl_threads, operator_orders, coordinator, write_barrier):
+        for module in (stream, ddl_threads, operator_orders, shared_session, coordinator, write_barrier):
             for name, instead in (("threading", Threading(_scheduler)), ("time", Time(_scheduler))):
                 if hasattr(module, name):
                     patch.setattr(module, name, instead)

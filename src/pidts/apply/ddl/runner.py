@@ -59,7 +59,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -79,6 +79,7 @@ from pidts.apply.ddl.verify_shape import (
 from pidts.apply.ddl.zone_ddl import is_made_by_zone, warn_if_not_shown
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
+from pidts.apply.shared_session import SharedSession
 from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, SourceTablesKey, TableName, Transient
 from pidts.schema import AlterTable, CreateTable, CreateTableLike
 
@@ -100,21 +101,27 @@ class DdlRunner:
         retry: Retry | None = None,
         sleep: Callable[[float], None] = time.sleep,
         is_superseded: Callable[[], bool] = lambda: False,
+        records: SharedSession | None = None,
     ) -> None:
-        """`is_superseded` says, between two attempts at a change, whether there is a new ddl command for the change."""
+        """`is_superseded` says, between two attempts at a change, whether there is a new ddl command for the change.
+
+        Records are read on the session `records`, if it is given. Each change is made on a session of its own.
+        """
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
-        self._sleep, self._is_superseded = sleep, is_superseded
+        self._sleep, self._is_superseded, self._records = sleep, is_superseded, records
         self._begun = False
 
     def is_done(self, lsn: Lsn) -> bool:
         """Whether the target has the change at this Lsn."""
-        return self._attempts(lambda session: self._journal_says_done(session, lsn))
+        return self._attempts(lambda session: self._journal_says_done(session, lsn), records=self._records)
 
     def shadows(self) -> dict[TableName, Shadow]:
         """Returns the online schema changes that are under way."""
-        return self._attempts(lambda session: session.meta.shadows.load(self._task, self._source))
+        return self._attempts(
+            lambda session: session.meta.shadows.load(self._task, self._source), records=self._records
+        )
 
     def run(self, change: SchemaChange, lsn: Lsn) -> Ended:
         """Makes the change at this Lsn; returns how the attempt has ended.
@@ -134,14 +141,18 @@ class DdlRunner:
         return Outcome.APPLIED if self._begun and ended is Outcome.ALREADY else ended
 
     def _attempts(
-        self, work: Callable[[TargetSession], _Answer], instead: Callable[[], _Answer | None] = lambda: None
+        self,
+        work: Callable[[TargetSession], _Answer],
+        instead: Callable[[], _Answer | None] = lambda: None,
+        records: SharedSession | None = None,
     ) -> _Answer:
         """Tries until the work succeeds, or until `instead` returns an answer between two attempts."""
         for attempt in range(1, self._retry.attempts + 1):
-            session: TargetSession | None = None
             try:
-                session = self._target.connect()
-                return work(session)
+                if records is not None:
+                    return records.ask(self._target, work)
+                with closing(self._target.connect()) as session:
+                    return work(session)
             except Transient as error:
                 if attempt == self._retry.attempts:
                     raise
@@ -149,9 +160,6 @@ class DdlRunner:
                 self._sleep(self._retry.pause(attempt))
                 if (answer := instead()) is not None:
                     return answer
-            finally:
-                if session is not None:
-                    session.close()
         raise AssertionError  # never reached: the loop returns or raises
 
     def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:

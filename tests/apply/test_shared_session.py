@@ -1,0 +1,82 @@
+"""Threads share one connection for records, and nothing is lost if the connection is lost or busy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.values_target import ValuesTarget
+
+from pidts.apply import SharedSession, TargetSession
+from pidts.model import Halted, Transient
+
+
+class CountingTarget:
+    def __init__(self) -> None:
+        self.target = ValuesTarget("shared session")
+        self.made: list[TargetSession] = []
+
+    def connect(self) -> Any:
+        self.made.append(self.target.connect())
+        return self.made[-1]
+
+
+@pytest.fixture
+def target() -> Iterator[Any]:
+    made = CountingTarget()
+    yield made
+    made.target.forget()
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedSession]:
+    made = SharedSession()
+    yield made
+    made.close()
+
+
+def test_all_work_is_done_on_one_connection(shared: SharedSession, target: Any) -> None:
+    assert {id(shared.ask(target, lambda session: session)) for _ in range(10)} == {id(target.made[0])}
+    assert len(target.made) == 1
+
+
+def test_work_on_a_lost_connection_is_done_again_on_a_new_one(shared: SharedSession, target: Any) -> None:
+    first = shared.ask(target, lambda session: session)
+
+    def work(session: TargetSession) -> TargetSession:
+        if session is first:
+            raise Transient("connection-lost", "gone")
+        return session
+
+    assert shared.ask(target, work) is target.made[1]
+    assert shared.ask(target, lambda session: session) is target.made[1]
+
+
+def test_an_error_on_a_new_connection_is_raised_and_the_connection_is_not_used_again(
+    shared: SharedSession, target: Any
+) -> None:
+    def fails(_: TargetSession) -> None:
+        raise Halted("target-refused", "no")
+
+    with pytest.raises(Halted):
+        shared.ask(target, fails)
+    assert shared.ask(target, lambda session: session) is target.made[1]
+
+
+def test_work_does_not_wait_for_work_that_takes_long(target: Any) -> None:
+    shared = SharedSession(busy_seconds=0.05)
+    begun, over = threading.Event(), threading.Event()
+
+    def waits(_: TargetSession) -> None:
+        begun.set()
+        over.wait(10)
+
+    thread = threading.Thread(target=shared.ask, args=(target, waits))
+    thread.start()
+    assert begun.wait(10)
+    assert shared.ask(target, lambda session: session) is target.made[1]
+    over.set()
+    thread.join()
+    shared.close()
