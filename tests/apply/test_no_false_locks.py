@@ -34,7 +34,7 @@ from tests.target.conformance.samples import write
 
 from pidts.apply import ApplyRules, TargetSession, prepared
 from pidts.apply.locks.divergence import compared, joined
-from pidts.apply.locks.key_rows import key_rows
+from pidts.apply.locks.key_rows import read_key_rows
 from pidts.binlog import decode_slice
 from pidts.model import ChangeBatch, Column, Halted, Kind, OnDivergence, Op, Table, TableName
 from pidts.reduce import Counts, NetChange, with_whole_keys
@@ -129,7 +129,7 @@ class Pair:
         planted = self._planted(table, last.num_rows)
         self.counts["planted"] += len(planted)
         self.target.begin()
-        found = compared(self.target, key_rows(self.target, ChangeBatch(table, last)), (), None).divergence()
+        found = compared(self.target, read_key_rows(self.target, ChangeBatch(table, last)), (), None).divergence()
         self.target.rollback()
         keys = [] if found is None else found.events.keys.take(pa.array(found.keys)).column(0).to_pylist()
         note(f"planted {planted}")

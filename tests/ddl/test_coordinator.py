@@ -441,7 +441,7 @@ def test_each_command_of_a_halt_has_its_source_and_its_place() -> None:
         Wait((), (came("b", after=V2),)),
         Wait(absent=("b",)),
         Wait(begun=("b", Lsn(0, 1, 4))),
-        Wait(met=("c",)),
+        Wait(differing_columns=("c",)),
         Wait(leader=Member("b", NAME)),
     ]
     for wait in waits:

@@ -194,7 +194,7 @@ def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gon
     """
     again = arrival(1, table("b"), table("b a"))
     one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
-    assert said(one, 1) == Wait((member(0),), met=("a",))
+    assert said(one, 1) == Wait((member(0),), differing_columns=("a",))
     assert said(replace(one, dropped={}), 1) == passes(again, table("a b c"))
     ordered = replace(again, order=OrderKind.UNLOCK)
     assert said(replace(one, arrivals={member(1): ordered}), 1) == passes(ordered, table("a b c"))
@@ -215,7 +215,9 @@ def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: Shar
     But if the waiting shard continued, its rows would get the default of the other shards.
     """
     own = arrival(0, V0, table("a b=8"), order)
-    assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait((member(1),), met=("b",))
+    assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait(
+        (member(1),), differing_columns=("b",)
+    )
 
 
 def test_a_late_shard_with_another_default_is_not_run_along() -> None:
@@ -225,7 +227,7 @@ def test_a_late_shard_with_another_default_is_not_run_along() -> None:
     mine, late = arrival(0, wide, goal), arrival(1, first, second)
     one = group(agreed, [wide, first, first], mine, late)
     assert said(one, 0) == RunDecision(mine, (mine,), goal), "not for that one"
-    assert said(group(goal, [goal, first, first], late), 1) == Wait((member(0),), met=("c",))
+    assert said(group(goal, [goal, first, first], late), 1) == Wait((member(0),), differing_columns=("c",))
     alike = arrival(1, first, table("a:int c=7"))
     run = said(group(agreed, [wide, first, first], mine, alike), 0)
     assert isinstance(run, RunDecision)
@@ -386,7 +388,7 @@ def test_a_column_whose_rows_would_differ_from_the_targets_waits(mine: str, thei
 def test_a_generated_column_has_values_that_only_the_source_of_a_late_shard_knows(mode: ShardMode) -> None:
     made = replace(V1, columns=(*V1.columns[:-1], replace(V1.columns[-1], generated=True)))
     late = arrival(1, V0, made)
-    assert said(group(made, [made, V0], late, mode=mode), 1) == Wait((member(0),), met=("b",))
+    assert said(group(made, [made, V0], late, mode=mode), 1) == Wait((member(0),), differing_columns=("b",))
     assert said(group(made, [made, V0], replace(late, runs=False), mode=mode), 1) == passes(
         replace(late, runs=False), made
     ), "its rows are still to come"
@@ -395,7 +397,9 @@ def test_a_generated_column_has_values_that_only_the_source_of_a_late_shard_know
 def test_a_column_that_is_added_again_waits_until_the_old_one_is_dropped() -> None:
     again = arrival(0, V0, V1)
     one = replace(group(V1, [V0, V1], again, mode="optimistic"), dropped={member(0): ("b",)})
-    assert decide(one, member(0), adds("b")) == Wait((member(1),), met=("b",)), "the target has its old values"
+    assert decide(one, member(0), adds("b")) == Wait((member(1),), differing_columns=("b",)), (
+        "the target has its old values"
+    )
     gone = replace(one, agreed=V0, members={member(0): V0, member(1): V0})
     assert decide(gone, member(0), adds("b")) == RunDecision(again, (again,), V1)
 

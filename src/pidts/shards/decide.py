@@ -131,7 +131,7 @@ class Wait:
     """
     leader: Member | None = None
     """The member that runs the statement, after all members have arrived."""
-    met: tuple[str, ...] = ()
+    differing_columns: tuple[str, ...] = ()
     """The member's new columns in which the member's rows have other values on the target than on the source."""
 
 
@@ -177,10 +177,10 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
         if passing is not None and group.settles(mine):
             return RunDecision(mine, (mine,), passing.agreed)
         return _together(group, mine, effect)
-    met = _met(group, mine)
-    if met and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
-        awaited = tuple(sorted(member for member, one in group.members.items() if met & names_of(one)))
-        return Wait(awaited, met=tuple(sorted(met)))
+    differing = _differing_columns(group, mine)
+    if differing and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
+        awaited = tuple(sorted(member for member, one in group.members.items() if differing & names_of(one)))
+        return Wait(awaited, differing_columns=tuple(sorted(differing)))
     if group.mode == "optimistic":
         # A change that adds a generated column waits for all members. When the column is added, existing rows of the
         # other members get the expression's values. But if the target's column is a plain column, their later rows
@@ -458,7 +458,7 @@ def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | Non
     return joined(before, like=group.agreed), joined([*others, mine.after], like=group.agreed)
 
 
-def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
+def _differing_columns(group: ShardGroup, mine: Arrival) -> frozenset[str]:
     """Returns the member's new columns in which its existing rows have other values on the target than on the source.
 
     After an unlock, a column is not returned if it only has earlier values, or the values of a clock: the operator has

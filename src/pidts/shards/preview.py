@@ -44,7 +44,7 @@ def effect_of_unlock(group: ShardGroup, mine: Arrival) -> EffectOfUnlock:
         return EffectOfUnlock(unfit=tuple(member for member in writing if is_unfit(group.members[member])))
     found = tuple(
         f"column {name} is on the target already, with other values in the shard's rows than on the source"
-        for name in decision.met
+        for name in decision.differing_columns
     )
     return EffectOfUnlock(stays=found or ("the target's table does not have the structure that the statement needs",))
 

@@ -110,7 +110,7 @@ def made_already(
     `until` is the place up to which the target may already have the changes, and `known` says which columns of each
     change the log has; None: all.
     """
-    events = compared.met.events
+    events = compared.key_rows.events
     made = np.zeros(len(events.key), np.bool_)
     made[events.first] = compared.made
     follows = _follows(events)
@@ -125,7 +125,7 @@ def note_made(
     session: TargetSession,
     task: str,
     source: str,
-    met: KeyRows,
+    key_rows: KeyRows,
     made: Numbers,
     known: KnownColumns | None,
     find_transactions: FindTransactions,
@@ -136,9 +136,9 @@ def note_made(
 
     `has_others`: other tasks write to the target, too, so there may be zones that need the record.
     """
-    events, table = met.events, met.events.batch.table
+    events, table = key_rows.events, key_rows.events.batch.table
     keys = key_names(session, table, events.keys.take(pa.array(events.key[made])))
-    times = [one.time for one in find_transactions(lsns_of(met, made))]
+    times = [one.time for one in find_transactions(lsns_of(key_rows, made))]
     rows = _rows(events, made, "before", known, events.leaves[made])
     names = [next_name(key) if row is None else row_name(key, row) for key, row in zip(keys, rows, strict=True)]
     session.meta.early_removals.add(task, source, table.name, dict(zip(names, times, strict=True)))
@@ -147,16 +147,20 @@ def note_made(
 
 
 def behind_made(
-    session: TargetSession, task: str, met: KeyRows, known: KnownColumns | None, find_transactions: FindTransactions
+    session: TargetSession,
+    task: str,
+    key_rows: KeyRows,
+    known: KnownColumns | None,
+    find_transactions: FindTransactions,
 ) -> Mapping[int, str]:
     """Returns, with the reasons, the events that may not follow a change that was made already.
 
     A task into this zone has recorded the change that was made already, or a task into the source's zone has
     (`pidts.apply.locks.zone_notes`).
     """
-    events, table = met.events, met.events.batch.table
+    events, table = key_rows.events, key_rows.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])
-    since = min(one.time for one in find_transactions(lsns_of(met, ends))) - LATER_SECONDS
+    since = min(one.time for one in find_transactions(lsns_of(key_rows, ends))) - LATER_SECONDS
     if not session.meta.early_removals.any_since(table.name, since):
         return {}
     keys = key_names(session, table, events.keys)
@@ -172,7 +176,9 @@ def behind_made(
                 asked.setdefault(name, []).append(event)
     noted = session.meta.early_removals.of_all_tasks(table.name, list(asked))
     found = sorted({event for one in noted for event in asked[one.key]})
-    made = dict(zip(found, find_transactions(lsns_of(met, np.array(found, np.int64))), strict=True)) if found else {}
+    made = (
+        dict(zip(found, find_transactions(lsns_of(key_rows, np.array(found, np.int64))), strict=True)) if found else {}
+    )
     tasks: dict[int, list[str]] = {}
     for one in noted:
         for event in asked[one.key]:

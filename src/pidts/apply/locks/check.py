@@ -26,7 +26,7 @@ from pidts.apply.locks.early_removals import early_removals, lock_out_other_task
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held_changes import FindTransactions, unknown_transactions
 from pidts.apply.locks.key_events import KeyEvents
-from pidts.apply.locks.key_rows import KeyRows, key_rows, known_key_rows
+from pidts.apply.locks.key_rows import KeyRows, read_key_rows, read_known_key_rows
 from pidts.apply.locks.partial_changes import partial_events, with_partial
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside
@@ -149,25 +149,25 @@ def checked(
             written.append(batch)
             (expecting if unread is _Unread.ALL else inserting).add(batch.table.name)
             continue
-        met = key_rows(session, batch)
-        judged = _judged(session, met, presence, settings, aside) if judges else _Comparison()
+        key_rows = read_key_rows(session, batch)
+        judged = _judged(session, key_rows, presence, settings, aside) if judges else _Comparison()
         if settings.seeks_removals and settings.compares(batch):
-            met, judged = _with_records(session, met, judged, known, presence, settings, aside)
+            key_rows, judged = _with_records(session, key_rows, judged, known, presence, settings, aside)
         if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
-            met, judged = _with_equal_keys(session, met, judged, presence, settings, aside, judges=judges)
+            key_rows, judged = _with_equal_keys(session, key_rows, judged, presence, settings, aside, judges=judges)
         found, changed = judged.divergence, judged.applied
         if settings.policy is not OnDivergence.LOCK:
             _report_unlocked(found, batch, known, settings, aside)
-            changed = np.union1d(changed, met.at[found.keys]) if found is not None else changed
+            changed = np.union1d(changed, key_rows.at[found.keys]) if found is not None else changed
             found = None
         if aside is not None:
-            batch = aside.free_changes(met, found, known)
+            batch = aside.free_changes(key_rows, found, known)
         written.append(batch)
-        if _may_insert(session, met, settings, aside, found):
+        if _may_insert(session, key_rows, settings, aside, found):
             inserting.add(batch.table.name)
-        rows[batch.table.name] = met.rows
+        rows[batch.table.name] = key_rows.rows
         if len(changed := changed[changed >= 0]):
-            differing_rows[batch.table.name] = met.rows.take(pa.array(changed))
+            differing_rows[batch.table.name] = key_rows.rows.take(pa.array(changed))
     return Checked(written, rows, expecting, inserting, differing_rows)
 
 
@@ -195,7 +195,7 @@ def _unread(
         return _Unread.NONE
     if (batch.rows.column("op").to_numpy() == Op.INSERT).all():
         return _Unread.NEW
-    judged = _judged(session, known_key_rows(session, batch), presence, settings, None)
+    judged = _judged(session, read_known_key_rows(session, batch), presence, settings, None)
     return _Unread.NEW if judged.divergence is None and not len(judged.applied) else _Unread.NONE
 
 
@@ -209,28 +209,32 @@ def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
 
 
 def _may_insert(
-    session: TargetSession, met: KeyRows, settings: ComparisonSettings, aside: SetAside | None, found: Divergence | None
+    session: TargetSession,
+    key_rows: KeyRows,
+    settings: ComparisonSettings,
+    aside: SetAside | None,
+    found: Divergence | None,
 ) -> bool:
     """Whether the batch may insert its new rows: it may if no row of the target with one of their keys is known.
 
     Keys that are set aside (`found`) may have a row. But if only a later event of such a key differs, the key's first
     events are written, so the key must have no row.
     """
-    batch = met.events.batch
+    batch = key_rows.events.batch
     if not settings.inserts or not settings.compares(batch) or settings.may_share(batch):
         return False
     if not session.refuses_known_keys(batch.table):
         return False
-    has_row = met.events.comes & (met.at >= 0)
+    has_row = key_rows.events.comes & (key_rows.at >= 0)
     if found is not None:
-        has_row[found.keys] &= found.begins > met.events.first[found.keys]
-    events = met.events.first[has_row]
-    return not len(events if aside is None else aside.free_events(met, events))
+        has_row[found.keys] &= found.begins > key_rows.events.first[found.keys]
+    events = key_rows.events.first[has_row]
+    return not len(events if aside is None else aside.free_events(key_rows, events))
 
 
 def _with_records(
     session: TargetSession,
-    met: KeyRows,
+    key_rows: KeyRows,
     judged: _Comparison,
     known: KnownColumns | None,
     presence: Sequence[Presence],
@@ -243,22 +247,24 @@ def _with_records(
 
     Other tasks may write until they are locked out. So after they are locked out, the rows are read and compared again.
     """
-    if not (len(judged.made) or len(early_removals(met, known))):
-        return met, judged
+    if not (len(judged.made) or len(early_removals(key_rows, known))):
+        return key_rows, judged
     if has_others := lock_out_other_tasks(session, settings.task, settings.source):
-        met = key_rows(session, met.events.batch)
-        judged = _judged(session, met, presence, settings, aside)
-        if len(removals := early_removals(met, known)):
-            note_removals(session, settings.task, settings.source, met, removals, settings.find_transactions)
+        key_rows = read_key_rows(session, key_rows.events.batch)
+        judged = _judged(session, key_rows, presence, settings, aside)
+        if len(removals := early_removals(key_rows, known)):
+            note_removals(session, settings.task, settings.source, key_rows, removals, settings.find_transactions)
     if len(judged.made):
         made, find_transactions = judged.made, settings.find_transactions
-        note_made(session, settings.task, settings.source, met, made, known, find_transactions, has_others=has_others)
-    return met, judged
+        note_made(
+            session, settings.task, settings.source, key_rows, made, known, find_transactions, has_others=has_others
+        )
+    return key_rows, judged
 
 
 def _with_equal_keys(
     session: TargetSession,
-    met: KeyRows,
+    key_rows: KeyRows,
     judged: _Comparison,
     presence: Sequence[Presence],
     settings: ComparisonSettings,
@@ -274,10 +280,10 @@ def _with_equal_keys(
     more. `judges`: rows are compared; otherwise keys are joined only.
     """
     while True:
-        more = aside.with_locked_keys(met, judged.divergence if settings.policy is OnDivergence.LOCK else None)
-        if more.events.keys.equals(met.events.keys):
-            return met, judged
-        met, judged = more, _judged(session, more, presence, settings, aside) if judges else _Comparison()
+        more = aside.with_locked_keys(key_rows, judged.divergence if settings.policy is OnDivergence.LOCK else None)
+        if more.events.keys.equals(key_rows.events.keys):
+            return key_rows, judged
+        key_rows, judged = more, _judged(session, more, presence, settings, aside) if judges else _Comparison()
 
 
 def _report_unlocked(
@@ -308,40 +314,42 @@ class _Comparison:
 
 def _judged(
     session: TargetSession,
-    met: KeyRows,
+    key_rows: KeyRows,
     presence: Sequence[Presence],
     settings: ComparisonSettings,
     aside: SetAside | None,
 ) -> _Comparison:
-    batch = met.events.batch
+    batch = key_rows.events.batch
     known = _known(batch, presence, settings)
     compares = settings.compares(batch)
-    foreign = settings.foreign(met.events, known)
+    foreign = settings.foreign(key_rows.events, known)
     if settings.seeks_rivals:
-        foreign = {**rival_events(session, met), **foreign}
+        foreign = {**rival_events(session, key_rows), **foreign}
     seeks = settings.seeks_removals and compares and aside is not None
     behind: Mapping[int, str] = {}
     if seeks and aside is not None and aside.knows_removals:
-        behind = behind_made(session, settings.task, met, known, settings.find_transactions)
+        behind = behind_made(session, settings.task, key_rows, known, settings.find_transactions)
         foreign = {
-            **removed_before(session, settings.task, settings.source, met, settings.find_transactions),
+            **removed_before(session, settings.task, settings.source, key_rows, settings.find_transactions),
             **foreign,
         }
 
-    partial = partial_events(met.events, known) if seeks and known is not None else {}
+    partial = partial_events(key_rows.events, known) if seeks and known is not None else {}
 
     def found(until: Lsn | None, *, compares: bool) -> _Comparison:
         if not compares and not foreign:
             return _Comparison()
-        there = compared(session, met, presence, until, compares=compares)
-        applied = met.at[there.made & (met.at >= 0)]
+        there = compared(session, key_rows, presence, until, compares=compares)
+        applied = key_rows.at[there.made & (key_rows.at >= 0)]
         if not seeks or aside is None or not compares:
             return _Comparison(there.divergence(foreign), applied=applied)
         own = made_already(there, until, known, stored_by(session, batch.table), settings.task)
         asked = {**behind, **partial}
-        late = dict(zip(asked, is_newer(batch, met.events.change[list(asked)], until), strict=True)) if asked else {}
+        late = (
+            dict(zip(asked, is_newer(batch, key_rows.events.change[list(asked)], until), strict=True)) if asked else {}
+        )
         reasons = {**own.behind, **{event: why for event, why in asked.items() if late[event]}, **foreign}
-        made = aside.free_events(met, np.setdiff1d(own.events, list(partial)))
+        made = aside.free_events(key_rows, np.setdiff1d(own.events, list(partial)))
         return _Comparison(there.divergence(reasons), made, applied)
 
     first = found(settings.seen_until, compares=compares)

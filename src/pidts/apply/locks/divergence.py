@@ -63,7 +63,7 @@ _OTHER_ROW = "the target already has a row of this key, with other values"
 class Divergence:
     """The keys of one table's changes at which the target's row differs."""
 
-    met: KeyRows
+    key_rows: KeyRows
     keys: Numbers
     """The indexes of these keys, in the order of the log."""
     begins: Numbers
@@ -78,7 +78,7 @@ class Divergence:
     @property
     def events(self) -> KeyEvents:
         """Returns the events of all keys."""
-        return self.met.events
+        return self.key_rows.events
 
     def only(self, keys: Mask) -> Divergence:
         """Returns the divergence of only the selected keys."""
@@ -97,7 +97,7 @@ class Divergence:
     def reasons(self) -> list[str]:
         """Returns, for each key, a text that says what differs."""
         names = self.events.batch.table.arrow.names
-        has_row, arrives = self.met.at[self.keys] >= 0, self.events.arrives[self.begins]
+        has_row, arrives = self.key_rows.at[self.keys] >= 0, self.events.arrives[self.begins]
         patterns, which = np.unique(np.packbits(self.differs, axis=1), axis=0, return_inverse=True)
         others = [
             ", ".join(names[place] for place in np.nonzero(np.unpackbits(bits, count=len(names)))[0])
@@ -124,7 +124,7 @@ class Divergence:
         key = int(self.keys[number])
         if key in self.foreign:
             return ()
-        event, at = int(self.begins[number]), int(self.met.at[key])
+        event, at = int(self.begins[number]), int(self.key_rows.at[key])
         change = self.events.change[event : event + 1]
         side = "after" if self.events.arrives[event] else "before"
         batch = self.events.batch
@@ -132,7 +132,7 @@ class Divergence:
         row = pa.Table.from_arrays(image.flatten(), schema=batch.table.arrow)
         if known is not None:
             row = row.select(np.nonzero(known.of(change, side)[0])[0].tolist())
-        there = self.met.rows.slice(at, 1).select(row.column_names) if at >= 0 else None
+        there = self.key_rows.rows.slice(at, 1).select(row.column_names) if at >= 0 else None
         if there is not None:
             others = np.nonzero(self.differs[number])[0].tolist()
             named = {batch.table.arrow.names[place] for place in others}
@@ -158,7 +158,7 @@ def is_comparable(batch: ChangeBatch) -> bool:
 class Compared:
     """The keys of one table's changes, with the result of the comparison with the target's rows."""
 
-    met: KeyRows
+    key_rows: KeyRows
     goes_on: Mask
     """For each key, whether its events may be applied."""
     begins: Numbers
@@ -175,7 +175,7 @@ class Compared:
         If `foreign` names an event of a key, the key differs, whatever row the target has. The reason is then the one
         in `foreign`.
         """
-        events = self.met.events
+        events = self.key_rows.events
         goes_on, begins = self.goes_on.copy(), self.begins.copy()
         reasons: dict[int, str] = {}
         for event, reason in (foreign or {}).items():
@@ -186,12 +186,12 @@ class Compared:
         if not len(keys):
             return None
         keys = keys[np.argsort(events.change[begins[keys]], kind="stable")]
-        return Divergence(self.met, keys, begins[keys], self.differs[keys], reasons)
+        return Divergence(self.key_rows, keys, begins[keys], self.differs[keys], reasons)
 
 
 def compared(
     session: TargetSession,
-    met: KeyRows,
+    key_rows: KeyRows,
     presence: Sequence[Presence],
     seen_until: Lsn | None,
     *,
@@ -202,7 +202,7 @@ def compared(
     `seen_until` is the place up to which the target may already have the changes. Without `compares`, only keys with
     foreign events count as different (`Compared.divergence`).
     """
-    events, rows, at = met.events, met.rows, met.at
+    events, rows, at = key_rows.events, key_rows.rows, key_rows.at
     batch = events.batch
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]
     found = at >= 0
@@ -236,7 +236,7 @@ def compared(
             key = events.key[number[place]]
             if goes_on[key]:  # only the key's first such event counts
                 goes_on[key], begins[key], differs[key] = False, number[place], ~equal[place]
-    return Compared(met, goes_on, begins, differs, made)
+    return Compared(key_rows, goes_on, begins, differs, made)
 
 
 def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:

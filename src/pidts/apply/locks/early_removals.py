@@ -67,16 +67,16 @@ the clocks of zones may differ.
 """
 
 
-def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
+def early_removals(key_rows: KeyRows, known: KnownColumns | None) -> Numbers:
     """Returns the events that delete a row which is not there; if a key has several such events, only the last one.
 
     `known` says which columns of each change the log has; None: all.
     """
-    events = met.events
+    events = key_rows.events
     first, size = events.first, len(events.key)
-    starts_without = (met.at < 0) & events.leaves[first]
+    starts_without = (key_rows.at < 0) & events.leaves[first]
     within = np.repeat(starts_without, np.diff([*first.tolist(), size]))
-    within |= _behind_breaks(met, known)
+    within |= _behind_breaks(key_rows, known)
     found: Numbers = np.nonzero(within & events.leaves)[0]
     if not len(found):
         return found
@@ -98,17 +98,22 @@ def lock_out_other_tasks(session: TargetSession, task: str, source: str) -> bool
 
 
 def note_removals(
-    session: TargetSession, task: str, source: str, met: KeyRows, removals: Numbers, find_transactions: FindTransactions
+    session: TargetSession,
+    task: str,
+    source: str,
+    key_rows: KeyRows,
+    removals: Numbers,
+    find_transactions: FindTransactions,
 ) -> None:
     """Records, in the open transaction, that the rows which these events delete were not there."""
-    keys = met.events.keys.take(pa.array(met.events.key[removals]))
+    keys = key_rows.events.keys.take(pa.array(key_rows.events.key[removals]))
     note_keys(
         session,
         task,
         source,
-        met.events.batch.table,
+        key_rows.events.batch.table,
         keys,
-        [one.time for one in find_transactions(lsns_of(met, removals))],
+        [one.time for one in find_transactions(lsns_of(key_rows, removals))],
     )
 
 
@@ -121,11 +126,11 @@ def note_keys(
 
 
 def removed_before(
-    session: TargetSession, task: str, source: str, met: KeyRows, find_transactions: FindTransactions
+    session: TargetSession, task: str, source: str, key_rows: KeyRows, find_transactions: FindTransactions
 ) -> Mapping[int, str]:
     """Returns, with the reason, the events that give a row to a key whose row another task has already deleted."""
-    events = met.events
-    arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
+    events = key_rows.events
+    arriving = np.nonzero(events.arrives & (key_rows.at[events.key] < 0))[0]
     if not len(arriving):
         return {}
     # Of the events that give a row to a key, only the key's first one counts, since all changes before it find no row.
@@ -136,7 +141,7 @@ def removed_before(
     for one in session.meta.early_removals.of_other_tasks(task, source, table.name, names):
         known.setdefault(one.key, []).append(one)
     asked = [(event, known[name]) for event, name in zip(coming.tolist(), names, strict=True) if name in known]
-    made = find_transactions(lsns_of(met, np.array([event for event, _ in asked], np.int64)))
+    made = find_transactions(lsns_of(key_rows, np.array([event for event, _ in asked], np.int64)))
     found = {}
     for (event, removals), transaction in zip(asked, made, strict=True):
         counting = [one for one in removals if not is_later(transaction.time, one.time)]
@@ -153,11 +158,11 @@ def is_later(made: int, removed: int) -> bool:
     return bool(made and removed and made > removed + LATER_SECONDS)
 
 
-def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
+def _behind_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
     """Returns which events find another row than their key's previous event has left, or come after such an event."""
-    events = met.events
+    events = key_rows.events
     breaks = np.zeros(len(events.key), np.bool_)
-    leaving = np.zeros(len(met.at), np.bool_)
+    leaving = np.zeros(len(key_rows.at), np.bool_)
     leaving[events.key[events.leaves]] = True
     follows = np.append(False, events.key[1:] == events.key[:-1])[: len(events.key)]
     later = np.nonzero(follows & leaving[events.key])[0]
@@ -166,14 +171,14 @@ def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
     breaks[later] = events.leaves[later - 1] != events.arrives[later]
     asked = later[~events.leaves[later - 1] & ~events.arrives[later]]
     if len(asked):
-        breaks[asked] = _differs(met, events.change[asked - 1], events.change[asked], known)
+        breaks[asked] = _differs(key_rows, events.change[asked - 1], events.change[asked], known)
     count = np.cumsum(breaks)
     return count > np.repeat((count - breaks)[events.first], np.diff([*events.first.tolist(), len(events.key)]))
 
 
-def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
+def _differs(key_rows: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
     """Whether each later change found a row that the log has only in part, or another row than the earlier one left."""
-    rows, size = met.events.batch.rows, len(later)
+    rows, size = key_rows.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()
     found = rows.column("before").take(pa.array(later)).flatten()
     differs = np.zeros(size, np.bool_)
@@ -181,7 +186,7 @@ def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns
         numbers = key_numbers([values])
         differs |= numbers[:size] != numbers[size:]
     if known is not None:
-        plain = [place for place, column in enumerate(met.events.batch.table.columns) if not column.generated]
+        plain = [place for place, column in enumerate(key_rows.events.batch.table.columns) if not column.generated]
         differs |= ~known.of(later, "before")[:, plain].all(axis=1)
     return differs
 
@@ -191,7 +196,7 @@ def key_names(session: TargetSession, table: Table, keys: pa.Table) -> list[str]
     return lock_ids(session.compared(table, keys) if has_text(table) else keys)
 
 
-def lsns_of(met: KeyRows, events: Numbers) -> Sequence[Lsn]:
+def lsns_of(key_rows: KeyRows, events: Numbers) -> Sequence[Lsn]:
     """Returns each event's place in the log."""
-    changes = pa.array(met.events.change[events])
-    return [Lsn.from_bytes(one) for one in met.events.batch.rows.column("lsn").take(changes).to_pylist()]
+    changes = pa.array(key_rows.events.change[events])
+    return [Lsn.from_bytes(one) for one in key_rows.events.batch.rows.column("lsn").take(changes).to_pylist()]

@@ -36,14 +36,14 @@ class KeyRows:
     """For each key of `events` the index of its row in `rows`, or -1."""
 
 
-def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
+def read_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
     """Returns the target's rows for the keys of one table's changes. The rows are locked."""
     events = key_events(batch)
     return _one_a_row(KeyRows(events, *target_rows(session, batch.table, events.keys)))
 
 
-def known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
-    """Does what `key_rows` does, but reads no rows of new keys (`KeyEvents.is_new`): it assumes that none exist."""
+def read_known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
+    """Does what `read_key_rows` does, but assumes that rows of new keys (`KeyEvents.is_new`) do not exist."""
     events = key_events(batch)
     read = np.nonzero(~events.is_new)[0]
     rows, found = target_rows(session, batch.table, events.keys.take(pa.array(read)))

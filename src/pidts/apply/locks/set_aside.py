@@ -66,13 +66,13 @@ class SetAside:
         """Whether the table has locked rows."""
         return table in self._locked
 
-    def free_events(self, met: KeyRows, events: Numbers) -> Numbers:
+    def free_events(self, key_rows: KeyRows, events: Numbers) -> Numbers:
         """Returns which of these events have a key that is not locked."""
-        name = met.events.batch.table.name
+        name = key_rows.events.batch.table.name
         if not len(events) or not self.has_locks(name):
             return events
-        ids = lock_ids(met.events.keys.take(pa.array(met.events.key[events])))
-        known = self._locks(met.events.batch.table).among(ids)
+        ids = lock_ids(key_rows.events.keys.take(pa.array(key_rows.events.key[events])))
+        known = self._locks(key_rows.events.batch.table).among(ids)
         free: Numbers = events[np.array([one not in known for one in ids], np.bool_)]
         return free
 
@@ -86,13 +86,13 @@ class SetAside:
         free = np.array([one not in known for one in ids], np.bool_)
         return found.only(free) if free.any() else None
 
-    def with_locked_keys(self, met: KeyRows, found: Divergence | None) -> KeyRows:
+    def with_locked_keys(self, key_rows: KeyRows, found: Divergence | None) -> KeyRows:
         """Returns the batch's keys, after it has joined keys that the target treats as equal.
 
         It joins such keys only if one of them is locked or will be locked. If no keys have to be joined, it returns
-        `met` itself.
+        `key_rows` itself.
         """
-        keys, locks = met.events.keys, self._locks(met.events.batch.table)
+        keys, locks = key_rows.events.keys, self._locks(key_rows.events.batch.table)
         names = lock_ids(keys)
         known, (classes, of_class) = locks.among(names), locks.classes(keys, names)
         locked = np.array([one in known for one in names], np.bool_)
@@ -105,15 +105,15 @@ class SetAside:
         wanted = locked.copy()
         if found is not None:
             wanted[found.keys] = True
-        wanted[list(self._needing(met, wanted, names))] = True
-        return joined_keys(met, classes, locked, wanted, others)
+        wanted[list(self._needing(key_rows, wanted, names))] = True
+        return joined_keys(key_rows, classes, locked, wanted, others)
 
-    def free_changes(self, met: KeyRows, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
+    def free_changes(self, key_rows: KeyRows, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
         """Locks the keys that have diverged, holds the events of all locked keys, and returns the other changes.
 
         `columns` says which columns the log has of each change; None: all.
         """
-        events, batch = met.events, met.events.batch
+        events, batch = key_rows.events, key_rows.events.batch
         if found is None and not self.has_locks(batch.table.name):
             return batch
         names, record, name = lock_ids(events.keys), self._session.meta.row_locks, batch.table.name
@@ -127,7 +127,7 @@ class SetAside:
             if not self._session.schema.collision_columns(batch.table):
                 begins[found.keys] = np.where(locked[found.keys], begins[found.keys], found.begins)
         locked[list(new)] = True
-        for key, needs in self._needing(met, locked, names).items():
+        for key, needs in self._needing(key_rows, locked, names).items():
             new[key] = ("it needs a unique value that a locked row has on the target", needs)
             locked[key] = True
         if not locked.any():
@@ -139,7 +139,7 @@ class SetAside:
         for first in range(0, len(names), _AT_ONCE):
             mine = range(first, min(first + _AT_ONCE, len(names)))
             if some := {key: new[key] for key in mine if key in new}:
-                made = self._made(met, names, begins, some)
+                made = self._made(key_rows, names, begins, some)
                 record.add(self._task, self._source, made)
                 examples += made[: _SHOWN - len(examples)]
             ids = {key: names[key] for key in mine if locked[key]}
@@ -164,21 +164,21 @@ class SetAside:
             self._known[table.name] = KnownLocks(self._session, self._task, self._source, table, any_=has_locks)
         return self._known[table.name]
 
-    def _needing(self, met: KeyRows, locked: Mask, names: Sequence[str]) -> Mapping[int, str]:
+    def _needing(self, key_rows: KeyRows, locked: Mask, names: Sequence[str]) -> Mapping[int, str]:
         """Returns the keys whose new row needs a unique value that a locked row has, each with that row's lock."""
-        batch = met.events.batch
+        batch = key_rows.events.batch
         if not locked.any() and not self.has_locks(batch.table.name):
             return {}
         if self._holders is None or self._holders[0] is not batch:
             found = holders(self._session, batch, unique_keys(self._session, batch.table))
             self._holders = batch, found, self._locks(batch.table).locks_of(found.keys)
-        return waiting_keys(met, locked, names, *self._holders[1:])
+        return waiting_keys(key_rows, locked, names, *self._holders[1:])
 
     def _made(
-        self, met: KeyRows, names: Sequence[str], begins: Numbers, new: Mapping[int, tuple[str, str]]
+        self, key_rows: KeyRows, names: Sequence[str], begins: Numbers, new: Mapping[int, tuple[str, str]]
     ) -> list[RowLock]:
         """Returns new locks for these keys, each with its reason and the lock that it waits for."""
-        batch, events, chosen = met.events.batch, met.events, list(new)
+        batch, events, chosen = key_rows.events.batch, key_rows.events, list(new)
         keys = events.keys.take(pa.array(chosen))
         first = batch.rows.column("lsn").take(pa.array(events.change[begins[chosen]]))
         now = time.time()

@@ -28,11 +28,11 @@ from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import shown_row
 
 
-def rival_events(session: TargetSession, met: KeyRows) -> Mapping[int, str]:
+def rival_events(session: TargetSession, key_rows: KeyRows) -> Mapping[int, str]:
     """Returns the events that give a row a unique value of another row, with a reason that names that row."""
-    events, batch = met.events, met.events.batch
+    events, batch = key_rows.events, key_rows.events.batch
     found = holders(session, batch, unique_keys(session, batch.table))
-    is_rival = (keys_of(met, found.keys) < 0)[found.row]
+    is_rival = (keys_of(key_rows, found.keys) < 0)[found.row]
     arriving = np.nonzero(~events.leaves)[0]
     event_of = np.full(len(batch), -1)
     event_of[events.change[arriving]] = arriving

@@ -83,7 +83,7 @@ def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns])
 
 
 def waiting_keys(
-    met: KeyRows, locked: Mask, ids: Sequence[str], found: Holders, other_locks: Sequence[str]
+    key_rows: KeyRows, locked: Mask, ids: Sequence[str], found: Holders, other_locks: Sequence[str]
 ) -> dict[int, str]:
     """Returns the free keys that need a value of a locked or waiting row, each with that row's lock.
 
@@ -92,12 +92,12 @@ def waiting_keys(
     """
     if not len(found.change):
         return {}
-    events, size = met.events, len(met.at)
+    events, size = key_rows.events, len(key_rows.at)
     locked = locked.copy()
     arriving = np.nonzero(~events.leaves)[0]
     key_of = np.full(len(events.batch), -1)
     key_of[events.change[arriving]] = events.key[arriving]
-    needing, holder = key_of[found.change], keys_of(met, found.keys)[found.row]
+    needing, holder = key_of[found.change], keys_of(key_rows, found.keys)[found.row]
     has_other = np.array([bool(one) for one in other_locks], np.bool_)[found.row]
     order = np.argsort(found.change, kind="stable")
     waiting: dict[int, str] = {}
@@ -113,11 +113,11 @@ def waiting_keys(
         locked[list(new)] = True
 
 
-def keys_of(met: KeyRows, rows: pa.Table) -> Numbers:
+def keys_of(key_rows: KeyRows, rows: pa.Table) -> Numbers:
     """Returns for each row the index of its key among the batch's keys, or -1."""
     names = list(rows.column_names)
-    here = np.nonzero(met.at >= 0)[0]
-    mine = chunkless(met.rows.select(names).take(pa.array(met.at[here])).cast(rows.schema), names)
+    here = np.nonzero(key_rows.at >= 0)[0]
+    mine = chunkless(key_rows.rows.select(names).take(pa.array(key_rows.at[here])).cast(rows.schema), names)
     numbers = key_numbers(merged([mine, chunkless(rows, names)]))
     known = dict(zip(numbers[: len(here)].tolist(), here.tolist(), strict=True))
     return np.array([known.get(one, -1) for one in numbers[len(here) :].tolist()], np.int64)

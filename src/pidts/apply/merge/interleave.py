@@ -150,12 +150,12 @@ class _Places:
 
         The first of the `events` that finds the row shows both. If none finds it: an empty set, and -1.
         """
-        met: set[int] = set()
+        seen: set[int] = set()
         for event in map(int, events):
             part = int(self._part_of[event])
-            if part not in met and self.before[event] >= 0:
+            if part not in seen and self.before[event] >= 0:
                 return {part}, int(self.before[event])
-            met.add(part)
+            seen.add(part)
         return set(), -1
 
 

@@ -78,9 +78,9 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
 
 def _has_others(at: Numbers, rows: int) -> bool:
     """Whether some of the rows that were read belong to no key; `rows` is their number."""
-    met = np.zeros(rows, np.bool_)
-    met[at[at >= 0]] = True
-    return not met.all()
+    matched = np.zeros(rows, np.bool_)
+    matched[at[at >= 0]] = True
+    return not matched.all()
 
 
 def may_fold(table: Table) -> bool:

@@ -92,7 +92,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_ways_out(wait.disagree))
-    if wait.met:
+    if wait.differing_columns:
         return _already_there(wait, arrival, agreed)
     away = clashing(arrival.before, arrival.after, agreed) if arrival is not None and agreed is not None else []
     if arrival is not None and agreed is not None and away:
@@ -128,7 +128,7 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
     If the columns have other defaults on the target than in the shard's statement, the shards disagree, and no further
     arrival changes this.
     """
-    columns = [f"column {name}" for name in wait.met]
+    columns = [f"column {name}" for name in wait.differing_columns]
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
     again = f"this change, and copy this shard's rows again: run {SKIP}; {RESYNC}"
     if unlike != ", ".join(columns):
@@ -136,8 +136,8 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
         todo = f"Skip {again}"
         return Halted("shards-disagree", what, todo=todo)
     what = (
-        f"column {', '.join(wait.met)} is on the target already, with other values in this shard's rows than on the "
-        "source"
+        f"column {', '.join(wait.differing_columns)} is on the target already, with other values in this shard's rows "
+        "than on the source"
     )
     if not wait.awaited:
         return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Skip {again}")

@@ -22,7 +22,7 @@ from tests.target.conformance.samples import EXTREMES, INT, array, change, creat
 
 from pidts.apply import ApplyRules, TargetSession, prepared
 from pidts.apply.locks.divergence import Divergence, Presence, compared
-from pidts.apply.locks.key_rows import key_rows
+from pidts.apply.locks.key_rows import read_key_rows
 from pidts.model import (
     ChangeBatch,
     Column,
@@ -64,7 +64,7 @@ def logged(
 def found(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence] = ()) -> Divergence | None:
     session.begin()
     try:
-        return compared(session, key_rows(session, batch), presence, None).divergence()
+        return compared(session, read_key_rows(session, batch), presence, None).divergence()
     finally:
         session.rollback()
 
