@@ -474,6 +474,23 @@ def test_a_comparison_that_is_killed_continues_where_it_was(
     }
 
 
+def test_each_table_with_differences_has_examples(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
+    pair = pair_of(mariadb, other_mariadb)
+    for name in ("a", "b", "c"):
+        pair.on_source(f"CREATE TABLE {name} (id INT PRIMARY KEY)", f"INSERT INTO {name} SELECT seq FROM seq_1_to_30")
+    pair.copy()
+    pair.on_target(f"DELETE FROM {pair.config.name}.a", f"DELETE FROM {pair.config.name}.c WHERE id > 28")
+    report = compare_task(pair.config, examples=5)
+    assert [(one.table.name, one.key["id"]) for one in report.examples] == [
+        ("a", 1),
+        ("a", 2),
+        ("a", 3),
+        ("c", 29),
+        ("c", 30),
+    ]
+    assert [one.missing for one in report.tables] == [30, 0, 2]
+
+
 @pytest.mark.timeout(120)
 def test_a_comparison_that_is_stopped_prints_its_results_so_far(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server

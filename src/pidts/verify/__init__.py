@@ -6,7 +6,7 @@ from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
 from pidts.verify.normal_forms import EXACT, ICEBERG, POSTGRES, Normals
-from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
+from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport, divided
 from pidts.verify.row_members import ANYBODY, NOBODY, RowMembers
 from pidts.verify.settle import Settled
 from pidts.verify.spans import CompareSpans, SpanComparison, SpanResult, joined
@@ -45,5 +45,6 @@ __all__ = [
     "Sum",
     "TableReport",
     "compare",
+    "divided",
     "joined",
 ]

@@ -22,7 +22,7 @@ from pidts.verify.keyless import compare_multisets
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonPlace, ComparisonState
 from pidts.verify.normal_forms import EXACT, Normals
-from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
+from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport, divided
 from pidts.verify.row_members import NOBODY
 from pidts.verify.settle import Settled, settle
 from pidts.verify.spans import CompareSpans, SpanComparison
@@ -101,7 +101,8 @@ def compare(
 ) -> Report:
     """Compares the tables, from the place in `memory` on if there is one.
 
-    `examples` is the largest number of differences that are listed; all of them are counted.
+    `examples` is the largest number of differences that are listed. They are divided among the tables. All differences
+    are counted.
 
     Other processes (`elsewhere`) compare a large table if its rows have to be read, since the target has no checksums.
     """
@@ -154,13 +155,13 @@ class _Comparison:
     def _table(self, table: Table, number: int, tables: int) -> TableReport | None:
         """Compares one table. Returns None if the table was dropped meanwhile."""
         for _ in range(_TRIES):
-            known = len(self._examples)
+            known = list(self._examples)
             try:
                 return self._compared(table, number, tables)
             except Halted as error:
                 if error.code not in _MOVED:
                     raise
-            del self._examples[known:]
+            self._examples = known
             self.memory = replace(self.memory, place=None)
             self.callbacks.pause(_TRY_SECONDS)
             now = self.source.structure(table.name)
@@ -225,11 +226,12 @@ class _Comparison:
             settled = settle(self.source, self.target, self.catch_up, matcher, settled.keys, page, self.callbacks.pause)
         counts = Counter(kind for kind, _ in settled.found)
         labels = self.source.members(matcher.table)
-        for place, (kind, columns) in enumerate(settled.found[: max(self.most - len(self._examples), 0)]):
+        for place, (kind, columns) in enumerate(settled.found[: self.most]):
             key = matcher.readable(settled.keys, place)
             members = tuple(labels[member] for member in settled.members[place]) if len(labels) > 1 else ()
             shard = _shard(settled.belongs_to[place], labels) if kind is DifferenceKind.EXTRA else ""
             self._examples.append(RowDifference(matcher.table.name, kind, key, columns, members, shard))
+        self._examples = divided(self._examples, self.most)
         return TableReport(
             matcher.table.name,
             missing=counts[DifferenceKind.MISSING],

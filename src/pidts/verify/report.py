@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -66,6 +67,26 @@ class RowDifference:
         }
         values |= {} if self.shard == "" else {"shard": self.shard}
         return values | ({"members": list(self.members)} if self.members else {})
+
+
+def divided(examples: Sequence[RowDifference], most: int) -> list[RowDifference]:
+    """Returns at most `most` examples, divided evenly among their tables.
+
+    So a table with many differences does not hide those of other tables. If there are more tables than examples, the
+    first tables get one each.
+    """
+    counts = Counter(one.table for one in examples)
+    left = most
+    largest_first = sorted(counts.items(), key=lambda item: item[1], reverse=True)
+    for tables, (table, count) in zip(range(len(counts), 0, -1), reversed(largest_first), strict=True):
+        counts[table] = min(count, left // tables)
+        left -= counts[table]
+    found = []
+    for one in examples:
+        if counts[one.table]:
+            counts[one.table] -= 1
+            found.append(one)
+    return found
 
 
 _SELDOM = frozenset(
@@ -142,7 +163,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The reports of all tables. `examples` has the first differences; the numbers count all of them."""
+    """The reports of all tables. `examples` has some differences of each table; the numbers count all of them."""
 
     tables: tuple[TableReport, ...]
     examples: tuple[RowDifference, ...]

@@ -72,6 +72,7 @@ from pidts.verify import (
     Report,
     RowDifference,
     TableReport,
+    divided,
 )
 from pidts.verify.settle import settle
 
@@ -346,9 +347,10 @@ class _Comparison:
             if key in recorded.unknown:
                 unknown += 1
                 continue
-            counts[kind] += 1
-            if len(self.examples) < self.most:
+            if counts.total() < self.most:
                 self.examples.append(RowDifference(name, kind, matcher.readable(settled.keys, place), names))
+            counts[kind] += 1
+        self.examples = divided(self.examples, self.most)
         found = {kind.value: count for kind, count in counts.items()}
         self._add(name, **found, rows=-unknown, not_compared=unknown)
         report = self.reports[name]
