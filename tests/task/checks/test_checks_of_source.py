@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -352,6 +353,30 @@ def test_a_version_column_must_guard_something(write: Write, mariadb: Server, da
         assert "version_column" not in failed(write())
     finally:
         run_sql(mariadb, "SET GLOBAL binlog_row_image = FULL")
+
+
+def test_the_version_column_that_a_table_lacks_is_proposed_with_sql_for_both_sides(
+    write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    """On the target, the column has no value in present rows: no change that is still to come counts as older."""
+    create = f"CREATE TABLE {database}.t (id INT PRIMARY KEY)"
+    run_sql(mariadb, create, database=database)
+    run_sql(postgres, f"CREATE SCHEMA {database}", database=database)
+    run_sql(postgres, create, database=database)
+    run_sql(postgres, f"INSERT INTO {database}.t VALUES (1)", database=database)
+    config = write(extra="pidts: {version-column: update_time}", mode="incremental")
+    (found,) = [one for one in check_one_source(config) if one.item == "version_column"]
+    assert not found.ok
+    *on_source, on_target = re.findall(r"ALTER TABLE [^;]*;", found.fix)
+    for sql in on_source:
+        run_sql(mariadb, sql, database=database)
+    run_sql(postgres, on_target, database=database)
+    assert failed(config) == {}
+    assert run_sql(postgres, f"SELECT update_time FROM {database}.t", database=database) == [(None,)]
+    run_sql(mariadb, "CREATE TABLE other (id INT PRIMARY KEY)", database=database)
+    begin_on_target(config)
+    (hint,) = [one.fix for one in check_one_source(config) if one.item == "version_column" and one.fix]
+    assert hint.endswith("ON UPDATE CURRENT_TIMESTAMP(6); The task then adds the column on the target")
 
 
 def test_tables_that_look_like_those_of_online_schema_changes_are_reported(

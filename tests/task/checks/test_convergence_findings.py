@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
-from pidts.task.checks.convergence import convergence_findings
+from pidts.task.checks.version_column import convergence_findings
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.run.locked_rows import demand_unlocked
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from pidts.apply import TargetSession, can_be_version
+from pidts.apply import TargetSession
 from pidts.model import Halted, PidtsError, Position, SourceTablesKey, Table, TableName, Transient
 from pidts.model.errors import listed, plural
 from pidts.relay.permissions import is_open_to_others
@@ -21,7 +21,6 @@ from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings
-from pidts.task.checks.convergence import convergence_findings
 from pidts.task.checks.hive import hive_findings, image_findings
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.not_replicated import online_findings, sequence_findings
@@ -32,6 +31,7 @@ from pidts.task.checks.rule_hints import rule_findings
 from pidts.task.checks.standbys import standby_findings
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.checks.task_records import target_name
+from pidts.task.checks.version_column import convergence_findings, version_column_findings
 from pidts.task.checks.zone_start import may_find_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
@@ -161,7 +161,7 @@ def _source(
                 if config.zones.converges:
                     findings += convergence_findings(config.version_column, tables.values(), image)
                 else:
-                    findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
+                    findings += version_column_findings(config, tables.values(), image, resumed=resumed)
             return findings
     except PidtsError as error:
         return [replace(_unreachable("source", error), passes=resumed and isinstance(error, Transient))]
@@ -200,53 +200,6 @@ def _auto_increment(
     assert isinstance(target, MySqlSession)  # noqa: S101 - a zone's server has this type
     here, there = variables(source, *NUMBERING), target.global_variables(NUMBERING)
     return auto_increment_findings((config.zone, config.zones.target), here, there, tables)
-
-
-def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
-    """Returns findings about the version column.
-
-    The findings fail if no table has a fitting version column of this name, or if the log may lack the column's former
-    values. Tables without the column pass with a note. A table that was created while the task ran does not prevent the
-    next start.
-    """
-    guarded, others, spelled = 0, [], ""
-    for table in tables:
-        if name not in table.arrow.names:
-            alike = [column for column in table.arrow.names if column.lower() == name.lower()]
-            spelled = alike[0] if alike else spelled
-            has = f" but {alike[0]}" if alike else ""
-            others.append(f"{table.name} has no column {name}{has}: every event is applied")
-        elif not table.identity:
-            others.append(f"{table.name} has no key: every event is applied")
-        elif not can_be_version(table.column(name)):
-            what = (
-                f"{table.name}.{name} has type {table.column(name).type.kind}, which targets compare in different ways"
-            )
-            if not resumed:
-                fix = "Name a column of a date and time, a whole number or a decimal number"
-                return [Finding("version_column", ok=False, message=what, fix=fix)]
-            others.append(f"{what}: every event is applied")
-        else:
-            guarded += 1
-    if not guarded:
-        fix = "Correct the name in pidts.version-column, or remove the key"
-        if spelled:
-            fix = f"Write pidts.version-column as the tables spell it: {spelled}"
-        return [
-            Finding(
-                "version_column", ok=False, message=f"no table of this task has {name} as its version column", fix=fix
-            )
-        ]
-    if row_image == "MINIMAL":
-        fix = "SET GLOBAL binlog_row_image = 'FULL';   -- or NOBLOB; open sessions keep theirs"
-        what = f"with binlog_row_image = MINIMAL the log does not contain the {name} that a row had before"
-        return [Finding("version_column", ok=False, message=what, fix=fix)]
-    fine = Finding(
-        "version_column",
-        ok=True,
-        message=f"{name} is the version column of {plural('table', guarded)}",
-    )
-    return [fine, *(Finding("version_column", ok=True, message=other) for other in others)]
 
 
 def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: bool, resumed: bool) -> Finding:
