@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,4 +80,15 @@ def test_work_does_not_wait_for_work_that_takes_long(target: Any) -> None:
     assert shared.ask(target, lambda session: session) is target.made[1]
     over.set()
     thread.join()
+    shared.close()
+
+
+def test_work_of_many_threads_waits_for_its_turn(target: Any) -> None:
+    shared = SharedSession(busy_seconds=0.2)
+    threads = [threading.Thread(target=shared.ask, args=(target, lambda _: time.sleep(0.02))) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(target.made) == 1
     shared.close()

@@ -25,10 +25,11 @@ class SharedSession:
     """
 
     def __init__(self, busy_seconds: float = 1.0) -> None:
-        """`busy_seconds`: the longest time for which a thread waits for the session while another thread uses it."""
+        """`busy_seconds`: the longest time for which a thread waits until another thread's work ends."""
         self._busy_seconds = busy_seconds
         self._session: TargetSession | None = None
-        self._used = 0.0
+        self._used, self._uses = 0.0, 0
+        """The time of the last use, and the number of uses so far."""
         self._using = threading.Lock()
 
     def ask(self, target: Target, work: Callable[[TargetSession], _Answer]) -> _Answer:
@@ -37,7 +38,7 @@ class SharedSession:
         If the connection is lost, `work` is called again on a new one: the server may have closed it long before.
         If another thread uses the session for long, since a record is locked, this call makes a session of its own.
         """
-        if not self._using.acquire(timeout=self._busy_seconds):
+        if not self._acquired():
             with closing(target.connect()) as session:
                 return work(session)
         try:
@@ -53,7 +54,7 @@ class SharedSession:
             self._drop()
             raise
         finally:
-            self._used = time.monotonic()
+            self._used, self._uses = time.monotonic(), self._uses + 1
             self._using.release()
 
     def close(self) -> None:
@@ -63,6 +64,15 @@ class SharedSession:
                 self._drop()
             finally:
                 self._using.release()
+
+    def _acquired(self) -> bool:
+        """Waits for the session; returns False if one thread uses it for too long. Many threads may wait in turn."""
+        while True:
+            uses = self._uses
+            if self._using.acquire(timeout=self._busy_seconds):
+                return True
+            if uses == self._uses:
+                return False
 
     def _drop(self) -> None:
         session, self._session = self._session, None
