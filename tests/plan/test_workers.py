@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from pidts.plan import (
     Places,
     PlanState,
     StagedChunk,
+    copies_of,
     next_state,
     plan_between,
 )
@@ -72,7 +74,7 @@ def test_the_text_of_equal_states_is_parsed_once_however_many_workers_there_are(
     for before, after in zip(commit.before, commit.after, strict=True):
         assert (commit.copies(before), commit.copies(after)) == (state.copy, end.copy)
         assert (commit.places(before), commit.places(after)) == (state.places, end.places)
-    assert len(parsed) == 2 * len(copy)
+    assert len(parsed) == len(copy), "the texts after the batch were made here"
 
 
 @pytest.mark.parametrize("stored", [PlanState(START), PlanState(Lsn(0, 1, 10**6))])
@@ -354,3 +356,23 @@ def test_a_run_knows_the_gtid_set_of_the_place_in_which_it_begins():
     for rows in (torn, torn[::-1], first.checkpoints, second.checkpoints):
         _, state, found = Workers.claimed(rows)
         assert (state.lsn, found.gtid) in ((at[3], "0-1-3"), (at[4], "0-1-4"))
+
+
+def test_the_text_of_a_table_s_progress_is_made_once() -> None:
+    name, one = table("a"), CopyState(rows=7)
+    text = one.text(name)
+    assert one.text(name) is one.unread.text(name) is text
+    assert replace(one, rows=8).text(name) != text
+
+
+def test_a_state_of_two_tables_has_the_text_of_each() -> None:
+    one = CopyState(rows=7)
+    copy = {table("a"): one, table("b"): one}
+    assert copies_of(PlanState(START, copy).copy_json()) == copy
+
+
+def test_another_process_parses_the_progress_itself() -> None:
+    state = PlanState(START, {table("a"): CopyState(rows=7)})
+    workers = Workers((checkpoint(state),))
+    commit = pickle.loads(pickle.dumps(Commit.of(workers, workers.moved(state))))
+    assert commit.copies(commit.after[0]) == state.copy

@@ -30,7 +30,7 @@ run begins at the earliest of these places, whose GTID set is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pidts.model import Checkpoint, Halted, Lsn, Position, TableName, Where
@@ -70,6 +70,31 @@ class KnownPlaces:
         return KnownPlaces({**self._found, **other._found})
 
 
+class KnownCopies:
+    """The progress of copies in the texts of checkpoints, each of which is parsed once at most.
+
+    A text may have the progress of many thousands of tables. A text that this process has made is not parsed at all.
+    """
+
+    def __init__(self, made: Mapping[str, Mapping[TableName, CopyState]] | None = None) -> None:
+        self._found = dict(made or {})
+
+    def __reduce__(self) -> tuple[Callable[[], KnownCopies], tuple[()]]:
+        """Sends nothing to another process, since that has the texts."""
+        return KnownCopies, ()
+
+    def of(self, checkpoint: Checkpoint) -> Mapping[TableName, CopyState]:
+        """Returns the progress of copies in a checkpoint."""
+        found = self._found.get(checkpoint.copy)
+        if found is None:
+            found = self._found[checkpoint.copy] = copies_of(checkpoint.copy)
+        return found
+
+    def and_those_of(self, other: KnownCopies) -> KnownCopies:
+        """Returns the progress that this object or the other one knows."""
+        return KnownCopies({**self._found, **other._found})
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """The checkpoints of all workers before and after one batch.
@@ -82,25 +107,21 @@ class Commit:
     origin: str = ""
     """The other zone from which the rows came; empty: the source's own zone."""
     _places: KnownPlaces = field(default_factory=KnownPlaces, compare=False, repr=False)
-    _copies: dict[str, Mapping[TableName, CopyState]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
-    """The progress of copies in the texts of these checkpoints, as far as it was asked for."""
+    _copies: KnownCopies = field(default_factory=KnownCopies, compare=False, repr=False)
 
     @classmethod
     def of(cls, before: Workers, after: Workers, origin: str = "") -> Commit:
         """Returns the commit that moves workers from one batch's end to the next."""
-        return cls(before.checkpoints, after.checkpoints, origin, before.places.and_those_of(after.places))
+        places, copies = before.places.and_those_of(after.places), before.copies.and_those_of(after.copies)
+        return cls(before.checkpoints, after.checkpoints, origin, places, copies)
 
     def places(self, checkpoint: Checkpoint) -> Places:
         """Returns the places that one of these checkpoints describes."""
         return self._places.of(checkpoint)
 
     def copies(self, checkpoint: Checkpoint) -> Mapping[TableName, CopyState]:
-        """Returns the progress of copies in one of these checkpoints. Each text is parsed once."""
-        if checkpoint.copy not in self._copies:
-            self._copies[checkpoint.copy] = copies_of(checkpoint.copy)
-        return self._copies[checkpoint.copy]
+        """Returns the progress of copies in one of these checkpoints."""
+        return self._copies.of(checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +131,8 @@ class Workers:
     checkpoints: tuple[Checkpoint, ...]
     places: KnownPlaces = field(default_factory=KnownPlaces, compare=False, repr=False)
     """The places in the texts of these checkpoints."""
+    copies: KnownCopies = field(default_factory=KnownCopies, compare=False, repr=False)
+    """The progress of copies in the texts of these checkpoints."""
 
     @classmethod
     def claimed(
@@ -151,6 +174,7 @@ class Workers:
         places = end.places
         made: dict[tuple[Lsn, str, int], tuple[Lsn, str]] = {}
         known: dict[tuple[Lsn, str], Places] = {}
+        copies = end.unread_copies
         for one in self.checkpoints:
             if is_plain and not one.copy and one.lsn <= end.lsn:
                 # The code below would return the same, in many times the time.
@@ -168,7 +192,7 @@ class Workers:
                     known[found] = state.places
             lsn, copy = made[before]
             moved.append(replace(one, batch=one.batch + 1, lsn=lsn, gtid=gtid, position=position, copy=copy))
-        return Workers(tuple(moved), KnownPlaces(known))
+        return Workers(tuple(moved), KnownPlaces(known), KnownCopies({copy: copies for _, copy in known}))
 
 
 def _stored_with(checkpoint: Checkpoint) -> PlanState:

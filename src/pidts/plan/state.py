@@ -223,6 +223,11 @@ class PlanState:
         return frozenset(name for name, state in self.copy.items() if not state.done)
 
     @property
+    def unread_copies(self) -> dict[TableName, CopyState]:
+        """Returns the progress of the copies that are not complete, as a checkpoint has it: without open requests."""
+        return {name: state.unread for name, state in self.copy.items() if not state.done}
+
+    @property
     def reading(self) -> tuple[ChunkRequest, ...]:
         """Returns the requests that the batch read."""
         return tuple(state.reading for state in self.copy.values() if state.reading is not None)
@@ -323,10 +328,11 @@ class PlanState:
         state to which the copy progress belongs, if that state is at an earlier place. Equal states of one run have
         equal texts, whichever of their tables are held together.
         """
-        copy, behind = _unread(self.copy), self.held_earlier
+        copy, behind = self.unread_copies, self.held_earlier
         if not copy and not behind.held and not dealing and copied_at is None:
             return ""
-        text = f'"copy": {json.dumps(_copy_to_json(copy))}, "held": {behind.json()}, "run": {run}, '
+        copies = ", ".join([one.text(name) for name, one in copy.items()])
+        text = f'"copy": [{copies}], "held": {behind.json()}, "run": {run}, '
         text += f'"dealing": {json.dumps(dealing)}'
         if copied_at is not None:
             text += f', "copied_at": {{"lsn": "{copied_at.lsn}", "held": {copied_at.held_earlier.json()}}}'
@@ -432,10 +438,6 @@ def furthest(end: PlanState, other: Places) -> PlanState:
     lsn, mine = max(end.lsn, other.lsn), end.places
     places = {name: max(mine.at(name), other.at(name)) for name in {*mine.exceptions, *other.exceptions}}
     return PlanState(lsn, end.copy, held_at(places, lsn))
-
-
-def _unread(copy: Mapping[TableName, CopyState]) -> dict[TableName, CopyState]:
-    return {name: state.unread for name, state in copy.items() if not state.done}
 
 
 def _places_from_json(data: list[Any]) -> dict[TableName, Lsn]:

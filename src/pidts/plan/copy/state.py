@@ -69,8 +69,9 @@ more, as done; later states do not have it. So a task with thousands of tables p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -232,6 +233,18 @@ class CopyState:
     """The bytes of one row, as the source estimated when the copy began; 0 if it could not."""
     waits: bool = False
     """Whether no rows are loaded ahead of the log, because a window had changes of another zone."""
+    _text: tuple[TableName, str] | None = field(default=None, init=False, compare=False, repr=False)
+
+    def text(self, name: TableName) -> str:
+        """Returns the progress of the table of this name as JSON, as a checkpoint has it.
+
+        The text is kept: each batch writes the progress of all tables, and the progress of most has not changed.
+        """
+        if self._text is None or self._text[0] != name:
+            text = json.dumps([name.schema, name.name, self.to_json()])
+            object.__setattr__(self, "_text", (name, text))
+            return text
+        return self._text[1]
 
     @property
     def is_read(self) -> bool:
