@@ -36,9 +36,9 @@ def test_the_arrival_of_a_place_is_that_of_the_part_that_covers_it(folder: Folde
         assert writer.arrived(lsn(offset)) == at
     assert reader.at(lsn(100)) is None, "what is before it may have come at any time"
     assert reader.at(lsn(301)) is None
-    behind = reader.at(lsn(200), behind=True)
-    assert behind is not None
-    assert behind.at == 12.0
+    after = reader.at(lsn(200), after=True)
+    assert after is not None
+    assert after.at == 12.0
     writer.note(lsn(400), 13.0, 13.0)
     assert reader.at(lsn(350)) is not None, "a reader follows the writer"
 

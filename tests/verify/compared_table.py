@@ -138,7 +138,7 @@ class Source:
         self.compared.asked("place")
         return Lsn(0, 1, len(self.compared.log))
 
-    def behind(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
+    def await_target(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
         self.compared.asked("reached")
         if self.compared.runs and not self.compared.waits:
             self.compared.apply(lsn.offset)

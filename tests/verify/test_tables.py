@@ -585,12 +585,12 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         catch_up = TaskCatchUp(pair.config, source, target)
         place = replace(start, offset=start.offset + 9)
         begin = time.monotonic()
-        found = [catch_up.behind(name, place) for name in tables * 5]
+        found = [catch_up.await_target(name, place) for name in tables * 5]
         assert 1.5 < time.monotonic() - begin < 9
         assert all(one is not None and one.is_stopped and "no run of the task is seen" in one.waits for one in found)
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
-            assert catch_up.behind(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"
+            assert catch_up.await_target(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"
 
 
 def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:
@@ -604,18 +604,18 @@ def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Ser
             name, "one", 1, Checkpoint(task=name, source="one", worker=0, lsn=start, copy=copy)
         )
         catch_up = TaskCatchUp(pair.config, source, target)
-        stopped = catch_up.behind(table, start)
+        stopped = catch_up.await_target(table, start)
         assert stopped is not None
         assert stopped.is_stopped
         assert stopped.waits.startswith(f"{table} is still being copied, and no run of the task is seen. Start it: ")
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, name, "one")
-            assert catch_up.behind(table, start) == NotCaughtUp(), "a run copies the table"
+            assert catch_up.await_target(table, start) == NotCaughtUp(), "a run copies the table"
         halt = Halt(tables=(table,), lsn=start, code="target-refused", what="no such value")
         target.begin()
         target.meta.halts.save(name, "one", halt)
         target.commit()
-        halted = catch_up.behind(table, start)
+        halted = catch_up.await_target(table, start)
         assert halted is not None
         assert not halted.is_stopped
         assert halted.waits.startswith(f"the copy of {table} waits for a halt: [target-refused] no such value")

@@ -139,7 +139,7 @@ def apply_long(
     if split_rows is not None:
 
         def commit_part(expected: Lsn, reached: Checkpoint, part: LogPart) -> Counts:
-            own = cut if part.behind_cut else lagging
+            own = cut if part.after_cut else lagging
             work = _CommitInput(
                 lambda: [part],
                 committer.rules,
@@ -265,7 +265,7 @@ class _CommitInput:
         copied: Collection[TableName] = (),
         origin: str = "",
     ) -> None:
-        """`cut` has the lagging tables for parts with `behind_cut`, and `lagging` those for all other parts."""
+        """`cut` has the lagging tables for parts with `after_cut`, and `lagging` those for all other parts."""
         self._log_parts, self._floor, self._part_bytes = log_parts, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._lagging, self._cut = lagging, cut or lagging
@@ -338,7 +338,7 @@ class _CommitInput:
                 pa.default_memory_pool().release_unused()
 
     def _reduced(self, session: TargetSession, part: LogPart) -> Iterator[NetChange]:
-        lagging = self._cut if part.behind_cut else self._lagging
+        lagging = self._cut if part.after_cut else self._lagging
         for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied, self._origin):
             self._sum += change.counts
             self._by_table[str(change.table.name)] += change.counts.total

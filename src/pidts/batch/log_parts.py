@@ -28,7 +28,7 @@ class LogPart:
     changes: Sequence[ChangeBatch]
     inside: bool = False
     """Whether this is a piece of one large transaction. Otherwise the part ends at the end of a transaction."""
-    behind_cut: bool = False
+    after_cut: bool = False
     """Whether this part or an earlier part of the batch has a piece of a large transaction."""
 
     @property
@@ -57,7 +57,7 @@ def parts(log_parts: Iterable[LogPart], most_bytes: int, most_rows: int | None =
         for piece in _pieces(log_part, most_rows):
             full = size + piece.size > most_bytes or (most_rows is not None and rows + len(piece) > most_rows)
             if waiting and full:
-                done, waiting, size, rows = LogPart(waiting, behind_cut=cut), [], 0, 0
+                done, waiting, size, rows = LogPart(waiting, after_cut=cut), [], 0, 0
                 yield done
                 del done  # written changes are not kept in memory while the next part is read
             cut = cut or log_part.inside
@@ -65,7 +65,7 @@ def parts(log_parts: Iterable[LogPart], most_bytes: int, most_rows: int | None =
             size, rows = size + piece.size, rows + len(piece)
         cut = cut or log_part.inside  # even if the cut log part has no changes for this worker
     if waiting:
-        yield LogPart(waiting, behind_cut=cut)
+        yield LogPart(waiting, after_cut=cut)
 
 
 def _pieces(log_part: LogPart, most_rows: int | None) -> Iterator[LogPart]:

@@ -33,8 +33,8 @@ def _removed(batch: ChangeBatch) -> ChangeBatch:
     numbers = key_numbers(identities(batch).current)
     op = rows.column("op").to_numpy()
     last = np.zeros(len(batch), np.bool_)
-    _, behind = np.unique(numbers[::-1], return_index=True)
-    last[len(batch) - 1 - behind] = True
+    _, from_end = np.unique(numbers[::-1], return_index=True)
+    last[len(batch) - 1 - from_end] = True
     kept = rows.filter(pa.array(last & (op == Op.DELETE)))
     place = kept.schema.get_field_index("after")
     return replace(batch, rows=kept.set_column(place, kept.schema.field(place), kept.column("before")))

@@ -151,7 +151,7 @@ class StreamPlan:
                 if found and is_full:
                     break
                 found.append(self._piece(entry))
-            state = state.behind(entry, self._view.wanted)
+            state = state.after(entry, self._view.wanted)
         if found and limits.rows is not None and (kept := self._within(before, found, limits.rows)) < len(found):
             return self._offset_at(before, found[kept - 1].transaction.lsn)
         if found or state.passed >= _IDLE_BYTES or (limits.goal is not None and state.lsn > start.lsn):
@@ -164,7 +164,7 @@ class StreamPlan:
         for entry in self._reader.entries(state.lsn):
             if entry.transaction.lsn > end:
                 break
-            state = state.behind(entry, self._view.wanted)
+            state = state.after(entry, self._view.wanted)
         return state.offset(state.server)
 
     def log_parts(self, start: Offset, end: Lsn, size: int) -> Iterator[DecodeRange]:
@@ -250,7 +250,7 @@ class _State:
     def of(cls, offset: Offset) -> _State:
         return cls(offset.lsn, offset.server, _known(offset))
 
-    def behind(self, entry: LogEntry, wanted: LogSelection) -> _State:
+    def after(self, entry: LogEntry, wanted: LogSelection) -> _State:
         transaction = entry.transaction
         history = self.history if transaction.ddl is None else self.history.after(transaction, wanted.dialect)
         if history is not self.history:

@@ -151,8 +151,8 @@ class _Assembly:
             if bound is None:
                 continue
             if (bound.change_no, bound.log_index) == (first.change_no, first.log_index):
-                behind = (offsets > bound.offset) | ((offsets == bound.offset) & (rows > bound.row))
-                keep &= behind if begins else ~behind
+                is_after = (offsets > bound.offset) | ((offsets == bound.offset) & (rows > bound.row))
+                keep &= is_after if begins else ~is_after
             elif begins == (bound > first):
                 keep[:] = False
         return keep

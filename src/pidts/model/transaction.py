@@ -180,7 +180,7 @@ class LogEntry:
     """If several transactions commit XA transactions: the places of their rows; otherwise None. No other entry has
     these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
     """
-    is_behind_gap: bool = False
+    is_after_gap: bool = False
     """Whether the reader has replaced the stored `prev_lsn` by the place after which it reads. Perhaps no entry ends at
     that place.
     """

@@ -91,8 +91,8 @@ def next_state(
     keeps = limits.one_origin and main.due is None
     settlement = Settlement(copy, state.lsn, main.lsn, size, index.places, limits, keeps)
     settlement.settle(staged, partial(_touched, log))
-    copy, held = settlement.copy, [*held, *settlement.behind]
-    index = index.moved_to(tuple(held)) if settlement.behind else index
+    copy, held = settlement.copy, [*held, *settlement.settled_early]
+    index = index.moved_to(tuple(held)) if settlement.settled_early else index
     if main.due is None and (main.at_end or (main.is_full and _is_near_end(log, main.lsn, limits))):
         waits = frozenset(index.places).union(name for name, one in copy.items() if one.kept is not None)
         copy = ask(copy, limits, waits, main.lsn)
@@ -101,7 +101,7 @@ def next_state(
         return None
     written, settled = tuple(settlement.written), tuple(settlement.settled)
     # A table that was just settled at an earlier place has to reach the schema change first.
-    due = None if settlement.behind else main.due
+    due = None if settlement.settled_early else main.due
     return PlanState(main.lsn, copy, tuple(held), due, written, settled).with_index(index)
 
 

@@ -132,7 +132,7 @@ def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:
     of the relay ends there, as after a change of the source's server.
     """
     entry = next(iter(log(lsn, to)), None)
-    return entry is not None and entry.transaction.prev_lsn == lsn and not entry.is_behind_gap
+    return entry is not None and entry.transaction.prev_lsn == lsn and not entry.is_after_gap
 
 
 def after_ddl(copy: Mapping[TableName, CopyState], relevance: Relevance, lsn: Lsn) -> dict[TableName, CopyState]:

@@ -328,11 +328,11 @@ class PlanState:
         state to which the copy progress belongs, if that state is at an earlier place. Equal states of one run have
         equal texts, whichever of their tables are held together.
         """
-        copy, behind = self.unread_copies, self.held_earlier
-        if not copy and not behind.held and not dealing and copied_at is None:
+        copy, earlier = self.unread_copies, self.held_earlier
+        if not copy and not earlier.held and not dealing and copied_at is None:
             return ""
         copies = ", ".join([one.text(name) for name, one in copy.items()])
-        text = f'"copy": [{copies}], "held": {behind.json()}, "run": {run}, '
+        text = f'"copy": [{copies}], "held": {earlier.json()}, "run": {run}, '
         text += f'"dealing": {json.dumps(dealing)}'
         if copied_at is not None:
             text += f', "copied_at": {{"lsn": "{copied_at.lsn}", "held": {copied_at.held_earlier.json()}}}'

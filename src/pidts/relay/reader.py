@@ -452,4 +452,4 @@ def _following(last: Lsn, entry: LogEntry) -> LogEntry:
     prev = transaction.prev_lsn
     if prev is last or prev == last or transaction.begin < last:
         return entry
-    return replace(entry, transaction=replace(transaction, prev_lsn=last), is_behind_gap=True)
+    return replace(entry, transaction=replace(transaction, prev_lsn=last), is_after_gap=True)

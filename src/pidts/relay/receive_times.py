@@ -117,15 +117,15 @@ class ReceiveTimes:
         self._handle = -1
         self._known: list[ReceiveTime] = []
 
-    def at(self, lsn: Lsn, *, behind: bool = False) -> ReceiveTime | None:
-        """Returns the known record that covers this Lsn, or with `behind` the record that covers the byte after it.
+    def at(self, lsn: Lsn, *, after: bool = False) -> ReceiveTime | None:
+        """Returns the known record that covers this Lsn, or with `after` the record that covers the byte after it.
 
         Returns None if no known record covers the Lsn or the byte.
         """
         with self._lock:
             self._read()
             place = key_of(lsn)
-            if behind:
+            if after:
                 place = (*place[:2], place[2] + 1)
             at = bisect_left(self._known, place, key=lambda one: one.lsn)
             # The first known record may cover log that came much earlier, so its time is not used.
@@ -137,7 +137,7 @@ class ReceiveTimes:
         If the ring does not have the transaction, the entry's own time is used; `clock_ahead` is the number of seconds
         by which the source's clock is ahead.
         """
-        arrival = self.at(entry.transaction.begin, behind=True)
+        arrival = self.at(entry.transaction.begin, after=True)
         if arrival is not None:
             return arrival.committed
         return entry.begun_at - clock_ahead if entry.begun_at else 0.0

@@ -62,7 +62,7 @@ def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
     # If all segments were removed meanwhile, `received` has an Lsn although `found` is empty.
     ends = [*(following.start for following in found[1:]), received] if found else []
 
-    def behind(lsn: Lsn) -> int:
+    def bytes_after(lsn: Lsn) -> int:
         count = 0
         for segment, end in zip(found, ends, strict=True):
             if end is None or end <= lsn:
@@ -71,7 +71,7 @@ def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
             count += min(segment.log_bytes, end.offset - lsn.offset) if is_within else segment.log_bytes
         return count
 
-    return behind
+    return bytes_after
 
 
 def source_ids(relay: Path) -> list[str]:

@@ -51,18 +51,18 @@ def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlo
     names = [name for name, _ in logs.files]
     newest, oldest = logs.files[-1], logs.files[0]
     ahead = [(name, size) for name, size in logs.files if Position(name, 4).log_index > reading.log_index]
-    behind = sum(size for _, size in ahead)
+    missing = sum(size for _, size in ahead)
     if reading.file in names:
-        behind += max(0, dict(logs.files)[reading.file] - reading.offset)
+        missing += max(0, dict(logs.files)[reading.file] - reading.offset)
     if not ahead or reading.file == newest[0]:
-        return ExpiryOutlook(behind, "")
+        return ExpiryOutlook(missing, "")
     if reading.file not in names and reading.log_index < Position(oldest[0], 4).log_index:
         return ExpiryOutlook(
-            behind,
+            missing,
             f"the source has purged {reading.file}, which is still being read; its oldest file is {oldest[0]}. A lost "
             "connection cannot be resumed: let the replicator run until it has caught up",
         )
-    return ExpiryOutlook(behind, _about_to_expire(logs, reading, event_time) or _oldest_of_all(logs, reading))
+    return ExpiryOutlook(missing, _about_to_expire(logs, reading, event_time) or _oldest_of_all(logs, reading))
 
 
 def _about_to_expire(logs: SourceLogs, reading: Position, event_time: int) -> str:

@@ -106,7 +106,7 @@ class Replicator:
         # check.
         self._replica = f"{config.source.source_id} {config.relay.absolute()}"
         self._server_id = config.source.server_id
-        self._behind_since: float | None = None
+        self._source_behind_since: float | None = None
         self._logged_code = ""
         """The code of the last logged error: an error that persists is logged only once."""
         self._folder = Folder.of(config.relay, config.source.source_id)
@@ -263,7 +263,7 @@ class Replicator:
                     self._start_status.close()
                 if not self.state().connected:
                     self._log.info("following the source", server=origin.server, start=str(todo.start))
-                    self._behind_since = None
+                    self._source_behind_since = None
                 lsn = writer.lsn
                 lag.look(watch.end, lsn, receiver.taken_at, stream.whole_at, monotonic(), time())
                 measured: dict[str, float | None] = {}
@@ -380,8 +380,8 @@ class Replicator:
     def _fail_if_too_late(self, error: Transient) -> None:
         if error.code != SOURCE_BEHIND:
             return
-        self._behind_since = self._behind_since or monotonic()
-        if monotonic() - self._behind_since >= self._config.patience:
+        self._source_behind_since = self._source_behind_since or monotonic()
+        if monotonic() - self._source_behind_since >= self._config.patience:
             todo = "Point the task to a server that has these transactions (docs/operate/source-changed.md)."
             raise Halted(SOURCE_WENT_BACK, error.what, where=error.where, todo=todo) from error
 

@@ -155,8 +155,8 @@ def _of_alter(
     for place, action in enumerate(statement.actions):
         if _is_manner(action):
             continue
-        behind = statement.actions[place + 1 :]
-        events = _of_action(action, partial(_column_event, before, behind=behind, dialect=dialect))
+        following = statement.actions[place + 1 :]
+        events = _of_action(action, partial(_column_event, before, following=following, dialect=dialect))
         part = replace(statement, table=name, actions=(action,))
         found.append(StatementPart(part, frozenset(events), part.tables))
         if isinstance(action, alter.RenameTo):
@@ -222,10 +222,10 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
             return statement
 
 
-def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alter.Action], dialect: Dialect) -> str:
+def _column_event(table: Table | None, clause: _Definition, following: Sequence[alter.Action], dialect: Dialect) -> str:
     """Returns the kind of a column's new definition.
 
-    `behind` has the clauses that follow the definition. The first of these clauses add the definition's own keys.
+    `following` has the clauses that follow the definition. The first of these clauses add the definition's own keys.
 
     If the structure before the statement is unknown, the kind is `alter table`, as in DM.
     """
@@ -236,7 +236,7 @@ def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alt
     after = closed(clause.column, (charset, table.collation or dialect.collation_of(charset)), dialect)
     if (kind := _of_values(before.type, after.type)) is not None:
         return kind
-    own = _keys_of_definition(after, behind)
+    own = _keys_of_definition(after, following)
     for holds, kind in (
         (before.auto_increment and not after.auto_increment, "remove auto increment"),
         (_in_primary(table, before) and not any(key.key.primary for key in own), "drop primary key"),
@@ -276,9 +276,9 @@ def _same_default(before: Column, after: Column) -> bool:
     return texts[0] == texts[1]
 
 
-def _keys_of_definition(column: Column, behind: Sequence[alter.Action]) -> list[alter.AddKey]:
+def _keys_of_definition(column: Column, following: Sequence[alter.Action]) -> list[alter.AddKey]:
     keys = []
-    for action in behind:
+    for action in following:
         if not isinstance(action, alter.AddKey) or [name.lower() for name in action.key.columns] != [
             column.name.lower()
         ]:

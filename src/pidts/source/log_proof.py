@@ -72,7 +72,7 @@ def gtids_before(
             before = gtid_list(event)
         elif event.type in _TRANSACTIONS:
             executed.add(GtidEvent.parse(event).gtid)
-    return None if before is None else executed.behind(before)
+    return None if before is None else executed.added_to(before)
 
 
 class _Executed:
@@ -93,7 +93,7 @@ class _Executed:
         else:
             known.append((gtid.number, gtid.number))
 
-    def behind(self, before: GtidSet) -> str:
+    def added_to(self, before: GtidSet) -> str:
         if isinstance(before, MariaDbGtidSet):
             # Of each domain, the transaction that is last in the log counts, as in the result of the server's own
             # function.

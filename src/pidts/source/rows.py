@@ -64,7 +64,7 @@ def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool,
 def row_sum(
     connection: Session,
     table: Table,
-    behind: Sequence[Any] | None,
+    after_key: Sequence[Any] | None,
     highest: Sequence[Any] | None,
     *,
     floats: bool,
@@ -75,7 +75,7 @@ def row_sum(
     The checksum is computed as if each row had the texts `constants` after its own columns. `floats`: the other server
     writes floating point numbers in the same way. See `pidts.schema.row_digest`.
     """
-    where = _where(table, behind, highest).rstrip()
+    where = _where(table, after_key, highest).rstrip()
     sql = sum_query(table, f"{_by_key(table)}{where}" if where else "", floats=floats, constants=constants)
     if sql is None:
         return None
@@ -97,8 +97,8 @@ def _key(connection: Session, table: Table, clauses: str) -> list[Any] | None:
     return last_key(pa.concat_tables([asked.arrow.empty_table(), *_read(connection, asked, sql, _WHOLE)]), asked)
 
 
-def _where(table: Table, behind: Sequence[Any] | None, highest: Sequence[Any] | None) -> str:
-    bounds = [] if behind is None else [f"({after(table, behind)})"]
+def _where(table: Table, after_key: Sequence[Any] | None, highest: Sequence[Any] | None) -> str:
+    bounds = [] if after_key is None else [f"({after(table, after_key)})"]
     bounds += [] if highest is None else [f"({upto(table, highest)})"]
     return f"WHERE {' AND '.join(bounds)} " if bounds else ""
 

@@ -208,13 +208,15 @@ class _Comparison:
         misfits = self.target.misfits(table)
         if misfits == []:
             return None
-        behind = self.catch_up.behind(table.name, self.catch_up.place(table.name)).values()
+        not_caught_up = self.catch_up.await_target(table.name, self.catch_up.place(table.name)).values()
         misfits = self.target.misfits(table)
         if misfits == []:
             return None
         what = "there is no such table on the target" if misfits is None else "; ".join(misfits)
-        waits = tuple(dict.fromkeys(f"{one.waits}; till then its rows are not compared: {what}" for one in behind))
-        if any(one.waits for one in behind):
+        waits = tuple(
+            dict.fromkeys(f"{one.waits}; till then its rows are not compared: {what}" for one in not_caught_up)
+        )
+        if any(one.waits for one in not_caught_up):
             return TableReport(table.name, waits=waits)
         return TableReport(table.name, missing=0 if misfits else self.source.count(table), problem=what)
 

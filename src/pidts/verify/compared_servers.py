@@ -74,7 +74,7 @@ class SourceCatchUp(Protocol):
     def place(self) -> Lsn:
         """Returns the current end of the source's log: rows that were read before have no changes after it."""
 
-    def behind(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
+    def await_target(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
         """Waits until the target has all of a table's log up to `lsn`. Returns None if the target has it."""
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
@@ -223,7 +223,7 @@ class CatchUp(Protocol):
     def place(self, table: TableName) -> LogPlaces:
         """Returns the current ends of the sources' logs: rows that were read before have no changes after them."""
 
-    def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
+    def await_target(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits until the target has a table's log up to `places`. Returns the members whose log it lacks."""
 
     def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:

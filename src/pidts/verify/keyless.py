@@ -49,19 +49,19 @@ def compare_multisets(
     for _ in range(_READINGS):
         low = catch_up.settled(table.name)
         rows = _counted(matcher, source.all(table))
-        behind = catch_up.behind(table.name, catch_up.place(table.name))
+        not_caught_up = catch_up.await_target(table.name, catch_up.place(table.name))
         copies = _counted(matcher, target.all(table))
         report = replace(report, rows=rows.total())
         now = {row: (rows[row], copies[row]) for row in rows.keys() | copies.keys() if rows[row] != copies[row]}
-        if not now or (not behind and catch_up.untouched(table.name, low, catch_up.place(table.name))):
+        if not now or (not not_caught_up and catch_up.untouched(table.name, low, catch_up.place(table.name))):
             return _with_copies(report, now)
         again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
         moving = {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}
         wrong = again
         if not wrong:
             return report
-        if behind:
-            waits = tuple(dict.fromkeys(one.waits for one in behind.values()))
+        if not_caught_up:
+            waits = tuple(dict.fromkeys(one.waits for one in not_caught_up.values()))
             if all(waits):
                 return replace(report, waiting=_distance(wrong), waits=waits)
             return replace(report, unsettled=_distance(wrong))
@@ -82,7 +82,7 @@ def _servers_sums(
     there = source.sum(table, _WHOLE) if target.has_sums else None
     if there is None:
         return None
-    if catch_up.behind(table.name, catch_up.place(table.name)):
+    if catch_up.await_target(table.name, catch_up.place(table.name)):
         return there, None
     here = target.sum(table, _WHOLE)
     return None if here is None else (there, here)
@@ -92,7 +92,7 @@ def _sums(source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Ma
     """Reads both sides. Returns their checksums; None in place of the target's if the target lacks changes."""
     table = matcher.table
     there = _summed(matcher, source.all(table))
-    if catch_up.behind(table.name, catch_up.place(table.name)):
+    if catch_up.await_target(table.name, catch_up.place(table.name)):
         return there, None
     return there, _summed(matcher, target.all(table))
 

@@ -246,7 +246,7 @@ class MergedCatchUp:
         """Returns the end of each source's log."""
         return tuple(catch_up.place() for catch_up in self._merged_tables()[table].catch_ups)
 
-    def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
+    def await_target(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits for one member after the other; returns the members whose log has not arrived, with the reasons.
 
         During the wait for one member, the target also gets changes of the others, so the later waits are shorter.
@@ -254,10 +254,10 @@ class MergedCatchUp:
         merged = self._merged_tables()[table]
         wanted = dict(zip(map(id, merged.catch_ups), places, strict=True))
         found = {
-            number: member.catch_up.behind(member.name, wanted[id(member.catch_up)])
+            number: member.catch_up.await_target(member.name, wanted[id(member.catch_up)])
             for number, member in enumerate(merged.members)
         }
-        return {number: behind for number, behind in found.items() if behind is not None}
+        return {number: state for number, state in found.items() if state is not None}
 
     def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:
         """Whether the logs from `after` to `upto` are known to have no change of any member."""

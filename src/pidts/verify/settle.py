@@ -123,7 +123,7 @@ def settle(
             for numbers, part in _pages(keys, open_keys, page)
             for number, stamp in zip(numbers, _read(source, matcher, part).stamps, strict=True)
         }
-        behind = catch_up.behind(table.name, catch_up.place(table.name))
+        not_caught_up = catch_up.await_target(table.name, catch_up.place(table.name))
         last, definite = {}, {}
         for numbers, part in _pages(keys, open_keys, page):
             # A lock may be resolved just after its row was read, so the locked rows are queried before and after the
@@ -137,14 +137,14 @@ def settle(
                 having[number] = there.members[place]
                 belongs_to[number] = member_of[row] if row >= 0 and not there.members[place] else ANYBODY
                 sure = belongs_to[number] if whose.decides_by_key(table) else ANYBODY
-                if (held := _held(there, place, behind, sure)) is not None:
-                    final[number] = held, columns
+                if (pending := _pending_kind(there, place, not_caught_up, sure)) is not None:
+                    final[number] = pending, columns
                     continue
                 last[number] = kind, columns
                 if before[number] == there.stamps[place]:
                     seen = there.stamps[place], stamps[row] if row >= 0 else None
                     definite[number] = watches[number].note(seen)
-        waits |= {one.waits: None for one in behind.values() if one.waits}
+        waits |= {one.waits: None for one in not_caught_up.values() if one.waits}
         if definite and catch_up.untouched(table.name, low, catch_up.place(table.name)):
             final |= {number: last[number] for number in definite}
         else:
@@ -170,16 +170,18 @@ def settle(
     )
 
 
-def _held(there: _SourceRows, place: int, behind: Mapping[int, NotCaughtUp], member: int) -> DifferenceKind | None:
+def _pending_kind(
+    there: _SourceRows, place: int, not_caught_up: Mapping[int, NotCaughtUp], member: int
+) -> DifferenceKind | None:
     """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if all arrived.
 
     A row that no member has may belong to any member, unless its key shows to which member it belongs.
     """
     concerned = there.members[place] or ([member] if member >= 0 else range(there.count))
-    held = [behind[member] for member in concerned if member in behind]
-    if not held:
+    states = [not_caught_up[member] for member in concerned if member in not_caught_up]
+    if not states:
         return None
-    return DifferenceKind.WAITING if all(one.waits for one in held) else DifferenceKind.UNSETTLED
+    return DifferenceKind.WAITING if all(one.waits for one in states) else DifferenceKind.UNSETTLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def test_rows_that_differ_are_locked(seed: int, feeds: Sequence[Feed], size: int
 def test_without_the_record_a_row_differs_unseen(monkeypatch: pytest.MonkeyPatch, *, notes: bool) -> None:
     if not notes:
         monkeypatch.setattr(check, "early_removals", lambda *_: ())
-        monkeypatch.setattr(check, "behind_made", lambda *_: {})  # The check would detect this history, too.
+        monkeypatch.setattr(check, "events_after_made", lambda *_: {})  # The check would detect this history, too.
     zones, tasks = mesh()
     zones["a"].write([], [FIRST], [])
     zones["a"].write([], [SECOND], [])

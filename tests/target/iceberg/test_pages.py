@@ -112,7 +112,7 @@ def filled(target: IcebergTarget, structure: Table) -> None:
 
 def test_a_page_reads_few_rows_of_a_large_file(target: IcebergTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(target, KEYED)
-    seen = looked_at(monkeypatch, "_behind", 0)
+    seen = looked_at(monkeypatch, "_after", 0)
     with closing(target.connect()) as session:
         page = session.read_rows(KEYED, after=[MANY // 2], limit=100)
     assert page["id"].to_pylist() == [number for number in range(MANY // 2 + 1, MANY // 2 + 126) if number % 5]

@@ -96,7 +96,7 @@ class MadeAlready:
 
     events: Numbers
     """Events that find the row as they would leave it."""
-    behind: Mapping[int, str]
+    set_aside: Mapping[int, str]
     """Events that are set aside, with the reasons. They follow an event that was made already, or find another row than
     the event before them has left.
     """
@@ -116,9 +116,9 @@ def made_already(
     follows = _follows(events)
     breaks, repeats = _breaks(events, follows, until, known, stored)
     made |= repeats
-    behind: dict[int, str] = dict.fromkeys(np.nonzero(breaks & ~repeats)[0].tolist(), _BREAK)
-    behind |= dict.fromkeys(_first_following(events, made, known), _reason([task]))
-    return MadeAlready(np.nonzero(made)[0], behind)
+    set_aside: dict[int, str] = dict.fromkeys(np.nonzero(breaks & ~repeats)[0].tolist(), _BREAK)
+    set_aside |= dict.fromkeys(_first_following(events, made, known), _reason([task]))
+    return MadeAlready(np.nonzero(made)[0], set_aside)
 
 
 def note_made(
@@ -146,7 +146,7 @@ def note_made(
         show_left_out(session, task, source, table, events.keys.take(pa.array(events.key[made])), rows, times)
 
 
-def behind_made(
+def events_after_made(
     session: TargetSession,
     task: str,
     key_rows: KeyRows,

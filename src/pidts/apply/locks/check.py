@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from pidts.apply.locks.already_applied import behind_made, made_already, note_made
+from pidts.apply.locks.already_applied import events_after_made, made_already, note_made
 from pidts.apply.locks.divergence import Divergence, compared, is_comparable, is_newer, joined, stored_by
 from pidts.apply.locks.early_removals import early_removals, lock_out_other_tasks, note_removals, removed_before
 from pidts.apply.locks.foreign_writes import foreign_events
@@ -326,9 +326,9 @@ def _judged(
     if settings.seeks_rivals:
         foreign = {**rival_events(session, key_rows), **foreign}
     seeks = settings.seeks_removals and compares and aside is not None
-    behind: Mapping[int, str] = {}
+    following: Mapping[int, str] = {}
     if seeks and aside is not None and aside.knows_removals:
-        behind = behind_made(session, settings.task, key_rows, known, settings.find_transactions)
+        following = events_after_made(session, settings.task, key_rows, known, settings.find_transactions)
         foreign = {
             **removed_before(session, settings.task, settings.source, key_rows, settings.find_transactions),
             **foreign,
@@ -344,11 +344,11 @@ def _judged(
         if not seeks or aside is None or not compares:
             return _Comparison(there.divergence(foreign), applied=applied)
         own = made_already(there, until, known, stored_by(session, batch.table), settings.task)
-        asked = {**behind, **partial}
+        asked = {**following, **partial}
         late = (
             dict(zip(asked, is_newer(batch, key_rows.events.change[list(asked)], until), strict=True)) if asked else {}
         )
-        reasons = {**own.behind, **{event: why for event, why in asked.items() if late[event]}, **foreign}
+        reasons = {**own.set_aside, **{event: why for event, why in asked.items() if late[event]}, **foreign}
         made = aside.free_events(key_rows, np.setdiff1d(own.events, list(partial)))
         return _Comparison(there.divergence(reasons), made, applied)
 

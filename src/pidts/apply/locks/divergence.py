@@ -300,10 +300,10 @@ def is_newer(batch: ChangeBatch, changes: Numbers, until: Lsn | None) -> Mask:
     """Returns which of these changes are after `until`, so that the target cannot have them yet."""
     if until is None:
         return np.ones(len(changes), np.bool_)
-    return behind(batch, until)[changes]
+    return changes_after(batch, until)[changes]
 
 
-def behind(batch: ChangeBatch, until: Lsn) -> Mask:
+def changes_after(batch: ChangeBatch, until: Lsn) -> Mask:
     """Returns which changes are after a place in the log."""
     lsns = batch.rows.column("lsn").cast(pa.binary())
     return to_mask(pc.greater(lsns, pa.scalar(until.to_bytes(), pa.binary())))

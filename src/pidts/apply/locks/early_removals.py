@@ -76,7 +76,7 @@ def early_removals(key_rows: KeyRows, known: KnownColumns | None) -> Numbers:
     first, size = events.first, len(events.key)
     starts_without = (key_rows.at < 0) & events.leaves[first]
     within = np.repeat(starts_without, np.diff([*first.tolist(), size]))
-    within |= _behind_breaks(key_rows, known)
+    within |= _after_breaks(key_rows, known)
     found: Numbers = np.nonzero(within & events.leaves)[0]
     if not len(found):
         return found
@@ -158,7 +158,7 @@ def is_later(made: int, removed: int) -> bool:
     return bool(made and removed and made > removed + LATER_SECONDS)
 
 
-def _behind_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
+def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
     """Returns which events find another row than their key's previous event has left, or come after such an event."""
     events = key_rows.events
     breaks = np.zeros(len(events.key), np.bool_)

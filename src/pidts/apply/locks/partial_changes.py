@@ -63,8 +63,8 @@ def partial_events(events: KeyEvents, known: KnownColumns) -> Mapping[int, str]:
     asked = np.nonzero(known.partial[events.change])[0]
     change, arrives, plain = events.change[asked], events.arrives[asked], _plain(events.batch.table)
     before = known.before[change][:, plain].all(axis=1)
-    behind = known.of(change, "after")[:, plain].all(axis=1)
-    return dict.fromkeys(asked[np.where(arrives, ~behind, ~before)].tolist(), _WHY)
+    after = known.of(change, "after")[:, plain].all(axis=1)
+    return dict.fromkeys(asked[np.where(arrives, ~after, ~before)].tolist(), _WHY)
 
 
 def _plain(table: Table) -> Mask:

@@ -37,7 +37,7 @@ class Settlement:
     """Whether requests may be kept, because batches carry only one zone's changes and no schema change follows."""
     settled: list[ChunkRequest] = field(default_factory=list)
     written: list[ChunkRequest] = field(default_factory=list)
-    behind: list[HeldTables] = field(default_factory=list)
+    settled_early: list[HeldTables] = field(default_factory=list)
     """Tables without a key that were settled at a place before the batch's end."""
     _names: set[TableName] = field(default_factory=set)
 
@@ -98,7 +98,7 @@ class Settlement:
                 after = replace(before, rows=chunk.rows, since=chunk.high, phase=Phase.FINISH)
                 self._done(name, after, chunk)
                 if chunk.high < self.end:
-                    self.behind.append(HeldTables(frozenset({name}), chunk.high))
+                    self.settled_early.append(HeldTables(frozenset({name}), chunk.high))
         elif self._was_changed(name, chunk, touched):
             self.copy[name] = slower(before, request, self.limits)
         else:

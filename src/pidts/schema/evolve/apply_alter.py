@@ -217,10 +217,10 @@ def _move(
     slot, rest = slots[at], slots[:at] + slots[at + 1 :]
     if action.first:
         return [slot, *rest]
-    behind = _at(rest, action.after or "")
-    if behind is None:
+    place = _at(rest, action.after or "")
+    if place is None:
         raise does_not_fit(table, f"there is no column {action.after}")
-    return [*rest[: behind + 1], slot, *rest[behind + 1 :]]
+    return [*rest[: place + 1], slot, *rest[place + 1 :]]
 
 
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:

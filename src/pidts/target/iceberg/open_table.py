@@ -184,7 +184,7 @@ class OpenTable:
         else:
             sides = list(self._sides(names, None if keys is None else self._encoded(table, keys)))
         if bound:
-            sides = [_marked(side, _behind(side[1], identity, bound)) for side in sides]
+            sides = [_marked(side, _after(side[1], identity, bound)) for side in sides]
         for name, text in (only or {}).items():
             kind = table.column(name).type
             sides = [_marked(side, pc.equal(side[1][name], scalar(kind, text))) for side in sides]
@@ -276,7 +276,7 @@ class OpenTable:
             places = self._alive(path, start, stop)
             if stop == len(first):
                 return places
-            found = _behind(rows.take(pa.array(places)), rows.column_names[: len(bound)], bound)
+            found = _after(rows.take(pa.array(places)), rows.column_names[: len(bound)], bound)
             if (pc.sum(found).as_py() or 0) >= limit:
                 return places
             size *= 2
@@ -418,7 +418,7 @@ def filling(column: Column, goal: pa.DataType) -> pa.Array:
     return pa.nulls(1, goal) if value is None else encode(column.type, value, lambda _: None).cast(goal)
 
 
-def _behind(rows: pa.Table, names: Sequence[str], bound: Sequence[pa.Scalar]) -> pa.Array:
+def _after(rows: pa.Table, names: Sequence[str], bound: Sequence[pa.Scalar]) -> pa.Array:
     """Returns a mask of the rows whose key is greater than the bound."""
     mask = None
     for name, value in reversed(list(zip(names, bound, strict=True))):

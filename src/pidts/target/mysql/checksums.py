@@ -14,13 +14,13 @@ from pidts.target.mysql.session import MySqlSession
 
 
 def row_sum(
-    session: MySqlSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
+    session: MySqlSession, table: Table, after_key: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
     """Returns the number and the checksum of the rows above one key, up to and including another.
 
     Returns None if equal values of a column may have different texts, or if a value is too large for the server.
     """
-    bounds = [] if behind is None else [_bounded(table, behind, b">", b"")]
+    bounds = [] if after_key is None else [_bounded(table, after_key, b">", b"")]
     bounds += [] if highest is None else [_bounded(table, highest, b"<", b"=")]
     sql = sum_query(table, "", floats=True)
     if sql is None:

@@ -175,12 +175,12 @@ class MySqlConnection:
         done = self.pipeline.now(self.pipeline.text(self.named(sql), values))
         return list(done.rows), done.count
 
-    def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
+    def queue_query(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
         """Queues a query that is sent right after the next statement, in its round trip.
 
         The returned function returns the rows.
         """
-        return self.pipeline.behind(self.pipeline.text(self.named(sql), values))
+        return self.pipeline.queue_query(self.pipeline.text(self.named(sql), values))
 
     def insert(
         self, table: str, columns: Mapping[str, Sequence[Any] | pa.Array], *, updates: Sequence[str] = ()

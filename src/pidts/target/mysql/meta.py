@@ -51,7 +51,7 @@ class MySqlMeta(SharedRecords):
     """The records in `pidts_meta`, as one session reads and writes them."""
 
     def __init__(self, connection: MySqlConnection) -> None:
-        super().__init__(connection.run, connection.insert, connection.behind)
+        super().__init__(connection.run, connection.insert, connection.queue_query)
         self._connection = connection
         self.checkpoints = MySqlCheckpoints(connection, self.ddl_lock)
         self.tombstones = MySqlTombstones(connection)

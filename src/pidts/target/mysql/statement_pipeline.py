@@ -53,7 +53,7 @@ class StatementPipeline:
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
         self._waiting: list[_Statement] = []
-        self._behind: list[_Statement] = []
+        self._queued: list[_Statement] = []
         self._bytes = 0
         self.trips = 0
         """The number of round trips so far."""
@@ -80,22 +80,22 @@ class StatementPipeline:
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()  # together, the statements might be larger than the server accepts
         place = len(self._waiting)
-        self._waiting += [_Statement(sql, table), *self._behind]
-        self._behind = []
+        self._waiting += [_Statement(sql, table), *self._queued]
+        self._queued = []
         return self._sent()[place]
 
-    def behind(self, sql: bytes) -> Callable[[], Rows]:
+    def queue_query(self, sql: bytes) -> Callable[[], Rows]:
         """Queues a SELECT that is executed right after the next statement whose answer is needed, in its round trip.
 
         The returned function returns the rows, in the same transaction.
         """
         answers: list[StatementResult] = []
         statement = _Statement(sql, check=answers.append)
-        self._behind.append(statement)
+        self._queued.append(statement)
 
         def rows() -> Rows:
             if not answers:
-                self._behind.remove(statement)
+                self._queued.remove(statement)
                 self._waiting.append(statement)
                 self._sent()
             return answers[0].rows
@@ -138,7 +138,7 @@ class StatementPipeline:
 
     def drop(self) -> None:
         """Discards the queued statements without sending them."""
-        self._waiting, self._behind, self._bytes = [], [], 0
+        self._waiting, self._queued, self._bytes = [], [], 0
 
     def text(self, sql: str, values: Sequence[Any]) -> bytes:
         """Returns a statement with its values filled in."""

@@ -21,7 +21,7 @@ numbers.
 
 
 def row_sum(
-    session: PostgresSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
+    session: PostgresSession, table: Table, after_key: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
     """Returns the number and the checksum of the rows above one key, up to and including another.
 
@@ -33,7 +33,7 @@ def row_sum(
     values = [_value(column, found_column(shape, column.name)) for column in table.columns]
     row = " || '|' || ".join(values)
     number = f"('x' || left({_hash(row)}, {_DIGITS}))::bit({_BITS})::bigint"
-    bounds = [] if behind is None else [_bounded(table, shape, behind, ">")]
+    bounds = [] if after_key is None else [_bounded(table, shape, after_key, ">")]
     bounds += [] if highest is None else [_bounded(table, shape, highest, "<=")]
     where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
     sql = f"SELECT count(*), coalesce(sum({number}), 0) FROM {qualified(table.name)}{where}"

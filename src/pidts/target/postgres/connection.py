@@ -142,12 +142,12 @@ class PostgresConnection:
         answer = self.pipeline.now(self.named(sql), values)
         return answer.rows, answer.count
 
-    def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
+    def queue_query(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
         """Queues a query that is sent right after the next statement, in its round trip.
 
         The returned function returns the rows.
         """
-        return self.pipeline.behind(self.named(sql), values)
+        return self.pipeline.queue_query(self.named(sql), values)
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Inserts rows of texts and integers into a meta table. Each column is sent as one array."""

@@ -43,7 +43,7 @@ class Sequence:
     most: int
 
 
-def behind(session: PostgresSession, table: Table, source_next: int) -> list[str]:
+def low_counters(session: PostgresSession, table: Table, source_next: int) -> list[str]:
     """Returns a line for the operator about each counter that has to be moved or created."""
     lines = [f"{table.name}.{column} has no counter yet" for column in uncounted(session, table)]
     for sequence in _sequences(session, table.name):

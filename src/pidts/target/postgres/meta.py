@@ -70,7 +70,7 @@ class PostgresMeta(SharedRecords):
     """The records in `pidts_meta`, as one session reads and writes them."""
 
     def __init__(self, connection: PostgresConnection) -> None:
-        super().__init__(connection.run, connection.insert, connection.behind)
+        super().__init__(connection.run, connection.insert, connection.queue_query)
         self._connection = connection
         self.checkpoints = PostgresCheckpoints(connection)
         self.tombstones = PostgresTombstones(connection.run)

@@ -52,7 +52,7 @@ class StatementPipeline:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
         self._waiting: list[_Statement] = []
-        self._behind: list[_Statement] = []
+        self._queued: list[_Statement] = []
         self._bytes = 0
         self._broken = False
         self.grant = ""
@@ -85,25 +85,25 @@ class StatementPipeline:
     ) -> StatementResult:
         """Sends the queued statements and this statement; returns the result of this statement."""
         cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
-        self._waiting += self._behind
-        self._behind = []
+        self._waiting += self._queued
+        self._queued = []
         self.flush()
         return StatementResult(
             cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or ""
         )
 
-    def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], list[tuple[Any, ...]]]:
+    def queue_query(self, sql: str, values: Sequence[Any]) -> Callable[[], list[tuple[Any, ...]]]:
         """Queues a SELECT that is executed right after the next statement whose answer is needed, in its round trip.
 
         The returned function returns the rows, in the same transaction.
         """
         cursor = psycopg.Cursor(self._connection)
         statement = _Statement(cursor, sql.encode(), values, "", None)
-        self._behind.append(statement)
+        self._queued.append(statement)
 
         def rows() -> list[tuple[Any, ...]]:
-            if statement in self._behind:
-                self._behind.remove(statement)
+            if statement in self._queued:
+                self._queued.remove(statement)
                 self._waiting.append(statement)
                 self.flush()
             return cursor.fetchall()
@@ -147,7 +147,7 @@ class StatementPipeline:
 
     def drop(self) -> None:
         """Discards the queued statements without sending them."""
-        self._waiting, self._behind, self._bytes = [], [], 0
+        self._waiting, self._queued, self._bytes = [], [], 0
 
     def _mend(self) -> None:
         """Removes prepared statements after an error: the driver believes they exist, but the server skipped them.

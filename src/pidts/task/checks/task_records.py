@@ -266,13 +266,13 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
             zone,
         )
         before = _from_text(noted.get((task, source, ORIGINS), ""))
-        behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
+        earlier = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
         found.append(
             WritingTask(
                 schema,
                 str(task),
                 str(source),
-                (own, *behind),
+                (own, *earlier),
                 zone,
                 target_zone,
                 frozenset(json.loads(forwards or "[]")),

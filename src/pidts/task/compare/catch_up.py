@@ -95,8 +95,8 @@ class TaskCatchUp:
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 
-    def behind(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
-        """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why the target is behind.
+    def await_target(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
+        """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why it does not have it.
 
         The method returns at once if the table is halted or still being copied. Otherwise it gives up when no
         checkpoint moves, or when the user stops the comparison.

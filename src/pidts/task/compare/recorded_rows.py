@@ -146,13 +146,13 @@ class OneSource:
         """Returns the end of the log."""
         return (self.catch_up.place(),)
 
-    def behind(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
+    def await_target(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits until the datacenter has the table's log up to `places`.
 
         Returns the reason if the datacenter does not get this log, keyed by 0, the number of the only source.
         """
         (lsn,) = places
-        found = self.catch_up.behind(table, lsn)
+        found = self.catch_up.await_target(table, lsn)
         return {} if found is None else {0: found}
 
     def untouched(self, table: TableName, after: LogPlaces, upto: LogPlaces) -> bool:

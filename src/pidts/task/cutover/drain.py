@@ -95,17 +95,17 @@ def _await(
     stop: threading.Event,
     run_once: RunOnce,
 ) -> None:
-    while (behind := catch_up.behind(table, end)) is not None:
+    while (state := catch_up.await_target(table, end)) is not None:
         if stop.is_set():
             raise CutoverStopped
-        if behind.waits and not behind.is_stopped:
+        if state.waits and not state.is_stopped:
             todo = f"Solve it first: pidts ddl list {part.shell_path}"
-            raise Halted("cutover-halted", behind.waits, todo=todo)
+            raise Halted("cutover-halted", state.waits, todo=todo)
         if not is_running(part, target):
             run_once()
             if stop.is_set():
                 raise CutoverStopped
-            if catch_up.behind(table, end) is not None:
+            if catch_up.await_target(table, end) is not None:
                 what = f"a run of the task has ended, and the target still lacks changes of {table}"
                 todo = f"See what it waits for: pidts status {part.shell_path}"
                 raise PrecheckFailed("cutover-not-ready", what, todo=todo)

@@ -616,22 +616,24 @@ class CutoverRun:
     # The remaining steps.
 
     def _source_steps(self, status: TaskStatus) -> list[CutoverStep]:
-        behind: list[str] = []
+        unapplied: list[str] = []
         writable, not_allowed = [], []
         for part, known in zip(self._parts, status.sources, strict=True):
             with closing(connect(part.source.server)) as source:
                 end = position(source)[0]
                 if known.position != end:
-                    behind.append(f"{part.source.source_id}: the log ends at {end}, applied is {known.position or '-'}")
+                    unapplied.append(
+                        f"{part.source.source_id}: the log ends at {end}, applied is {known.position or '-'}"
+                    )
                 if not source_read_only.is_read_only(source):
                     writable.append(part.source.source_id)
                     not_allowed.append(source_read_only.statements(source, on=True))
         lag = (
             "the target still lacks changes: this command waits for them, and runs the task if no run of it is seen"
-            if behind
+            if unapplied
             else "the target has all changes of the source's log"
         )
-        steps = [CutoverStep(StepName.LAG, StepState.TODO if behind else StepState.DONE, lag, tuple(behind))]
+        steps = [CutoverStep(StepName.LAG, StepState.TODO if unapplied else StepState.DONE, lag, tuple(unapplied))]
         if not writable:
             steps.append(CutoverStep(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
         elif self._options.read_only:
@@ -650,12 +652,12 @@ class CutoverRun:
         return CutoverStep(StepName.VERIFY, StepState.TODO, about)
 
     def _counter_step(self, inventory: Inventory) -> CutoverStep:
-        behind: list[str] = []
+        low_counters: list[str] = []
         for one in inventory.counted:
-            behind += target_side.counters_behind(self._target, one.table, one.source_next)
-        state = StepState.TODO if behind else StepState.DONE
-        about = f"this command raises {plural('counter', len(behind))}" if behind else _COUNTERS_FINE
-        return CutoverStep(StepName.COUNTERS, state, about, tuple(behind))
+            low_counters += target_side.low_counters(self._target, one.table, one.source_next)
+        state = StepState.TODO if low_counters else StepState.DONE
+        about = f"this command raises {plural('counter', len(low_counters))}" if low_counters else _COUNTERS_FINE
+        return CutoverStep(StepName.COUNTERS, state, about, tuple(low_counters))
 
     def _constraints_step(
         self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()

@@ -29,12 +29,12 @@ def prepare(target: TargetSession) -> None:
             target.execute(f"SET {name} = on")
 
 
-def counters_behind(target: TargetSession, table: Table, source_next: int) -> list[str]:
+def low_counters(target: TargetSession, table: Table, source_next: int) -> list[str]:
     """Returns a line for each counter of a target table that has to be set."""
     if isinstance(target, PostgresSession):
-        return postgres_counters.behind(target, table, source_next)
+        return postgres_counters.low_counters(target, table, source_next)
     if isinstance(target, MySqlSession):
-        return mysql_counters.behind(target, table, source_next)
+        return mysql_counters.low_counters(target, table, source_next)
     raise TypeError(target)
 
 

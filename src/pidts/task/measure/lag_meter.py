@@ -55,7 +55,7 @@ class LagMeter:
         with self._lock:
             batches, self._batches = self._batches, deque(maxlen=4096)
         for at, begin in batches:
-            arrival = self._arrivals.at(begin, behind=True)
+            arrival = self._arrivals.at(begin, after=True)
             if arrival is not None:
                 self._delays.append((at, max(0.0, at - arrival.committed), max(0.0, at - arrival.at)))
         now = time.time()

@@ -82,7 +82,7 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
                 since=one.lack.since,
             )
         if lag_limit is not None and one.lag_seconds is not None and one.lag_seconds > lag_limit:
-            yield _behind(one, lag_limit)
+            yield _lag_condition(one, lag_limit)
         if one.log_warning:
             yield Condition(
                 key=AlertKey("log-at-risk", one.source),
@@ -112,7 +112,7 @@ def is_known(key: AlertKey, progress: Progress) -> bool:
     return key.kind != "lag" or all(one.lag_seconds is not None for one in sources)
 
 
-def _behind(one: SourceProgress, limit: float) -> Condition:
+def _lag_condition(one: SourceProgress, limit: float) -> Condition:
     slow = one.stage_report.slow if one.stage_report is not None else None
     why = f"; the slow stage is {slow.name}, because {slow.why}" if slow is not None else ""
     lag = one.lag_seconds or 0.0

@@ -131,7 +131,7 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
         for name in tables:
             concerned.setdefault(name, []).append(number)
     try:
-        behind = measure(config.relay, config.source.source_id)
+        bytes_after = measure(config.relay, config.source.source_id)
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             if relay.received is None:
                 return [None] * len(places)
@@ -148,7 +148,7 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
                     break
     except PidtsError:
         return [None] * len(places)
-    return [replace(one, log_bytes=behind(after)) for one, (_, after) in zip(found, places, strict=True)]
+    return [replace(one, log_bytes=bytes_after(after)) for one, (_, after) in zip(found, places, strict=True)]
 
 
 def next_schema_changes(
@@ -271,7 +271,7 @@ def _held_log_bytes(
     checkpoint moves only when there is something to apply.
     """
     try:
-        behind = measure(config.relay, config.source.source_id)
+        bytes_after = measure(config.relay, config.source.source_id)
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             if relay.received is None:
                 return None
@@ -283,6 +283,6 @@ def _held_log_bytes(
                 if not (is_change or waits or transaction.is_empty):
                     break
                 applied = transaction.lsn
-            return max(0, behind(min(tables.values())) - behind(applied))
+            return max(0, bytes_after(min(tables.values())) - bytes_after(applied))
     except PidtsError:
         return None

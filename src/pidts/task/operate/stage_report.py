@@ -159,7 +159,7 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
     receiving, working = found.receiving, found.working
     own = sum(working.steps.get(name, 0.0) for name in _WORK)
     waited = min(working.waited, own)
-    behind = receiving.unreceived_bytes
+    unreceived = receiving.unreceived_bytes
     stages = (
         ReportedStage(
             name="source",
@@ -168,7 +168,7 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
             lag_seconds=receiving.lag_seconds,
             busy=None,
             detail=_sentences(
-                f"{_bytes(behind)} of its log are not received" if behind else "",
+                f"{_bytes(unreceived)} of its log are not received" if unreceived else "",
                 _round_trip(receiving.round_trip_seconds),
                 _clock(receiving.clock_ahead_seconds),
             ),

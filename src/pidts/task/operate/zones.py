@@ -69,13 +69,13 @@ def direction_status(direction: Direction, config: TaskConfig) -> DirectionStatu
     try:
         found = task_status([config])
         lsn = found.sources[0].applied_lsn
-        lag = None if lsn is None else lag_behind(config, lsn)
+        lag = None if lsn is None else lag_after(config, lsn)
     except PidtsError as error:
         return DirectionStatus(direction=direction, status=None, error=str(error))
     return DirectionStatus(direction=direction, status=found, lag=lag)
 
 
-def lag_behind(config: TaskConfig, lsn: Lsn) -> float | None:
+def lag_after(config: TaskConfig, lsn: Lsn) -> float | None:
     """Returns the age in seconds of the first change after `lsn` that the task carries; 0 if there is no such change.
 
     Returns None if the relay is on another machine, or does not have this place.

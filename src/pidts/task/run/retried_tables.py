@@ -60,11 +60,11 @@ class RetriedTables:
         for name in self._halted - frozenset(halted):
             self._goals.setdefault(name, received)
         self._halted, self._begins = frozenset(halted), False
-        behind = state.exceptions
+        exceptions = state.exceptions
         self._goals = {
             name: goal
             for name, goal in self._goals.items()
-            if name not in self._halted and state.at(name) < goal and (name in behind or not is_level)
+            if name not in self._halted and state.at(name) < goal and (name in exceptions or not is_level)
         }
-        self._is_level = not self._goals.keys() <= behind.keys()
+        self._is_level = not self._goals.keys() <= exceptions.keys()
         return {name: state.at(name) for name in self._goals}

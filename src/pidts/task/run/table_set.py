@@ -160,7 +160,7 @@ class TableSet:
         """The schema changes ahead of the tables whose refused rows are left out."""
         self._left_out: dict[TableName, Lsn] = {}
         """The places up to which changes of tables that stay in the task are left out."""
-        self._behind: dict[TableName, Table | None] = {}
+        self._continued: dict[TableName, Table | None] = {}
         """Tables that continue after a skipped part of the log, each with its target table, if this is known."""
         self.notes: list[str] = []
 
@@ -224,7 +224,7 @@ class TableSet:
             self._left_out |= dict.fromkeys(refused - self._ahead.keys(), end)
         else:
             self._anew = altered | (refused - self._staying(known))
-        self._behind = dict.fromkeys(self._anew)
+        self._continued = dict.fromkeys(self._anew)
         left = {*change.structures, *self._anew}
         known = {name: table for name, table in known.items() if name not in left}
         since = self._join(change, known, state) if self._config.mode != "incremental" else None
@@ -444,7 +444,7 @@ class TableSet:
         shared = self._shared(fits, read.structures, {})
         known = self._target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
         left = sorted(name for name in known if name not in read.structures)
-        self._behind = {
+        self._continued = {
             **dict.fromkeys(left),
             **changed_target_tables(self._target, config.rules, known, read.structures),
         }
@@ -508,7 +508,7 @@ class TableSet:
         try:
             rows = [changed(self._locked(one)) for one in claimed]
             self._keep_left(lsn, structures)
-            settle_missed(target, task, source_id, self._behind, lsn)
+            settle_missed(target, task, source_id, self._continued, lsn)
             target.meta.structures.save(task, SourceTablesKey(source_id), lsn, structures)
             record_shared_tables(target, task, lsn, shared)
             if shadows is not None:

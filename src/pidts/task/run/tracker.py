@@ -278,8 +278,8 @@ class Tracker:
             if self._lack is None:
                 return self._delay
             return max(0.0, self._now() - max(self._lack.since, self._event_time))
-        behind = self._waits_since or self._event_time
-        return max(self._delay, self._now() - behind) if behind else None
+        since = self._waits_since or self._event_time
+        return max(self._delay, self._now() - since) if since else None
 
     def _changed(self, window: float) -> tuple[TableChanges, ...]:
         """Returns the changes of each target table, sorted by rows per second."""

@@ -89,8 +89,8 @@ class SeedTask:
         with self._catch_up() as (catch_up, target):
             tables = target.meta.structures.load(self.config.name, SourceTablesKey(self.config.source.source_id))
             for table in sorted(tables):
-                if (behind := catch_up.behind(table, end)) is not None:
-                    what = behind.waits or f"task {self.config.name} does not catch up, or it copies {table}"
+                if (state := catch_up.await_target(table, end)) is not None:
+                    what = state.waits or f"task {self.config.name} does not catch up, or it copies {table}"
                     raise PrecheckFailed(
                         "zone-not-handed-over",
                         what,

@@ -44,7 +44,7 @@ def tasks_into(path: Path, directions: Sequence[Direction], say: Callable[[str],
 
 def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], None]) -> TaskIntoZone:
     def await_all(table: TableName) -> None:
-        if (why := _behind(direction, config, table, threading.Event(), say)) is not None:
+        if (why := _await_zone(direction, config, table, threading.Event(), say)) is not None:
             raise PrecheckFailed(
                 "zone-behind",
                 why,
@@ -121,7 +121,7 @@ def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, s
 def _await(
     direction: Direction, config: TaskConfig, table: TableName, stop: threading.Event, say: Callable[[str], None]
 ) -> None:
-    if (why := _behind(direction, config, table, stop, say)) is not None:
+    if (why := _await_zone(direction, config, table, stop, say)) is not None:
         raise PrecheckFailed(
             "zone-not-moved",
             why,
@@ -132,7 +132,7 @@ def _await(
         )
 
 
-def _behind(
+def _await_zone(
     direction: Direction, config: TaskConfig, table: TableName, stop: threading.Event, say: Callable[[str], None]
 ) -> str | None:
     """Waits until the direction's target has all changes of a table that its source's log has now.
@@ -144,7 +144,7 @@ def _behind(
             start = config.run_command()
             return f"the task from zone {direction.source} to zone {direction.target} has not begun (start it: {start})"
         catch_up = TaskCatchUp(config, source, target, stop=stop, say=say, prefix=f"{direction}: ")
-        behind = catch_up.behind(table, catch_up.place())
-    if behind is None:
+        state = catch_up.await_target(table, catch_up.place())
+    if state is None:
         return None
-    return behind.waits or f"zone {direction.target} does not catch up with zone {direction.source}"
+    return state.waits or f"zone {direction.target} does not catch up with zone {direction.source}"

@@ -13,7 +13,7 @@ from pidts.target.mysql.session import MySqlSession
 _STATISTICS_EXPIRE = (8, 0, 0)
 
 
-def behind(session: MySqlSession, table: Table, source_next: int) -> list[str]:
+def low_counters(session: MySqlSession, table: Table, source_next: int) -> list[str]:
     """Returns a line for the operator about the counter if it has to be moved; otherwise nothing."""
     at, wanted = _places(session, table, source_next)
     if at is None or at >= wanted:
