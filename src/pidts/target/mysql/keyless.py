@@ -29,13 +29,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Column, ColumnType, Halted, Key, Table, TableName, Where
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName, Where
 from pidts.model.advice import RESYNC
 from pidts.reduce.multiset import summed
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import StatementResult
 from pidts.target.mysql.encode import StatementLimits, literals, statements, wrapped
-from pidts.target.mysql.exact import rows_exactly
+from pidts.target.mysql.exact import is_collated, rows_exactly
 from pidts.target.mysql.shape import MyTable
 from pidts.target.text import combined
 
@@ -43,11 +43,14 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 ReadNear: TypeAlias = Callable[[Table, pa.Table, int], pa.Table]
 """Reads and locks rows of a table by its key: the table, keys, and the most rows that are read."""
 
-_ROWS = 100
+_ROWS, _SCANNED_ROWS = 100, 400
+"""The most rows of one statement, and the most if the table has no index: then each statement reads the whole table."""
 _NUMBERS = 1000
 """The most numbers in one statement that removes near rows."""
 _CROWD, _FEW_NEAR = 4, 1000
 """Near rows are read only if the target has at most `_FEW_NEAR` of them, and `_CROWD` for each row to remove."""
+_LISTED_BYTES = 64 << 10
+"""The most bytes of the texts in a list that excludes other rows."""
 _SHOWN = 5
 _WIDTH = 40
 
@@ -129,7 +132,8 @@ class CopyRemover:
         The conditions of a range fill at most a third of a statement, since the query that counts its rows has each
         condition twice.
         """
-        limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
+        most = _ROWS if self._found.table.keys else _SCANNED_ROWS
+        limits = StatementLimits(most, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))
 
     def _remove_range(self, rows: pa.Table, conditions: pa.Array, times: Numbers) -> None:
@@ -161,22 +165,38 @@ class CopyRemover:
         """
         begins = {key.columns[0].lower() for key in self._found.table.keys if key.columns}
         for column in sorted(self._written, key=lambda column: column.name.lower() not in begins):
-            found = self._found.column(column.name)
-            whole = column.type.is_integer and found is not None and found.type.is_integer
-            if whole and not rows[column.name].null_count:
+            if self._has_numbers(column, rows):
                 return column
         return None
 
-    def _near(self, rows: pa.Table) -> bytes:
-        """Returns a condition that excludes most rows of the table by a list of numbers.
+    def _has_numbers(self, column: Column, rows: pa.Table) -> bool:
+        found = self._found.column(column.name)
+        is_whole = column.type.is_integer and found is not None and found.type.is_integer
+        return is_whole and not rows[column.name].null_count
 
-        Most rows of the table are not in `rows`. A list of numbers shows that faster than `… OR …` does.
+    def _near(self, rows: pa.Table) -> bytes:
+        """Returns a condition that excludes most rows of the table by lists of values.
+
+        Most rows of the table are not in `rows`. The server searches a sorted list, which is much faster than `… OR …`.
+        One list is that of the near column. If another column has more different values, its list follows.
         """
-        column = self._near_column(rows)
-        if column is None:
+        near = self._near_column(rows)
+        columns = [column for column in self._written if self._is_listed(column, rows)]
+        if not columns:
             return b""
-        numbers = b",".join(literals(column, rows[column.name]).to_pylist())
-        return identifier(column.name).encode() + b" IN (" + numbers + b") AND "
+        most = max(columns, key=lambda column: pc.count_distinct(rows[column.name]).as_py())
+        lists = [most] if near is None or near == most else [near, most]
+        return b"".join(_is_one_of(column, rows) for column in lists)
+
+    def _is_listed(self, column: Column, rows: pa.Table) -> bool:
+        """Whether a list of the values of `rows` in this column is short, and excludes no row that is equal to one."""
+        if self._has_numbers(column, rows):
+            return True
+        found, values = self._found.column(column.name), rows[column.name]
+        if found is None or not (is_collated(found) and is_collated(column)) or column.type.is_bytes:
+            return False
+        is_json = Kind.JSON in (column.type.kind, found.type.kind)
+        return not is_json and not values.null_count and values.nbytes <= _LISTED_BYTES
 
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
         """Returns the number of copies that the target has of each row."""
@@ -215,6 +235,11 @@ class CopyRemover:
 
 def _form(kind: ColumnType) -> tuple[object, ...]:
     return kind.kind, kind.unsigned, kind.precision, kind.scale, kind.fsp, kind.labels
+
+
+def _is_one_of(column: Column, rows: pa.Table) -> bytes:
+    values = b",".join(literals(column, pc.unique(rows[column.name])).to_pylist())
+    return identifier(column.name).encode() + b" IN (" + values + b") AND "
 
 
 def _any_of(texts: Sequence[bytes]) -> bytes:

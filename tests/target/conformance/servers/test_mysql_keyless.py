@@ -167,6 +167,55 @@ def test_rows_with_different_numbers_are_removed_in_a_few_statements(session: An
     assert content(session, structure) == sorted(((number, "x") for number in range(1000, 2000)), key=repr)
 
 
+TEXTS = ["a", "A", "a ", "", "ä", "Ä", "ss", "ß", "e", "é", "o'\\"]
+CHARSETS = [
+    ("utf8mb4", "utf8mb4_general_ci"),
+    ("utf8mb4", "utf8mb4_bin"),
+    ("utf8", "utf8_general_ci"),
+    ("latin1", "latin1_swedish_ci"),
+    ("latin1", "latin1_german2_ci"),
+]
+
+
+@pytest.mark.parametrize("gone", [slice(0, 11), slice(0, 11, 2), slice(1, 11, 3)])
+@pytest.mark.parametrize(("charset", "collation"), CHARSETS)
+def test_many_rows_of_texts_are_removed_exactly(
+    session: TargetSession, name: TableName, charset: str, collation: str, gone: slice
+) -> None:
+    texts = [*TEXTS, "漢", "😀"] if charset == "utf8mb4" else TEXTS
+    kind = ColumnType(Kind.VARCHAR, length=9, charset=charset, collation=collation)
+    structure = create(session, keyless(name, {"v": kind, "w": text()}))
+    write(session, structure, upserts=[(one, other) for one in texts for other in ("x", "X", "x")])
+    wanted = [(one, other) for one in texts[gone] for other in ("x", "X")]
+    write(session, structure, [((one, other), 1) for one, other in wanted])
+    kept = [(one, other) for one in texts for other in ("x", "X", "x")]
+    for row in wanted:
+        kept.remove(row)
+    assert content(session, structure) == sorted(kept, key=repr)
+
+
+def test_texts_are_found_in_a_column_with_another_charset(session: TargetSession, name: TableName) -> None:
+    kind = ColumnType(Kind.VARCHAR, length=9, charset="latin1", collation="latin1_swedish_ci")
+    structure = create(session, keyless(name, {"v": kind}))
+    write(session, structure, upserts=[["é"], ["a"]])
+    wide = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
+    with pytest.raises(Halted, match="row-missing"):
+        write(session, keyless(name, {"v": wide}), [(["é"], 1), (["E"], 1)])
+    write(session, keyless(name, {"v": wide}), [(["é"], 1), (["a"], 1)])
+    assert session.count(name) == 0
+
+
+def test_rows_of_a_table_without_an_index_are_removed_in_a_few_statements(session: Any, name: TableName) -> None:
+    structure = create(session, keyless(name, {"v": text(), "w": text()}))
+    every = [(f"v{number}", f"w{number % 3}") for number in range(1000)]
+    write(session, structure, upserts=every)
+    session._events._is_off = True
+    before = session.trips
+    write(session, structure, [(row, 1) for row in every])
+    assert session.trips - before < 12
+    assert session.count(name) == 0
+
+
 def test_near_rows_that_the_source_keeps_stay(session: TargetSession, name: TableName) -> None:
     there = [(number % 300, "y" if number < 20 else "x") for number in range(900)]
     structure = numbered(session, name, *there)
