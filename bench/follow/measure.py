@@ -32,7 +32,7 @@ from pidts.follow.server import Listening, relay_server
 from pidts.model import Lsn
 from pidts.relay import RelayReader, RelayWriter
 from pidts.relay.watch import FolderWatch
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 from pidts.source import SourceConfig
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -155,7 +155,7 @@ class Copying:
     def __init__(self, folder: Path, url: str, name: str) -> None:
         address = RelayServerAddress(url, folder / "token", folder / "ca" / "ca.pem")
         self.relay, self._stop = folder / name, threading.Event()
-        follower = Follower(FollowerConfig(address, "s", self.relay, "bench", Applied(START, "", "")))
+        follower = Follower(FollowerConfig(address, "s", self.relay, "bench", AppliedPlace(START, "", "")))
         self._thread = threading.Thread(target=follower.run, args=(self._stop,))
         self._thread.start()
 

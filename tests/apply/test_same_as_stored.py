@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pidts.apply.locks.same_as_stored import Stored, equal_columns
+from pidts.apply.locks.same_as_stored import RowStorage, equal_columns
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 
 COLUMNS = (Column("id", ColumnType(Kind.INT), nullable=False), Column("d", ColumnType(Kind.JSON)))
@@ -15,7 +15,7 @@ TABLE = Table(TableName("s", "t"), COLUMNS, keys=(Key("PRIMARY", ("id",), unique
 def same(said: str, found: str) -> bool:
     rows = (pa.table([[1], [text]], schema=TABLE.arrow) for text in (said, found))
     image, row = next(rows).to_struct_array().combine_chunks(), next(rows)
-    return bool(equal_columns(TABLE, image, row, None, lambda: Stored(TABLE)).all())
+    return bool(equal_columns(TABLE, image, row, None, lambda: RowStorage(TABLE)).all())
 
 
 @pytest.mark.parametrize(

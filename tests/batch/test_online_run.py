@@ -17,7 +17,7 @@ from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Query
 from pidts.ddl import due_change
 from pidts.ddl.due_change import DueChange
-from pidts.ddl.outcome import Changed
+from pidts.ddl.outcome import ChangeDone
 from pidts.ddl.runner import run_ddl
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import (
@@ -81,7 +81,7 @@ class Driver:
         classifier = TransactionClassifier(self.context.rules.allow, self.context.dialect, marks_in=marks_in)
         due = DueChange(self.context, classifier, relay, entry, filling=filling)
         changed = run_ddl(due, ShardGroups(), lambda _: None, order=ordered)
-        assert isinstance(changed, Changed)
+        assert isinstance(changed, ChangeDone)
         self.context = changed.applied_to(self.context)
 
     def restart(self) -> None:

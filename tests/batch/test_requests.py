@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from pidts.batch.copy.load_task import Fetched, RequestedChunk
+from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk
 from pidts.batch.copy.pieces import CutRequest, RowRateLimit, _looked_up
 from pidts.batch.copy.staging import forget, keep, stage, staged_chunk, staged_rows
 from pidts.copy import Range
@@ -26,7 +26,7 @@ def lsn(offset: int) -> Lsn:
     return Lsn(0, 1, offset)
 
 
-def stored_result(tmp_path: Path, cut: CutRequest, *fetched: Fetched) -> StagedChunk:
+def stored_result(tmp_path: Path, cut: CutRequest, *fetched: FetchedPiece) -> StagedChunk:
     cut.store_result(SimpleNamespace(staging=tmp_path), fetched)
     found = staged_chunk(tmp_path, cut.request)
     assert found is not None
@@ -73,9 +73,9 @@ def test_the_window_of_a_request_holds_those_of_its_chunks(tmp_path):
     ranges = [Range((5, "x"), (6, "a"), is_last=False), Range((6, "a"), (6, "b"), is_last=False)]
     cut = CutRequest(REQUEST, tuple(RequestedChunk(REQUEST, 1, 100, one) for one in ranges), (99, "z"))
     file = keep(tmp_path, REQUEST, ROWS)
-    first = Fetched(lsn(5), lsn(9), 100, bytes=4000, seconds=0.5)
-    second = Fetched(lsn(4), lsn(8), 3, file, 3, bytes=90, seconds=2.0)
-    found = stored_result(tmp_path, cut, *(Fetched.from_json(one.to_json()) for one in (first, second)))
+    first = FetchedPiece(lsn(5), lsn(9), 100, bytes=4000, seconds=0.5)
+    second = FetchedPiece(lsn(4), lsn(8), 3, file, 3, bytes=90, seconds=2.0)
+    found = stored_result(tmp_path, cut, *(FetchedPiece.from_json(one.to_json()) for one in (first, second)))
     assert (found.low, found.high, found.rows, found.waiting) == (lsn(4), lsn(9), 103, 3)
     assert (found.last_key, found.upto, found.is_last) == ((6, "b"), (99, "z"), False)
     assert (found.largest, found.bytes, found.seconds) == (100, 4000, 0.5)
@@ -86,7 +86,7 @@ def test_the_window_of_a_request_holds_those_of_its_chunks(tmp_path):
 def test_the_last_chunk_ends_the_request(tmp_path):
     last = Range((6, "b"), (99, "z"), is_last=True)
     found = stored_result(
-        tmp_path, CutRequest(REQUEST, (RequestedChunk(REQUEST, 1, 100, last),), (99, "z")), Fetched(lsn(4), lsn(4))
+        tmp_path, CutRequest(REQUEST, (RequestedChunk(REQUEST, 1, 100, last),), (99, "z")), FetchedPiece(lsn(4), lsn(4))
     )
     assert (found.last_key, found.is_last, found.rows) == ((99, "z"), True, 0)
 
@@ -94,9 +94,9 @@ def test_the_last_chunk_ends_the_request(tmp_path):
 def test_going_through_the_target_ends_after_its_last_key(tmp_path):
     request = replace(REQUEST, phase=Phase.EXTRAS)
     cut = CutRequest(request, (RequestedChunk(request, 1, 200),), None)
-    found = stored_result(tmp_path, cut, Fetched(lsn(4), lsn(5), 200, last_key="text"))
+    found = stored_result(tmp_path, cut, FetchedPiece(lsn(4), lsn(5), 200, last_key="text"))
     assert (found.last_key, found.is_last) == (("text",), False)
-    found = stored_result(tmp_path, cut, Fetched(lsn(4), lsn(5), 3))
+    found = stored_result(tmp_path, cut, FetchedPiece(lsn(4), lsn(5), 3))
     assert (found.last_key, found.is_last) == (None, True)
 
 

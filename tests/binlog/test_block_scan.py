@@ -247,8 +247,8 @@ def test_compressed_transactions_are_read_by_the_block_scan_alone(monkeypatch):
     for _ in range(300):
         maker.compressed()
     calls = []
-    of = payloads.Unpacked.of
-    monkeypatch.setattr(payloads.Unpacked, "of", lambda *args: (calls.append(1), of(*args))[1])
+    of = payloads.UnpackedTransactions.of
+    monkeypatch.setattr(payloads.UnpackedTransactions, "of", lambda *args: (calls.append(1), of(*args))[1])
     found = by_blocks([maker.events], maker.start, maker.file, pieces=0, limit=1 << 40)
     assert found.transactions == plainly(maker.events, maker.start, maker.file).transactions
     assert found.skipped == 600

@@ -82,8 +82,8 @@ def test_many_compressed_transactions_are_decompressed_at_once(monkeypatch):
     head = b"\1\1" + bytes([len(made)]) + b"\2\1\0\3\1" + bytes([len(raw)]) + b"\0"
     gtid = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
     calls, fed = [], []
-    of, feed = payloads.Unpacked.of, routed.RoutedDecoder._feed
-    monkeypatch.setattr(payloads.Unpacked, "of", lambda *args: (calls.append(1), of(*args))[1])
+    of, feed = payloads.UnpackedTransactions.of, routed.RoutedDecoder._feed
+    monkeypatch.setattr(payloads.UnpackedTransactions, "of", lambda *args: (calls.append(1), of(*args))[1])
     monkeypatch.setattr(routed.RoutedDecoder, "_feed", lambda *args: (fed.append(args[1].type), feed(*args))[1])
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
     found = decoded("compiled", (gtid + event(40, head + made)) * 500, **how)
@@ -100,15 +100,15 @@ def test_decompressed_transactions_whose_rows_are_read_completely_do_not_stay_in
     head = b"\1\1" + bytes([len(made)]) + b"\2\1\0\3\1" + bytes([len(raw)]) + b"\0"
     gtid = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7))
     alive, most = weakref.WeakSet(), []
-    of = payloads.Unpacked.of
+    of = payloads.UnpackedTransactions.of
 
-    def noted(*args: Any) -> payloads.Unpacked:
+    def noted(*args: Any) -> payloads.UnpackedTransactions:
         most.append(len(alive))
         unpacked = of(*args)
         alive.add(unpacked)
         return unpacked
 
-    monkeypatch.setattr(payloads.Unpacked, "of", noted)
+    monkeypatch.setattr(payloads.UnpackedTransactions, "of", noted)
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
     found = decoded("compiled", (gtid + event(40, head + made)) * 4096, **how, early_filter_of=lambda _: None)
     assert sum(map(len, found)) == 4096
@@ -140,11 +140,11 @@ def test_one_damaged_frame_does_not_keep_those_before_it_from_being_decompressed
     bad = good[:-3] + bytes([good[-3] ^ 0xFF]) + good[-2:]
     heads = [b"\1\1" + bytes([len(made)]) + b"\2\1\0\3\1" + bytes([len(content)]) + b"\0" for made in (good, bad)]
     events = [event(40, heads[0] + good)] * 8 + [event(40, heads[1] + bad)] + [event(40, heads[0] + good)]
-    assert len(payloads.Unpacked.of(memoryview(b"".join(events[:8])), 0, 0)) == 8
-    found = payloads.Unpacked.of(memoryview(b"".join(events)), 0, 0)
+    assert len(payloads.UnpackedTransactions.of(memoryview(b"".join(events[:8])), 0, 0)) == 8
+    found = payloads.UnpackedTransactions.of(memoryview(b"".join(events)), 0, 0)
     assert 5 <= len(found) <= 8
     assert bytes(found.events(2 * len(events[0]))) == content
-    assert not payloads.Unpacked.of(memoryview(events[8]), 0, 0)
+    assert not payloads.UnpackedTransactions.of(memoryview(events[8]), 0, 0)
 
 
 def compressed_rows(rows: int, *, size: int | None = None) -> bytes:

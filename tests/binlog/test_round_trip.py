@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from tests.binlog.logs.random_tables import RandomTable, tables
-from tests.binlog.logs.round_trip import IDENTIFIERS, RoundTrip, Written, copy_faults, faults, logged_tables
+from tests.binlog.logs.round_trip import IDENTIFIERS, RoundTrip, WrittenRows, copy_faults, faults, logged_tables
 from tests.examples import EXAMPLES, examples
 
 from pidts.model import Kind, Table
@@ -79,14 +79,14 @@ def test_every_value_is_decoded_as_the_server_shows_it(request, kind, mode, befo
                 trip.run(statement)
 
 
-def _declared(table: Written) -> None:
+def _declared(table: WrittenRows) -> None:
     """Checks that the structure that was read has the kinds and names of the declared columns."""
     kinds = [column.kind for column in table.random.columns]
     assert [column.type.kind for column in table.structure.columns[1:]] == kinds
     assert [column.name for column in table.structure.columns[1:]] == [column.name for column in table.random.columns]
 
 
-def _differs_from_structure(table: Written, logged: Table) -> list[str]:
+def _differs_from_structure(table: WrittenRows, logged: Table) -> list[str]:
     """Returns each difference between a structure from a FULL table map and the structure from the catalog."""
     found = []
     if logged.identity != table.structure.identity:

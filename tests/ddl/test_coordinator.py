@@ -19,7 +19,7 @@ from pidts.binlog import Query
 from pidts.ddl.admission import Admission, admit
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
-from pidts.ddl.outcome import Waits
+from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards import coordinator
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
@@ -54,7 +54,7 @@ def arrive(groups: ShardGroups, arrival: Arrival, *, epoch: int = 7) -> Decision
 
 
 def still(groups: ShardGroups, arrival: Arrival) -> Wait | None:
-    waits = groups.still(Waits(wait=Wait(), arrival=arrival))
+    waits = groups.still(ChangeWaits(wait=Wait(), arrival=arrival))
     return waits.wait if waits is not None else None
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from tests.values_target import ValuesTarget
 
-from pidts.apply import Superseded
+from pidts.apply import AttemptSuperseded
 from pidts.ddl import ddl_threads
 from pidts.ddl.ddl_threads import DdlThreads, DdlWaits
-from pidts.ddl.outcome import Changed
+from pidts.ddl.outcome import ChangeDone
 from pidts.ddl.planner_signals import Signals
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
 from pidts.plan import PlanState, Relevance, RelevanceKind
@@ -47,7 +47,7 @@ class Script:
         end = self.ends.pop(0)
         while end is BUSY:
             time.sleep(0.01)
-            end = Superseded() if is_superseded() else BUSY
+            end = AttemptSuperseded() if is_superseded() else BUSY
         if isinstance(end, Exception):
             raise end
         return end
@@ -137,7 +137,7 @@ def refused(code: str = "target-refused", where: Where = NAMED) -> Halted:
 
 
 def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(run: Callable[..., RunOfOneChange]) -> None:
-    one = run(refused(), refused(), Changed(structures={T: None}))
+    one = run(refused(), refused(), ChangeDone(structures={T: None}))
     one.threads.wait([AT], 10, lambda: False)
     assert one.threads.failure is None
     (halt,) = one.threads.halts.values()
@@ -157,14 +157,14 @@ def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(run: Callabl
 
 
 def test_a_ddl_command_that_was_given_before_is_known_at_once(run: Callable[..., RunOfOneChange]) -> None:
-    one = run(Superseded(), Changed())
+    one = run(AttemptSuperseded(), ChangeDone())
     one.threads.wait([AT], 10, lambda: False)
     assert one.script.ordered == [None, None]
     assert one.marks() == (False, True)
 
 
 def test_a_ddl_command_counts_although_an_older_one_fails_again_and_again(run: Callable[..., RunOfOneChange]) -> None:
-    one = run(BUSY, BUSY, Changed())
+    one = run(BUSY, BUSY, ChangeDone())
     until(lambda: one.script.ordered == [None])
     one.give(OrderKind.REPLACE)
     until(lambda: one.script.ordered == [None, OrderKind.REPLACE])

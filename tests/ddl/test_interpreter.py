@@ -17,7 +17,7 @@ from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Query
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
-from pidts.ddl.outcome import Waits
+from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.model import (
@@ -67,7 +67,7 @@ def found(
     shared_tables: SharedTables | None = None,
 ) -> DueStatement | None:
     said = interpreted(sql, rules, *names, order=order, keys=keys, is_ours=is_ours, shared_tables=shared_tables)
-    assert not isinstance(said, Waits)
+    assert not isinstance(said, ChangeWaits)
     return said
 
 
@@ -80,7 +80,7 @@ def interpreted(
     is_ours: Callable[[TableName], bool] | None = None,
     shared_tables: SharedTables | None = None,
     writing: ApplyRules | None = None,
-) -> DueStatement | Waits | None:
+) -> DueStatement | ChangeWaits | None:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
         task="t",
@@ -257,7 +257,7 @@ def test_sources_that_have_not_begun_may_have_rows_there() -> None:
     shared_tables = SharedTables(ShardGroups(expected=["s", "z"]), "s", ONE)
     shared_tables.groups.register("s", {})
     waits = interpreted("TRUNCATE TABLE t_1", ONE, "t_1", shared_tables=shared_tables)
-    assert isinstance(waits, Waits)
+    assert isinstance(waits, ChangeWaits)
     still = shared_tables.groups.still(waits)
     assert still is not None
     assert waits.wait.absent == still.wait.absent == ("z",)

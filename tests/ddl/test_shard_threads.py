@@ -18,11 +18,11 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from tests.values_target import ValuesTarget
 
-from pidts.apply import MemberChange, Superseded
+from pidts.apply import AttemptSuperseded, MemberChange
 from pidts.ddl import ddl_threads
 from pidts.ddl.ddl_threads import DdlThreads, DdlWaits
 from pidts.ddl.due_change import DueChange
-from pidts.ddl.outcome import Changed, Result, Waits
+from pidts.ddl.outcome import ChangeDone, ChangeWaits, Result
 from pidts.ddl.planner_signals import Signals
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
@@ -131,7 +131,7 @@ class ShardProcess:
     def __init__(self, folder: Path, *sources: str, waits: DdlWaits) -> None:
         self.folder, self.target = folder, ValuesTarget(f"shard threads {next(_numbers)}")
         self.groups, self.waits = ShardGroups("", sources), waits
-        self.fails: list[Exception | Superseded] = []
+        self.fails: list[Exception | AttemptSuperseded] = []
         self.runs: list[RunDecision] = []
         self.parts: dict[str, Part] = {}
 
@@ -148,18 +148,18 @@ class ShardProcess:
             arrival, MemberChange(source=source, epoch=1, lsn=AT, text="ALTER"), lambda _: None
         )
         if isinstance(decision, Wait):
-            return Waits(wait=decision, arrival=arrival)
+            return ChangeWaits(wait=decision, arrival=arrival)
         if isinstance(decision, RunDecision):
             self.runs.append(decision)
             if self.fails:
                 self.groups.failed(decision)
                 end = self.fails.pop(0)
-                if isinstance(end, Superseded):
+                if isinstance(end, AttemptSuperseded):
                     return end
                 raise end
             self.groups.ran(decision, {})
         assert isinstance(decision, RunDecision | RunByLeader)
-        return Changed({OWN: V1.renamed(OWN)})
+        return ChangeDone({OWN: V1.renamed(OWN)})
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
 
 def test_members_of_a_source_with_a_new_run_arrive_again(process: Callable[..., ShardProcess]) -> None:
     one = process("a", "b")
-    one.fails = [Superseded("b")]
+    one.fails = [AttemptSuperseded("b")]
     parts = [one.begin(source) for source in "ab"]
     until(lambda: all(part.marks == (False, True) for part in parts))
     assert len(one.runs) == 2

@@ -22,7 +22,7 @@ from pidts.follow.token import is_accepted, read_tokens
 from pidts.model import ConfigError, Halted, PidtsError, Transient
 from pidts.relay.folder import Folder
 from pidts.relay.task_needs import TaskNeed, read_needs
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 
 from .conftest import TOKEN, Copying, Served, files
 
@@ -136,7 +136,7 @@ def test_a_token_is_exchanged_without_a_stop(served: Served, copying: MakeCopy) 
     log = sample_log(30)
     with closing(served.writer()) as writer, served.serving():
         store(writer, log[:10])
-        copy = copying(start=Applied(START, "", ""))
+        copy = copying(start=AppliedPlace(START, "", ""))
         copy.until_at(log[9].transaction.lsn)
         served.token_file.write_text("another token of sixteen\n" + TOKEN)
         store(writer, log[10:20])
@@ -205,7 +205,7 @@ def test_a_copy_is_followed_over_tls(served: Served, copying: MakeCopy, authorit
     with closing(served.writer(2000)) as writer, served.serving(certificate=pair.cert, key=pair.key) as url:
         store(writer, log)
         assert url.startswith("https://")
-        copy = copying(ca=authority.ca, start=Applied(START, "", ""))
+        copy = copying(ca=authority.ca, start=AppliedPlace(START, "", ""))
         copy.until_at(log[-1].transaction.lsn)
     assert files(copy.relay) == files(served.relay)
 
@@ -246,7 +246,7 @@ def test_a_renewed_certificate_is_used_without_a_stop(
     log = sample_log(5)
     with closing(served.writer()) as writer, served.serving(certificate=pair.cert, key=pair.key):
         store(writer, log)
-        copy = copying(ca=authority.ca, start=Applied(START, "", ""))
+        copy = copying(ca=authority.ca, start=AppliedPlace(START, "", ""))
         copy.until_failing("relay-server-untrusted")
         authority.sign("server", addresses=("127.0.0.1",))
         copy.until_at(log[-1].transaction.lsn)

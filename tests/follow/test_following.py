@@ -23,7 +23,7 @@ from pidts.relay.refetch import ask_to_refetch, read_refetches
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.segments.index import frame, payloads
 from pidts.relay.task_needs import TaskNeed, forget_need, read_needs
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 
 from .conftest import Copying, Served, files
 
@@ -35,7 +35,7 @@ def end_of(log: list[Piece]) -> Lsn:
 
 
 def begin(**more: object) -> dict[str, object]:
-    return {"start": Applied(START, "", ""), **more}
+    return {"start": AppliedPlace(START, "", ""), **more}
 
 
 def test_a_copy_grows_with_the_relay_over_many_segments(served: Served, copying: MakeCopy) -> None:
@@ -212,7 +212,7 @@ def test_an_empty_copy_begins_at_the_segment_of_the_checkpoint(served: Served, c
     log = sample_log(60)
     with closing(served.writer(2000)) as writer, served.serving():
         store(writer, log)
-        copy = copying(start=Applied(log[40].transaction.lsn, "", ""))
+        copy = copying(start=AppliedPlace(log[40].transaction.lsn, "", ""))
         copy.until_at(end_of(log))
     theirs, ours = files(served.relay), files(copy.relay)
     assert set(ours) < set(theirs)
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_another_history_is_refused(served: Served, copying: Mak
     with closing(served.writer()) as writer, served.serving():
         store(writer, log)
         other = "11111111-71ca-11e1-9e33-c80aa9429562:1-4"
-        error = copying(start=Applied(log[9].transaction.lsn, "bin.000001:99", other)).ends_with()
+        error = copying(start=AppliedPlace(log[9].transaction.lsn, "bin.000001:99", other)).ends_with()
     assert isinstance(error, Halted)
     assert error.code == "relay-of-other-source"
 

@@ -15,7 +15,7 @@ from pidts.relay import RelayReader, RelayWriter
 from pidts.relay.breaks import first_break
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import read_refetches
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.run.relay_refetch import RelayRefetch
 
@@ -70,7 +70,7 @@ def test_a_damaged_copy_is_received_again_and_the_intact_relay_stays(
 ) -> None:
     fill(served, LOG)
     with served.serving() as url:
-        copy = copying(start=Applied(START, "", ""))
+        copy = copying(start=AppliedPlace(START, "", ""))
         copy.until_at(LOG[-1].transaction.lsn)
         after = flip(copy.relay)
         found = broken_in(copy.relay)
@@ -95,7 +95,7 @@ def test_damage_of_the_relay_itself_is_received_from_the_source_again(
     after = flip(served.relay)
     served.receives_again = True
     with served.serving() as url:
-        copy = copying(start=Applied(START, "", ""))
+        copy = copying(start=AppliedPlace(START, "", ""))
         copy.until_at(LOG[-1].transaction.lsn)
         found = broken_in(copy.relay)
         assert found is not None
@@ -115,7 +115,7 @@ def test_damage_in_the_index_of_the_relay_is_found_while_it_is_served(served: Se
     data[-30] ^= 1
     path.write_bytes(data)
     with served.serving():
-        copy = copying(start=Applied(START, "", ""))
+        copy = copying(start=AppliedPlace(START, "", ""))
         copy.until(lambda: served.asked)
         last = served.asked[0]
         assert last is not None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
-from pidts.reduce import Expected, NetChange, net_changes
+from pidts.reduce import ExpectedRows, NetChange, net_changes
 
 Row = dict[str, Any]
 Change = tuple[int, Row | None, Row | None]
@@ -86,7 +86,7 @@ def demand_the_same(batch: ChangeBatch, patch: pytest.MonkeyPatch, *, ahead: boo
     assert one_by_one.is_new.equals(together.is_new)
 
 
-def _plain(expected: Expected | None) -> list[Any]:
+def _plain(expected: ExpectedRows | None) -> list[Any]:
     assert expected is not None
     tables = (expected.removed, expected.changed, expected.absent)
     return [expected.is_changed.to_pylist(), *((repr(one.to_pydict()), one.schema.types) for one in tables)]

@@ -23,7 +23,7 @@ from pidts.model import Lsn, Transient
 from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
 from pidts.relay.task_needs import Need, TaskNeed, needs_locked, read_needs, write_need
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 from pidts.source import SourceConfig
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
@@ -46,7 +46,7 @@ need.move(START)
 def followed(url: str, until: Lsn) -> None:
     """Follows until the copy is complete, and the server has received the report."""
     address = RelayServerAddress(url, token)
-    follower = Follower(FollowerConfig(address, "s", elsewhere / "copy", "m", start=Applied(START, "", "")))
+    follower = Follower(FollowerConfig(address, "s", elsewhere / "copy", "m", start=AppliedPlace(START, "", "")))
     stop = threading.Event()
     thread = threading.Thread(target=follower.run, args=(stop,), daemon=True)
     thread.start()

@@ -24,7 +24,7 @@ from pidts.model import (
 )
 from pidts.relay.segments import records
 from pidts.relay.segments.index import decode_entry, encode_entry, entry_key, frame, payloads
-from pidts.relay.segments.joined_records import Joined, joined_payloads
+from pidts.relay.segments.joined_records import JoinedTransactions, joined_payloads
 
 NOWHERE = (0, 0, 0)
 TABLES = ((TableName("a", "t"),), (TableName("a", "t"), TableName("a", "u")))
@@ -99,7 +99,7 @@ def place(segment: int, log_index: int, offset: int, size: int) -> PreparedExten
 def read(data: bytes, stops=(NOWHERE, NOWHERE), most: tuple[int, int] | None = None) -> list[LogEntry]:
     found, last = [], Lsn(0, 3, 4)
     for _, payload in joined_payloads(data, stops, most):
-        entry = payload.entry(9, last) if isinstance(payload, Joined) else decode_entry(payload, 9, last)
+        entry = payload.entry(9, last) if isinstance(payload, JoinedTransactions) else decode_entry(payload, 9, last)
         found.append(entry)
         last = entry.transaction.lsn
     return found
@@ -270,7 +270,7 @@ def test_a_few_records_are_joined_where_the_compiler_is_loaded_already(monkeypat
     stops = NOWHERE, NOWHERE
 
     ((end, joined),) = records._found(data, stops)
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, JoinedTransactions)
     assert (end, joined.count, Lsn(*joined.key)) == (len(data), 6, entries[-1].transaction.lsn)
     assert list(records._found(data, None)) == list(payloads(data))
 

@@ -13,7 +13,7 @@ import pytest
 from pidts import sandbox
 from pidts.model import Halted, Position, parse_gtid_set
 from pidts.relay import RelayReader
-from pidts.replicate import Applied, ReplicatorConfig
+from pidts.replicate import AppliedPlace, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.source import connect, event_at, gtids_before, position, server_info
 
@@ -234,12 +234,12 @@ def test_a_relay_that_was_lost_is_made_again_with_the_same_lsns(run_sql: RunSql,
         assert error.code == "other-source"
 
 
-def applied(relay: Path, server: Server) -> Applied:
+def applied(relay: Path, server: Server) -> AppliedPlace:
     received = RelayReader(relay, "s").received
     assert received is not None
-    return Applied(received, str(end_of(server)), executed_on(server))
+    return AppliedPlace(received, str(end_of(server)), executed_on(server))
 
 
-def entries_of(relay: Path, start: Applied) -> list:
+def entries_of(relay: Path, start: AppliedPlace) -> list:
     entries = (entry.transaction for entry in RelayReader(relay, "s").entries(start.lsn))
     return [entry for entry in entries if entry.gtid]

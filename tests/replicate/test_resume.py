@@ -12,7 +12,7 @@ from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
 from pidts.relay.refetch import Refetch, Refetches
 from pidts.replicate.resume import (
-    Applied,
+    AppliedPlace,
     SourceState,
     check_fetched_again,
     check_not_outdated,
@@ -106,7 +106,7 @@ def test_a_mariadb_with_a_borrowed_server_id_is_another_server(proven: bool | No
     assert resume(RECEIVED, other, use_gtid=True, where=HERE).start == parse_gtid_set("0-7-8")
 
 
-APPLIED = Applied(Lsn(2, 4, 300), "bin.000004:300", f"{A}:3-7")
+APPLIED = AppliedPlace(Lsn(2, 4, 300), "bin.000004:300", f"{A}:3-7")
 
 
 def test_a_lost_relay_begins_at_the_checkpoint_and_counts_on() -> None:

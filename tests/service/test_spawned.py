@@ -19,7 +19,7 @@ from tests.web.served import FILE
 
 from pidts.service.process_lock import holder_of
 from pidts.service.spawned import SpawnedProcess, Spawner
-from pidts.service.starter import Started
+from pidts.service.starter import StartedProcess
 from pidts.service.state_folder import StateFolder, TaskFolder, posted_file
 
 pytestmark = pytest.mark.slow
@@ -39,8 +39,8 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFolder
             os.kill(holder, signal.SIGKILL)
 
 
-def started(spawner: Spawner, task: TaskFolder) -> Started:
-    found: list[Started] = []
+def started(spawner: Spawner, task: TaskFolder) -> StartedProcess:
+    found: list[StartedProcess] = []
 
     def ready() -> bool:
         found.extend(filter(None, [spawner(task, [])]))
@@ -79,7 +79,7 @@ def program_of(spawner: Spawner) -> subprocess.Popen[bytes]:
     return spawner._process
 
 
-def end(task: TaskFolder, process: Started) -> None:
+def end(task: TaskFolder, process: StartedProcess) -> None:
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: holder_of(task.lock) is None, lambda: holder_of(task.lock))
 
@@ -134,7 +134,7 @@ def test_no_caller_waits_for_a_spawner_that_hangs(task: TaskFolder, monkeypatch:
             return found
 
         wait_for(lambda: timed(process.poll) is not None, lambda: "its end is not seen")
-        found: list[Started] = []
+        found: list[StartedProcess] = []
 
         def again() -> bool:
             found.extend(filter(None, [timed(lambda: spawner(task, []))]))  # type: ignore[list-item]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
-from pidts.reduce import Expected, NetChange
+from pidts.reduce import ExpectedRows, NetChange
 from pidts.schema.literals import BytesLiteral, Number, TextLiteral, parse_default
 
 Row = tuple[Any, ...]
@@ -117,7 +117,7 @@ class OpenTable:
         """Removes all rows."""
         self.changes.update(dict.fromkeys(self.rows()))
 
-    def _demand(self, change: NetChange, expected: Expected, rows: dict[Row, Row]) -> None:
+    def _demand(self, change: NetChange, expected: ExpectedRows, rows: dict[Row, Row]) -> None:
         """Raises unless the existing rows are the expected ones."""
         names = [column.name for column in self.stored.table.columns]
         identity = list(self.stored.table.identity)

@@ -3,10 +3,10 @@
 from pidts.apply.apply_rules import ApplyRules
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
-from pidts.apply.ddl.change import Ended, MemberChange, OpenJournal, SchemaChange, Superseded
+from pidts.apply.ddl.change import AttemptSuperseded, Ended, MemberChange, OpenJournal, SchemaChange
 from pidts.apply.ddl.runner import DdlRunner
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
-from pidts.apply.merge.moved_rows import Lagging
+from pidts.apply.merge.moved_rows import LaggingTables
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import prepared
 from pidts.apply.refused_row import RefusedRow
@@ -16,10 +16,11 @@ from pidts.apply.shared_session import SharedSession
 
 __all__ = [
     "ApplyRules",
+    "AttemptSuperseded",
     "Committer",
     "DdlRunner",
     "Ended",
-    "Lagging",
+    "LaggingTables",
     "LoadRequest",
     "MemberChange",
     "OpenJournal",
@@ -28,7 +29,6 @@ __all__ = [
     "Retry",
     "SchemaChange",
     "SharedSession",
-    "Superseded",
     "Target",
     "TargetSession",
     "can_be_version",

@@ -38,7 +38,7 @@ from pidts.apply.locks.zone_notes import record_left_out
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
-from pidts.apply.merge.moved_rows import Lagging, without_moved
+from pidts.apply.merge.moved_rows import LaggingTables, without_moved
 from pidts.apply.merge.recorded_tables import identifies_own_rows, removes_extra_rows
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.convergence import Convergence
@@ -78,7 +78,7 @@ def prepared(
     batches: Sequence[ChangeBatch],
     rules: ApplyRules,
     copying: Mapping[TableName, CopyState] | None = None,
-    lagging: Lagging | None = None,
+    lagging: LaggingTables | None = None,
     copied: Collection[TableName] = (),
     from_zone: str = "",
 ) -> list[NetChange]:

@@ -39,7 +39,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply import ApplyRules, Committer, Lagging, Outcome, RefusedRow, TargetSession, prepared
+from pidts.apply import ApplyRules, Committer, LaggingTables, Outcome, RefusedRow, TargetSession, prepared
 from pidts.apply.locks.write_comparison import WriteComparison
 from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_in
@@ -260,8 +260,8 @@ class _CommitInput:
         copying: Mapping[TableName, CopyState],
         floor: Floor | None = None,
         part_bytes: int | None = None,
-        lagging: Lagging | None = None,
-        cut: Lagging | None = None,
+        lagging: LaggingTables | None = None,
+        cut: LaggingTables | None = None,
         copied: Collection[TableName] = (),
         origin: str = "",
     ) -> None:

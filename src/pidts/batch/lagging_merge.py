@@ -30,7 +30,7 @@ from functools import partial
 from itertools import count
 from typing import TypeAlias
 
-from pidts.apply import ApplyRules, Lagging, Retry
+from pidts.apply import ApplyRules, LaggingTables, Retry
 from pidts.apply.checkpoint import fenced
 from pidts.batch.context import JobContext
 from pidts.batch.workers import Commit, KnownPlaces
@@ -43,7 +43,7 @@ PlacesOf: TypeAlias = Callable[[Checkpoint], Places]
 """Returns the places that a checkpoint describes."""
 
 
-def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> Lagging | None:
+def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> LaggingTables | None:
     """Returns the lagging tables in one worker's commit; None if there are none.
 
     `cut` are source tables with changes in a cut transaction.
@@ -61,7 +61,7 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     # The members that move in this batch include the members that are held from this batch on. The changes of all of
     # them are applied before the changes of members that are not held.
     moving = map(filters.target_name, after.moved_since(before))
-    return Lagging(rules.task, rules.source, noted, frozenset(moving) & noted | parted)
+    return LaggingTables(rules.task, rules.source, noted, frozenset(moving) & noted | parted)
 
 
 def lagging_targets(rules: Rules, places: PlacesOf, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:

@@ -31,7 +31,7 @@ _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCR
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenTransaction:
     """The facts about an ordinary transaction that has begun and not ended."""
 
     explicit: bool
@@ -95,7 +95,7 @@ class TransactionScanner:
         self._gap = self._open = None
         self.timestamp = timestamp
 
-    def skip_into(self, begin: Lsn, gtid: str, timestamp: int, opened: Opened) -> None:
+    def skip_into(self, begin: Lsn, gtid: str, timestamp: int, opened: OpenTransaction) -> None:
         """Continues within a transaction whose events other code has read so far."""
         tables = dict.fromkeys(opened.tables)
         self._open = _OpenTransaction(begin, GtidEvent(gtid), opened.explicit, opened.row_events, tables)

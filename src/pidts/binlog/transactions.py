@@ -19,7 +19,7 @@ _NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CompletedTransactions:
     """The transactions that a part of a block completes."""
 
     what: OrdinaryEvents | Transaction
@@ -61,7 +61,7 @@ class TransactionReader:
         self._walker = LogWalker(begins.file, begins.offset)
         self._blocks = _block_scan(self._walker, self._scanner)
 
-    def read(self, block: bytes | memoryview) -> Iterator[Completed]:
+    def read(self, block: bytes | memoryview) -> Iterator[CompletedTransactions]:
         """Yields the transactions that the next block of whole events completes."""
         view, at, base, scanner = memoryview(block), 0, self._passed, self._scanner
         while at < len(view):
@@ -74,14 +74,14 @@ class TransactionReader:
                 self._passed = base + at
                 if len(run.lines):
                     self._begin = base + run.block_ends[-1]
-                    yield Completed(run, base, begin, self._begin, file)
+                    yield CompletedTransactions(run, base, begin, self._begin, file)
                 continue
             raw = event_at(view, at)
             transaction = scanner.feed(self._walker.feed(raw))
             at += len(raw)
             self._passed = base + at
             if transaction is not None:
-                yield Completed(transaction, base, begin, self._passed, file)
+                yield CompletedTransactions(transaction, base, begin, self._passed, file)
 
 
 def _block_scan(walker: LogWalker, scanner: TransactionScanner) -> BlockScan | None:

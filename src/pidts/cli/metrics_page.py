@@ -17,7 +17,7 @@ from pidts.task.operate.progress import Progress
 _LOOPBACK = "127.0.0.1"
 
 
-class Latest(Collector):
+class LatestSnapshot(Collector):
     """Keeps the latest snapshot of a task for Prometheus."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Latest(Collector):
 
 
 @contextmanager
-def metrics_page(address: str) -> Iterator[Latest]:
+def metrics_page(address: str) -> Iterator[LatestSnapshot]:
     """Serves metrics at `[HOST:]PORT`; without a host, only to this machine. Port 0 means any free port."""
     host, port = _parsed(address)
-    latest = Latest()
+    latest = LatestSnapshot()
     registry = CollectorRegistry()
     registry.register(latest)
     try:

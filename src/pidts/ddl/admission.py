@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pidts.apply import Ended, MemberChange, OpenJournal, SchemaChange, Superseded
+from pidts.apply import AttemptSuperseded, Ended, MemberChange, OpenJournal, SchemaChange
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
-from pidts.ddl.outcome import Waits
+from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import dropped_records, dropped_under, missed_records
@@ -60,7 +60,9 @@ class Admission:
         return self.change.shared is not None and (order is None or order.kind is not OrderKind.SKIP)
 
 
-def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Admission | RunByLeader | Waits:
+def admit(
+    groups: ShardGroups, due: DueChange, found: DueStatement, since: float
+) -> Admission | RunByLeader | ChangeWaits:
     """Returns the group's permission, or the result of a change that is made already, or a wait.
 
     `since` is when the member first arrived, in seconds since 1970.
@@ -122,7 +124,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
         case OpenJournal():
             # This member tries again by itself. For the other members, nothing has changed.
             groups.failed(step.run, moves=False)
-        case Superseded():
+        case AttemptSuperseded():
             groups.failed(step.run)
         case _:
             groups.ran(step.run, step.missed)
@@ -176,11 +178,11 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
 
 def _decided(
     groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | RunByLeader
-) -> Admission | RunByLeader | Waits:
+) -> Admission | RunByLeader | ChangeWaits:
     member, target = arrival.member, arrival.after.name
     agreed = groups.agreed(target)  # no other member changes the table while one runs a statement
     if isinstance(decision, Wait):
-        return Waits(wait=decision, arrival=arrival, agreed=agreed)
+        return ChangeWaits(wait=decision, arrival=arrival, agreed=agreed)
     if isinstance(decision, RunByLeader):
         return decision
     if not groups.is_shared(target, member):

@@ -53,12 +53,12 @@ from functools import partial
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from pidts.apply import Superseded
+from pidts.apply import AttemptSuperseded
 from pidts.batch.context import JobContext
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.ddl.due_change import Concerns, DueChange
 from pidts.ddl.operator_orders import Orders, SharedOrders
-from pidts.ddl.outcome import Changed, CopyAgain, Waits
+from pidts.ddl.outcome import ChangeDone, ChangeWaits, CopyAgain
 from pidts.ddl.planner_signals import signal_done, signal_halted
 from pidts.ddl.runner import run_ddl
 from pidts.ddl.shards.coordinator import ShardGroups
@@ -108,7 +108,7 @@ class _Halted:
 
     halt: Halt
     reported: float
-    waits: Waits | None = None
+    waits: ChangeWaits | None = None
     """The wait for other shards; None if the change has failed."""
     compared: float = 0.0
     """The last time at which the halt was compared with what the change waits for."""
@@ -152,7 +152,7 @@ class DdlThreads:
         self._running: set[Lsn] = set()
         self._threads = 0
         """The number of threads that have not ended."""
-        self._finished: list[Changed] = []
+        self._finished: list[ChangeDone] = []
         self._failure: Exception | None = None
         self._moved = threading.Condition()
         self._closed = threading.Event()
@@ -255,7 +255,7 @@ class DdlThreads:
             if is_last:
                 self._orders.records.close()
 
-    def _made(self, due: DueChange) -> Changed:
+    def _made(self, due: DueChange) -> ChangeDone:
         """Makes the change, however long this takes, and returns the result.
 
         Waits for other shards and for an operator where this is necessary. No other method acts on the result of an
@@ -286,24 +286,24 @@ class DdlThreads:
                 self._wait_for_order(due, is_newer)
             else:
                 match result:
-                    case Changed():
+                    case ChangeDone():
                         self._resolve(due)
                         return result
-                    case Superseded(source=""):
+                    case AttemptSuperseded(source=""):
                         self._pause(
                             self._waits.look
                         )  # The ddl command may be for another shard, whose thread then reads it.
-                    case Superseded(source=source):
+                    case AttemptSuperseded(source=source):
                         self._shards.forget(source)
-                    case Waits(wait=Wait(begun=(_, _))):
+                    case ChangeWaits(wait=Wait(begun=(_, _))):
                         self._report_wait(due, result)
                         # Only the target's journal shows when the begun change has ended.
                         self._pause(self._waits.order)
-                    case Waits():
+                    case ChangeWaits():
                         self._wait_for_shards(due, result, is_newer)
             again = True
 
-    def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[float], bool]) -> None:
+    def _wait_for_shards(self, due: DueChange, waits: ChangeWaits, is_decided: Callable[[float], bool]) -> None:
         """Waits until the group allows the change to continue, or until there is another ddl command (`is_decided`).
 
         When the group's state has changed, the schema change is tried again, but always after a pause. Without the
@@ -345,7 +345,7 @@ class DdlThreads:
         with self._moved:
             self._retried.add(due.lsn)
 
-    def _report_wait(self, due: DueChange, waits: Waits) -> None:
+    def _report_wait(self, due: DueChange, waits: ChangeWaits) -> None:
         """Reports a waiting change.
 
         A change is reported again only if its halt has changed, and not each time that another shard arrives.
@@ -372,7 +372,7 @@ class DdlThreads:
             signal_halted(due.context.staging, lsn)
         self._halt(lsn, _Halted(halt, now, waits, now))
 
-    def _is_reported(self, due: DueChange, waits: Waits, now: float) -> bool:
+    def _is_reported(self, due: DueChange, waits: ChangeWaits, now: float) -> bool:
         """Whether the change was reported with the same code a short time ago.
 
         Since the last report, the list of the awaited shards may have become shorter. With many waiting changes, each

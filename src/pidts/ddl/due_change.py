@@ -12,7 +12,7 @@ from pidts.batch.relay_events import ddl_event
 from pidts.batch.sequences import sequences_of
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Query
-from pidts.ddl.outcome import Waits
+from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.halt_messages import waiting_code, waiting_halt
 from pidts.model import Halt, Halted, LogEntry, Lsn, TableName, Where
 from pidts.model.zone import statement_origin
@@ -102,7 +102,7 @@ class DueChange:
         """Whether the name belongs to a table of the task at this place."""
         return self.classifier.allow(name) and self.concerns(name) and name not in self._sequences
 
-    def waiting_halt(self, waits: Waits) -> Halt:
+    def waiting_halt(self, waits: ChangeWaits) -> Halt:
         """Returns the halt that reports that the change waits for other shards."""
         arrival = waits.arrival
         return waiting_halt(
@@ -116,7 +116,7 @@ class DueChange:
             agreed=waits.agreed,
         )
 
-    def waiting_code(self, waits: Waits) -> str:
+    def waiting_code(self, waits: ChangeWaits) -> str:
         """Returns the code of the halt that reports this wait."""
         return waiting_code(waits.wait, waits.arrival, waits.agreed)
 

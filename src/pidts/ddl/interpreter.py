@@ -15,7 +15,7 @@ from pidts.apply import SchemaChange
 from pidts.batch.context import JobContext
 from pidts.batch.online_ddl import followed, made_of, online_of
 from pidts.ddl.due_change import DueChange
-from pidts.ddl.outcome import Waits
+from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.ddl.target_statement import routed_statement, taken
 from pidts.model import ConfigError, DdlOrder, Halted, Kind, LoggedStatement, OrderKind, Shadow, Table, TableName, Where
@@ -73,7 +73,7 @@ class Interpreter:
     keyed_by: Callable[[Table], frozenset[TableName]]
     """Returns the target table of a new source table if it exists and its key has extracted columns; else no table."""
 
-    def found(self) -> DueStatement | Waits | None:
+    def found(self) -> DueStatement | ChangeWaits | None:
         """Returns the change that the statement means for the task; None if it does not concern the task."""
         try:
             return self._found()
@@ -85,7 +85,7 @@ class Interpreter:
     def _context(self) -> JobContext:
         return self.due.context
 
-    def _found(self) -> DueStatement | Waits | None:
+    def _found(self) -> DueStatement | ChangeWaits | None:
         due, order, query = self.due, self.order, self.due.query
         statement, allow = due.statement, due.classifier.allow
         if order is not None and overrides(order) and isinstance(statement, StatementDml | Unknown):
@@ -121,7 +121,7 @@ class Interpreter:
             if runs is not None and self.shared_tables.looks_at(runs):
                 targets = self.shared_tables.targets(runs)
                 if absent := self.shared_tables.groups.absent_for(targets):
-                    return Waits(wait=Wait(absent=absent), targets=targets)
+                    return ChangeWaits(wait=Wait(absent=absent), targets=targets)
                 runs = self.shared_tables.runs(runs, relevance, due.where, self._context.structures)
             self._demand_same_rows(relevance.renamed)
             runs = self._taken(runs, result.text) if runs is not None else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
-from pidts.apply import Superseded
+from pidts.apply import AttemptSuperseded
 from pidts.batch.context import JobContext
 from pidts.model import Arrival, Halt, Table, TableName
 from pidts.shards.decide import MissedChanges, Wait
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeDone:
     """The result if the target has the change. The fields have the altered objects; None for a dropped object."""
 
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class ChangeWaits:
     """The result if nothing was changed: other shards must arrive first, or sources must report their tables."""
 
     wait: Wait
@@ -50,7 +50,7 @@ class Waits:
     """If there is no `arrival`: the target tables whose shards have to be known first; None: all target tables."""
 
 
-Result: TypeAlias = Changed | Waits | Superseded
+Result: TypeAlias = ChangeDone | ChangeWaits | AttemptSuperseded
 
 
 def _merged(known: Mapping[Name, Value], changed: Mapping[Name, Value | None]) -> dict[Name, Value]:

@@ -10,7 +10,16 @@ from shlex import quote
 
 import structlog
 
-from pidts.apply import DdlRunner, Ended, MemberChange, OpenJournal, Retry, SchemaChange, SharedSession, Superseded
+from pidts.apply import (
+    AttemptSuperseded,
+    DdlRunner,
+    Ended,
+    MemberChange,
+    OpenJournal,
+    Retry,
+    SchemaChange,
+    SharedSession,
+)
 from pidts.apply.locks.follow_schema import carry, comes_again, locks_of, obstacle
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext, watched_by
@@ -19,7 +28,7 @@ from pidts.ddl.admission import Admission, admit, carry_out
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import Interpreter, overrides
 from pidts.ddl.key_overlap import demand_apart
-from pidts.ddl.outcome import Changed, Result, Waits
+from pidts.ddl.outcome import ChangeDone, ChangeWaits, Result
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.protected_rows import SharedTables
@@ -88,14 +97,14 @@ def run_ddl(
         due=due, order=order, shared_tables=shared_tables, shadows=runner.shadows, keyed_by=partial(_keyed, context)
     ).found()
     if found is None:
-        return Changed()
-    if isinstance(found, Waits):
+        return ChangeDone()
+    if isinstance(found, ChangeWaits):
         return found
     _carry_locks(context, found.change, due)
     context = replace(context, rules=context.rules.with_keyed(found.keyed))
     demand_apart(context, groups, found, due.where, order, again=again)
     step = admit(groups, due, found, since)
-    if isinstance(step, Waits):
+    if isinstance(step, ChangeWaits):
         return step
     if isinstance(step, RunByLeader):
         return _made_for(due, step.change)
@@ -109,13 +118,13 @@ def run_ddl(
             for pause in _empty_recopied(due, shared_tables):
                 sleep(pause)
                 if is_superseded():
-                    return Superseded()
+                    return AttemptSuperseded()
         return runner.run(change, due.lsn)
 
     ended = carry_out(groups, step, context.epoch, run)
     if isinstance(ended, OpenJournal):
-        return Waits(wait=Wait(begun=(ended.source, ended.lsn)))
-    if isinstance(ended, Superseded):
+        return ChangeWaits(wait=Wait(begun=(ended.source, ended.lsn)))
+    if isinstance(ended, AttemptSuperseded):
         return ended
     if staying:
         groups.recall(groups.next_read(), source, staying, {})
@@ -127,7 +136,7 @@ def run_ddl(
     if found.statement is not None:
         charsets = apply_charset(found.statement, context.charsets, dialect=due.dialect)
     made = [table for table in found.change.after.values() if table is not None]
-    return Changed(change.structures, charsets, _watched(context, made), found.keyed, renamed)
+    return ChangeDone(change.structures, charsets, _watched(context, made), found.keyed, renamed)
 
 
 def _with_present_owners(due: DueChange) -> DueChange:
@@ -180,7 +189,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
             carry(session, context.task, due.source, name, after, context.epoch)
 
 
-def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:
+def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> ChangeDone | None:
     """Returns the result if the change is made already, with structures that this run does not have yet; else None.
 
     `again`: this run has tried the change before.
@@ -189,7 +198,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
         return _made_for(due, change)
     is_done = runner.is_done(due.lsn)
     if not again:
-        return Changed() if is_done else None  # this run has the structures after the change
+        return ChangeDone() if is_done else None  # this run has the structures after the change
     if not is_done:
         return None
     # Another member has made the change, and this member does not know it yet.
@@ -201,7 +210,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     return _made(context, {name: known.get(name) for name in names if name in known or name in context.structures})
 
 
-def _made_for(due: DueChange, change: MemberChange) -> Changed:
+def _made_for(due: DueChange, change: MemberChange) -> ChangeDone:
     _log.info("another shard has made the schema change for this shard, too", statement=change.text, at=str(due.lsn))
     return _made(due.context, change.structures)
 
@@ -239,13 +248,13 @@ def _renamed_missed(
     return renamed, replace(change, records={**change.records, **records})
 
 
-def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> Changed:
+def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> ChangeDone:
     """Returns the result of a schema change that another shard has made and recorded."""
     tables = [table for table in structures.values() if table is not None]
     new = (table for name, table in structures.items() if table is not None and name not in context.structures)
     keyed = frozenset[TableName]().union(*(_keyed(context, table) for table in new))
     target_table = list(map(context.rules.with_keyed(keyed).target_table, tables))
-    return Changed(structures, {}, _watched(context, target_table), keyed)
+    return ChangeDone(structures, {}, _watched(context, target_table), keyed)
 
 
 def _watched(context: JobContext, made: Sequence[Table]) -> Mapping[TableName, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.events import EventType
-from pidts.binlog.transactions import Completed, TransactionReader
+from pidts.binlog.transactions import CompletedTransactions, TransactionReader
 from pidts.binlog.walk import iter_raw
 from pidts.excerpt.files import FIRST_EVENT, FileBlock, file_begin, log_name, read_file
 from pidts.excerpt.range import Point
@@ -160,7 +160,7 @@ def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
         yield LogBlock(b"".join(raw for raw in iter_raw(block.data) if raw[_TYPE_AT] != EventType.ROTATE), begins)
 
 
-def completed(blocks: Iterable[LogBlock], change_no: int) -> Iterator[tuple[Completed, LogBlock, str]]:
+def completed(blocks: Iterable[LogBlock], change_no: int) -> Iterator[tuple[CompletedTransactions, LogBlock, str]]:
     """Yields the transactions that each block completes, with the block and the version of its server."""
     reader: TransactionReader | None = None
     for block in blocks:

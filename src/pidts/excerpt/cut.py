@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pidts.binlog import Query
-from pidts.binlog.transactions import Completed
+from pidts.binlog.transactions import CompletedTransactions
 from pidts.binlog.xa import PreparedEventGroups
 from pidts.excerpt.blocks import LogBlock, completed
 from pidts.excerpt.statements import concerning, shown_statements
@@ -215,7 +215,7 @@ def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]
                 yield PlacedTransaction(settled, here.file, here.begin, here.span, is_commit=rows is not None), version
 
 
-def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _EventGroup]]:
+def _each(found: CompletedTransactions, block: LogBlock) -> Iterator[tuple[Transaction, _EventGroup]]:
     what, begin = found.what, found.begin
     if isinstance(what, Transaction):
         ends: list[int] = [found.end - found.base]

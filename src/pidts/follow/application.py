@@ -24,7 +24,7 @@ from pidts.follow.served_relay import ServedRelay
 from pidts.follow.token import is_accepted, read_tokens
 from pidts.follow.wire import API, decode_prefix, encode_error
 from pidts.model import ConfigError, Halted, Lsn, PidtsError, Position, Transient, Where
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 
 _MOST_BODY = 1 << 20
 _MOST_WAIT = 10.0
@@ -112,9 +112,9 @@ async def _more(application: RelayApplication, request: Request, relay: ServedRe
 
 async def _begin(application: RelayApplication, request: Request, relay: ServedRelay) -> Response:
     about = await _body(request)
-    wanted: Applied | Position | None = None
+    wanted: AppliedPlace | Position | None = None
     if about.get("lsn"):
-        wanted = Applied(Lsn.parse(str(about["lsn"])), str(about["position"]), str(about["gtids"]))
+        wanted = AppliedPlace(Lsn.parse(str(about["lsn"])), str(about["position"]), str(about["gtids"]))
     elif about.get("position"):
         wanted = Position.parse(str(about["position"]))
     answer = await application.in_thread(relay.begin, wanted)

@@ -16,7 +16,7 @@ from pidts.follow.token import read_tokens
 from pidts.follow.wire import API, MOST_BYTES, LogResponse, decode_error, encode_prefix
 from pidts.model import ConfigError, Lsn, Position, Transient, Where
 from pidts.relay.copy_writer import IndexPrefix
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 
 _SECONDS = 30.0
 """The longest time, in seconds, in which a running server sends nothing."""
@@ -87,10 +87,10 @@ class RelayClient:
         query = urlencode({**encode_prefix(has), "wait": wait})
         return self._answer(self._ask("GET", f"more?{query}"))
 
-    def begin(self, wanted: Applied | Position | None) -> LogResponse:
+    def begin(self, wanted: AppliedPlace | Position | None) -> LogResponse:
         """Returns the first piece of an empty copy, which begins at `wanted`, or at the relay's end if this is None."""
         about: dict[str, str] = {}
-        if isinstance(wanted, Applied):
+        if isinstance(wanted, AppliedPlace):
             about = {"lsn": str(wanted.lsn), "position": wanted.position, "gtids": wanted.gtid_set}
         elif wanted is not None:
             about = {"position": str(wanted)}

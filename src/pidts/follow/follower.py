@@ -38,7 +38,7 @@ from pidts.relay.segments.index import entry_key, payloads
 from pidts.relay.servers_read import replace_servers
 from pidts.relay.structures import parse_structures, store_structures, stored_places
 from pidts.relay.task_needs import read_needs
-from pidts.replicate import RELAY_FULL, Applied, ReplicatorState
+from pidts.replicate import RELAY_FULL, AppliedPlace, ReplicatorState
 from pidts.replicate.status import StatusFile
 
 COPY_DIFFERS = "relay-copy-differs"
@@ -61,7 +61,7 @@ class FollowerConfig:
     """The copy's directory."""
     name: str
     """The name of this machine at the server. The server calls the machine's tasks `TASK@NAME`."""
-    start: Applied | Position | None = None
+    start: AppliedPlace | Position | None = None
     """The place at which an empty copy begins: a target's checkpoint, a position of the source, or None for the relay's
     end.
     """

@@ -47,7 +47,7 @@ from pidts.relay.structures import load_structures, stored_places, structures_be
 from pidts.relay.task_needs import Need, needs_locked, read_needs, write_need
 from pidts.relay.watch import FolderWatch
 from pidts.replicate import end_of_same_log, not_receiving, read_status
-from pidts.replicate.resume import Applied, check_not_outdated, has_executed
+from pidts.replicate.resume import AppliedPlace, check_not_outdated, has_executed
 from pidts.source import SourceConfig
 
 _LOG_BYTES = 16 << 20
@@ -135,7 +135,7 @@ class ServedRelay:
                 if left <= 0 or not self._bell.wait_for(partial(self._is_news, rings), left):
                     return self._answer(None)
 
-    def begin(self, wanted: Applied | Position | None) -> LogResponse:
+    def begin(self, wanted: AppliedPlace | Position | None) -> LogResponse:
         """Returns the first piece for an empty copy: the beginning of the segment with the entry after a place.
 
         The place is a target's checkpoint, a position in the source's log, or None: the relay's last segment.
@@ -145,7 +145,7 @@ class ServedRelay:
             if received is None or origin is None:
                 raise self._not_yet("the relay server has received nothing of this source yet")
             lsn: Lsn = received
-            if isinstance(wanted, Applied):
+            if isinstance(wanted, AppliedPlace):
                 check_not_outdated(origin, wanted, self._where)
                 lsn = wanted.lsn
             elif wanted is not None:
@@ -157,7 +157,7 @@ class ServedRelay:
             if not reader.wait(Lsn(lsn.change_no, lsn.log_index, max(0, lsn.offset - 1)), _BEGIN_SECONDS):
                 raise self._not_yet(f"the relay server has received the log up to {received}, but not yet up to {lsn}")
             found = reader.gtid_set(lsn)
-            if isinstance(wanted, Applied) and not has_executed(wanted.gtid_set, found):
+            if isinstance(wanted, AppliedPlace) and not has_executed(wanted.gtid_set, found):
                 what = f"the relay has other transactions before {lsn} than the target's checkpoint says"
                 todo = (
                     "If this is the relay of another source, correct the address or the source-id. If the source was "

@@ -32,7 +32,7 @@ from pidts.batch.known_tables import KnownTables
 from pidts.batch.workers import Workers
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
-from pidts.ddl.outcome import Changed, Waits
+from pidts.ddl.outcome import ChangeDone, ChangeWaits
 from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.gate.committer import Channel, ChannelCommitter
 from pidts.gate.record_batch import Records, TransactionRange, next_transactions
@@ -331,7 +331,7 @@ class ChannelStream:
                 {} if statement is None else apply_charset(statement, self._context.charsets, dialect=due.dialect)
             )
             before = self._context.structures
-            after = Changed(structures, charsets).applied_to(self._context)
+            after = ChangeDone(structures, charsets).applied_to(self._context)
             recorded = self._recorded(due, found, order, {**before, **structures})
         except Halted as error:
             self._report(due, error)
@@ -382,7 +382,7 @@ class ChannelStream:
             shadows=shadows,
             keyed_by=lambda _: frozenset(),
         ).found()
-        assert not isinstance(found, Waits), "a channel has no shards"  # noqa: S101
+        assert not isinstance(found, ChangeWaits), "a channel has no shards"  # noqa: S101
         return found
 
     def _recorded(

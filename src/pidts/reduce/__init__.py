@@ -3,14 +3,14 @@
 from pidts.reduce.buckets import TWO_WORKERS, buckets
 from pidts.reduce.collision_columns import ANYTHING, UniqueKey, watched_columns
 from pidts.reduce.column_presence import with_whole_keys
-from pidts.reduce.net_change import Counts, Expected, NetChange
+from pidts.reduce.net_change import Counts, ExpectedRows, NetChange
 from pidts.reduce.net_changes import net_changes
 
 __all__ = [
     "ANYTHING",
     "TWO_WORKERS",
     "Counts",
-    "Expected",
+    "ExpectedRows",
     "NetChange",
     "UniqueKey",
     "buckets",

@@ -47,7 +47,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedRows:
     """The rows that the target must have before a `NetChange` is written: the rows of the source."""
 
     removed: pa.Table
@@ -93,7 +93,7 @@ class NetChange:
     """Rows of the target that do not change before this change is written, since the transaction has locked them. If a
     row already has a value of `upserts`, the value need not be written.
     """
-    expected: Expected | None = None
+    expected: ExpectedRows | None = None
     """The rows that the target must have before this change. At all other keys of the change it must have no row. None:
     any row is overwritten.
     """

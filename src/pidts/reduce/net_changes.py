@@ -65,7 +65,7 @@ from pidts.reduce.identity import (
     image_columns,
 )
 from pidts.reduce.multiset import multiset_change
-from pidts.reduce.net_change import Counts, Expected, NetChange, by_width
+from pidts.reduce.net_change import Counts, ExpectedRows, NetChange, by_width
 
 _GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
 _READ: Final = frozenset({int(Op.COPY), int(Op.ABSENT)})
@@ -225,7 +225,7 @@ def _keyed(
 
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
-) -> Expected:
+) -> ExpectedRows:
     """Returns, for each key, its row before the batch's first change of the key.
 
     Also returns the deleted keys that had no row before, because the batch itself inserts and deletes their rows.
@@ -239,7 +239,7 @@ def _expected(
     was_there = start.is_valid()
     changed = pc.and_not(pc.and_(written, was_there), removed)
     absent = pc.and_not(removed, was_there)
-    return Expected(
+    return ExpectedRows(
         removed=before(pc.and_(removed, was_there)),
         changed=before(changed),
         is_changed=changed.filter(written),
@@ -321,7 +321,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     kept = [net for net in nets if net.kept is not None]
     expected = None
     if expecting:
-        expected = Expected(
+        expected = ExpectedRows(
             removed=images("before", (net.start for net in removed if net.start is not None)),
             changed=images("before", (net.start for net in kept if net.start is not None)),
             is_changed=pa.array([net.start is not None for net in kept], pa.bool_()),

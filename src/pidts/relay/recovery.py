@@ -69,7 +69,7 @@ class RelayState:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredSegment:
     """The repaired last segment."""
 
     state: RelayState
@@ -79,7 +79,7 @@ class Recovered:
     index_bytes: int
 
 
-def recover(folder: Folder, *, restores: bool = False) -> Recovered | None:
+def recover(folder: Folder, *, restores: bool = False) -> RecoveredSegment | None:
     """Cuts the relay back if that was requested, and repairs the last segment; None if no segment is complete.
 
     `restores`: the writer does not flush each entry at once, so lost entries are computed again from their events.
@@ -121,7 +121,7 @@ def settled(undecided: Undecided, entry: LogEntry) -> LogEntry:
     return LogEntry(transaction, extent, prepared)
 
 
-def _last(folder: Folder, number: int, *, restores: bool) -> Recovered | None:
+def _last(folder: Folder, number: int, *, restores: bool) -> RecoveredSegment | None:
     index, log = folder.index(number), folder.log(number)
     data = index.read_bytes()
     header = folder.header(number)
@@ -166,7 +166,7 @@ def _last(folder: Folder, number: int, *, restores: bool) -> Recovered | None:
         _logger.info("relay tail cut", source=folder.source_id, segment=number, lsn=str(lsn), damaged=damaged, **cut)
     cut_file(log, log_end)
     state = RelayState(lsn, header.origin, None, format_event, number, header.start)
-    return Recovered(state, gtids, undecided, log_end, index_end)
+    return RecoveredSegment(state, gtids, undecided, log_end, index_end)
 
 
 def _entries(data: bytes) -> bool:

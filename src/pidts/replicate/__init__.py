@@ -4,7 +4,7 @@ from pidts.replicate.heartbeat import HeartbeatConfig
 from pidts.replicate.process import run_process, run_receiver
 from pidts.replicate.proof import end_of_same_log
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
-from pidts.replicate.resume import Applied
+from pidts.replicate.resume import AppliedPlace
 from pidts.replicate.standby_start import Looked, demand_standby, first_unreceived
 from pidts.replicate.status import (
     RELAY_FULL,
@@ -18,7 +18,7 @@ from pidts.replicate.status import (
 
 __all__ = [
     "RELAY_FULL",
-    "Applied",
+    "AppliedPlace",
     "HeartbeatConfig",
     "Looked",
     "NotReceiving",

@@ -33,7 +33,7 @@ from pidts.replicate.receiving_rate import ReceivingRate
 from pidts.replicate.resume import (
     SOURCE_BEHIND,
     SOURCE_WENT_BACK,
-    Applied,
+    AppliedPlace,
     Resume,
     SourceState,
     check_fetched_again,
@@ -78,7 +78,7 @@ class ReplicatorConfig:
 
     source: SourceConfig
     relay: Path
-    start: Position | str | Applied | None = None
+    start: Position | str | AppliedPlace | None = None
     """The beginning of an empty relay: a position, a GTID set, a target's checkpoint; None: the log's current end."""
     use_gtid: bool = False
     """Whether to continue by GTID, which is possible even on another server."""
@@ -341,10 +341,10 @@ class Replicator:
                 found = resume(state, server, use_gtid=config.use_gtid, where=self._where, beside=beside_at)
                 if found.begin is not None:
                     check_fetched_again(state, read_refetches(self._folder), self._where)
-                if isinstance(start, Applied):
+                if isinstance(start, AppliedPlace):
                     check_not_outdated(found.begin or state.origin, start, self._where)
                 return found, server
-            if isinstance(start, Applied):
+            if isinstance(start, AppliedPlace):
                 known = self._gtids_before(connection, info, Position.parse(start.position)) if start.position else None
                 return start_again(server, start, known, use_gtid=config.use_gtid, where=self._where), server
             gtid_set = self._gtids_before(connection, info, start) if isinstance(start, Position) else None

@@ -95,7 +95,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedPlace:
     """The target's checkpoint of a source. An empty relay begins there if the old relay was lost."""
 
     lsn: Lsn
@@ -125,7 +125,9 @@ def first_start(server: SourceState, start: Position | str | None, gtid_set: str
     return Resume(asked, origin, Lsn.at(start), gtid_set)
 
 
-def start_again(server: SourceState, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
+def start_again(
+    server: SourceState, applied: AppliedPlace, found: str | None, *, use_gtid: bool, where: Where
+) -> Resume:
     """Returns where an empty relay of a task with a checkpoint continues.
 
     `found`: the server's GTIDs at the checkpoint's position.
@@ -192,7 +194,7 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
     return True
 
 
-def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
+def check_not_outdated(origin: Origin, applied: AppliedPlace, where: Where) -> None:
     """Refuses an outdated relay: the task has continued with a relay that has seen more failovers than this one."""
     if origin.change_no < applied.lsn.change_no:
         what = f"the source was replaced {applied.lsn.change_no} times, but only {origin.change_no} times in this relay"
@@ -278,7 +280,7 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
     return received
 
 
-def _is_of(applied: Applied, found: str | None, server: SourceState, *, exactly: bool) -> bool:
+def _is_of(applied: AppliedPlace, found: str | None, server: SourceState, *, exactly: bool) -> bool:
     """Whether a position may be the checkpoint's position: the GTIDs before it include all GTIDs of the checkpoint.
 
     A checkpoint's set may lack transactions from before its task began, but not the last transactions before the

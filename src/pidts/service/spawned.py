@@ -27,7 +27,7 @@ import structlog
 
 from pidts.forked import ForkedProcess, Forker, channel
 from pidts.relay.permissions import private_opener
-from pidts.service.starter import NewProgram, Started, output_file
+from pidts.service.starter import NewProgram, StartedProcess, output_file
 from pidts.service.state_folder import TaskFolder
 
 _log = structlog.get_logger(__name__)
@@ -87,7 +87,7 @@ class Spawner:
         self._began = 0.0
         self._begin()
 
-    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
         """Starts a task and returns its process; None while the spawner loads the program or has not answered.
 
         If it returns None, call it again.

@@ -16,7 +16,7 @@ PROGRAM: Final = "pidts.cli.service.task_process"
 _MOST_OUTPUT: Final = 1 << 20
 
 
-class Started(Protocol):
+class StartedProcess(Protocol):
     """A process that this service has started."""
 
     @property
@@ -32,7 +32,7 @@ class Started(Protocol):
 class Starter(Protocol):
     """Starts processes of tasks."""
 
-    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
         """Starts the process of a task. The run copies `tables` again.
 
         Returns None if the process cannot be started yet: then call it again.
@@ -44,7 +44,7 @@ class Starter(Protocol):
 class NewProgram:
     """Starts a new Python interpreter for each task."""
 
-    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess:
         """Starts the process.
 
         The process writes its log itself. Its other output, such as a traceback of the interpreter, goes to

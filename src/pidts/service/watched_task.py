@@ -14,7 +14,7 @@ from pidts.model import PidtsError
 from pidts.service.lag_curve import LagCurve
 from pidts.service.next_action import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
 from pidts.service.process_lock import holder_of, signal_holder
-from pidts.service.starter import Started, Starter
+from pidts.service.starter import StartedProcess, Starter
 from pidts.service.state_folder import TaskFolder, WantedState, Wish
 
 _log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class WatchedTask:
     """A number that rises with every change that a reader of the task would see."""
     waits_for_program: bool = False
     """Whether the task's process cannot be started yet, because the spawner is still loading the program."""
-    _child: Started | None = None
+    _child: StartedProcess | None = None
     _was_alive: bool = False
     _alive_since: float = 0.0
     _asked: tuple[int, float] = (0, 0.0)

@@ -29,7 +29,7 @@ from pidts.batch.context import JobContext
 from pidts.batch.copy.bundles import bundles
 from pidts.batch.copy.copy_threads import CopyThreads
 from pidts.batch.copy.finish import FinishThreads
-from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, waits_for_batch, warm
+from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk, carry_out, waits_for_batch, warm
 from pidts.batch.copy.pieces import CutRequest, RequestCutter, RowRateLimit
 from pidts.batch.copy.staging import stage
 from pidts.batch.copy.target_statistics import Statistics
@@ -175,7 +175,7 @@ class CopyRunner:
         helps = self._is_cluster or context.copy_threads > _DRIVER_THREADS
         return helps and copies_much(plan.end.copy.values(), self._rows_here, self._direct_rows * _MANY)
 
-    def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
+    def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[FetchedPiece] | None:
         """Reads and loads the pieces in this process. Returns None if the run has to end before all of them are loaded.
 
         If it returns None, the threads continue, but nobody waits for them.
@@ -192,7 +192,7 @@ class CopyRunner:
 
     def _in_spark(
         self, spark: SparkOnDemand, context: JobContext, pieces: Sequence[RequestedChunk]
-    ) -> list[Fetched] | None:
+    ) -> list[FetchedPiece] | None:
         if not pieces:
             return []
         self._awaits_spark = spark.session is None
@@ -208,7 +208,7 @@ class CopyRunner:
             time.sleep(min(wait, _LOOK_SECONDS))
         return not wait and not self._stop()
 
-    def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched]:
+    def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[FetchedPiece]:
         # The counts are in the order of the pieces, since each table has one request.
         counts = Counter(piece.request.table for piece in pieces)
         known = {name: table for name, table in context.structures.items() if name in counts}
@@ -232,7 +232,7 @@ class CopyRunner:
         if failed:
             raise gravest(failed)
         self.jobs += 1
-        return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
+        return [FetchedPiece.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
 
 
 def prepare(target: Target, spark: SparkSession) -> None:
@@ -242,7 +242,7 @@ def prepare(target: Target, spark: SparkSession) -> None:
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
 
-def _store_results(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:
+def _store_results(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[FetchedPiece]) -> None:
     results = iter(fetched)
     for cut in cuts:
         cut.store_result(context, [next(results) for _ in cut.pieces])

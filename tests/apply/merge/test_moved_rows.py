@@ -12,7 +12,7 @@ from tests.apply.table_history import PLAIN, Change, Row, batch_of, minimal
 from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
-from pidts.apply import ApplyRules, Lagging, TargetSession, prepared
+from pidts.apply import ApplyRules, LaggingTables, TargetSession, prepared
 from pidts.model import ChangeBatch, Halted, Op, TableName
 from pidts.reduce import with_whole_keys
 
@@ -55,7 +55,7 @@ class Destination:
 
     def write(self, *batches: ChangeBatch, noted: bool = True, looked: bool = True) -> list[Row]:
         names = frozenset({LANDED})
-        lagging = Lagging("t", "s", names if noted else frozenset(), names if noted and looked else frozenset())
+        lagging = LaggingTables("t", "s", names if noted else frozenset(), names if noted and looked else frozenset())
         for change in prepared(self.session, list(batches), self.rules, {}, lagging):
             self.session.write(change)
         return self.rows

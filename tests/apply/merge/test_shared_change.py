@@ -12,7 +12,7 @@ from tests.crashes import ProcessDied
 from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
-from pidts.apply import DdlRunner, MemberChange, OpenJournal, Outcome, Retry, SchemaChange, Superseded
+from pidts.apply import AttemptSuperseded, DdlRunner, MemberChange, OpenJournal, Outcome, Retry, SchemaChange
 from pidts.model import (
     Checkpoint,
     Column,
@@ -230,7 +230,7 @@ def test_a_journal_that_another_member_has_begun_is_waited_for() -> None:
 def test_no_result_is_reported_for_a_source_that_begins_anew(shards: MergedShards) -> None:
     change = shards.change("a", "b", "c")
     shards.claim("b")
-    assert shards.runner("a").run(change, AT["a"]) == Superseded("b")
+    assert shards.runner("a").run(change, AT["a"]) == AttemptSuperseded("b")
     assert (shards.done(), shards.columns()) == (set(), ["id"])
     assert shards.runner("a").run(shards.change("a", "b", "c"), AT["a"]) is Outcome.APPLIED
     assert shards.done() == set(SOURCES)
@@ -254,7 +254,7 @@ def test_a_source_that_begins_anew_while_the_statement_runs(shards: MergedShards
             shards.claim("c")
 
     shards.target.store.hook = hook
-    assert shards.runner("a").run(change, AT["a"]) == Superseded("c")
+    assert shards.runner("a").run(change, AT["a"]) == AttemptSuperseded("c")
     assert shards.done() == set()
     assert shards.runner("c").run(shards.change("c", "a", "b"), AT["c"]) is Outcome.APPLIED
     assert (shards.done(), shards.columns()) == (set(SOURCES), ["id", "c"])

@@ -16,7 +16,7 @@ from pidts.batch.context import JobContext
 from pidts.batch.copy import copy_threads
 from pidts.batch.copy.bundles import bundles
 from pidts.batch.copy.copy_threads import CopyThreads
-from pidts.batch.copy.load_task import Fetched, RequestedChunk
+from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk
 from pidts.model import Halted, Lsn, TableName
 from pidts.plan import ChunkRequest
 
@@ -57,7 +57,7 @@ class Work:
     most: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self, _: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[Fetched]:
+    def __call__(self, _: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[FetchedPiece]:
         for piece in pieces:
             with self.lock:
                 self.begun.append(piece.limit)
@@ -68,7 +68,7 @@ class Work:
             finally:
                 with self.lock:
                     self.at_once -= 1
-            yield Fetched(HERE, HERE, rows=piece.limit)
+            yield FetchedPiece(HERE, HERE, rows=piece.limit)
 
 
 def begin(

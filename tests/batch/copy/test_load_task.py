@@ -22,7 +22,7 @@ from pidts.apply.uncopied_keys import packed
 from pidts.batch.context import JobContext
 from pidts.batch.copy import load_task
 from pidts.batch.copy.finish import FinishThreads
-from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out
+from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk, carry_out
 from pidts.batch.copy.pieces import CutRequest, RequestCutter
 from pidts.batch.copy.staging import staged_chunk, staged_rows
 from pidts.batch.copy.target_statistics import Statistics
@@ -261,7 +261,7 @@ def test_rows_that_are_there_wait_and_others_are_loaded(place: Place) -> None:
     place.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_30")
     place.know()
     cut = place.cut(ChunkRequest(place.name("t"), 0, None, None, 10, parts=3))
-    first: list[Fetched] = list(carry_out(place.context, cut.pieces))
+    first: list[FetchedPiece] = list(carry_out(place.context, cut.pieces))
     again = list(carry_out(place.context, cut.pieces[:1]))
     assert [(one.rows, one.waiting) for one in first] == [(10, 0)] * 3
     assert [(one.rows, one.waiting) for one in again] == [(10, 10)]
@@ -365,7 +365,7 @@ def test_recorded_keys_are_read_again_up_to_what_all_workers_have_recorded(place
             session.meta.rereads.add(place.context.task, "s", name, places[offset], packed(keys))
         session.commit()
 
-    def read(after: int | None, limit: int) -> tuple[Fetched, list[int]]:
+    def read(after: int | None, limit: int) -> tuple[FetchedPiece, list[int]]:
         begin = None if after is None else (str(places[after]),)
         request = ChunkRequest(name, 1, begin, (str(places[30]),), limit, phase=Phase.REREAD)
         cut = place.cut(request)

@@ -33,7 +33,7 @@ Rows = dict[int, Row]
 
 
 @dataclass
-class Written:
+class WrittenRows:
     """A written table, and how the server showed it after its INSERT and after its UPDATEs."""
 
     name: TableName
@@ -72,7 +72,7 @@ class RoundTrip:
             raise AssertionError(f"{error}: {statement[:3000]}") from error
         return list(self._cursor.fetchall())
 
-    def write(self, tables: Sequence[RandomTable]) -> tuple[list[Written], bytes, Format, tuple[str, int]]:
+    def write(self, tables: Sequence[RandomTable]) -> tuple[list[WrittenRows], bytes, Format, tuple[str, int]]:
         """Runs all statements on the tables. Returns what the server shows, and the log."""
         begin = self.begin()
         todo = []
@@ -92,7 +92,7 @@ class RoundTrip:
                 self.run(update)
             shown.append(self.run(query))
             self.run(delete)
-            written.append(Written(name, table, structures[name], copied, shown))
+            written.append(WrittenRows(name, table, structures[name], copied, shown))
         return written, *self.log_since(begin)
 
     def begin(self) -> Position:
@@ -120,7 +120,7 @@ class RoundTrip:
         return log[begin.offset : end.offset], walker.format, (begin.file, begin.offset)
 
 
-def faults(written: Sequence[Written], log: bytes, form: Format, place: tuple[str, int], structures: Mapping[TableName, Table]) -> list[str]:  # fmt: skip
+def faults(written: Sequence[WrittenRows], log: bytes, form: Format, place: tuple[str, int], structures: Mapping[TableName, Table]) -> list[str]:  # fmt: skip
     """Returns each value that either decoder reads from the log, with these structures, differently than the server
     shows it.
     """
@@ -140,7 +140,7 @@ def _decoded(
 
 
 def _batch_faults(
-    written: Sequence[Written], batches: Sequence[ChangeBatch], structures: Mapping[TableName, Table]
+    written: Sequence[WrittenRows], batches: Sequence[ChangeBatch], structures: Mapping[TableName, Table]
 ) -> list[str]:
     by_table = {batch.table.name: batch for batch in batches}
     found: list[str] = []
@@ -171,7 +171,7 @@ def _batch_faults(
     return found
 
 
-def copy_faults(table: Written, log: bytes, form: Format, place: tuple[str, int]) -> list[str]:
+def copy_faults(table: WrittenRows, log: bytes, form: Format, place: tuple[str, int]) -> list[str]:
     """Returns each difference, bit by bit, between rows read by SELECT and the same rows decoded from the log."""
     (batch,) = _decoded("python", log, form, place, {table.name: table.structure})
     inserts = batch.rows.filter(pa.compute.equal(batch.rows.column("op"), int(Op.INSERT))).column("after")
@@ -257,7 +257,7 @@ def _raw(name: str, kind: Kind) -> str:
     return f"hex({name})" if ColumnType(kind).is_text else "NULL"
 
 
-def _expected(state: Sequence[tuple[Any, ...]], table: Written, logged: Table) -> Rows:
+def _expected(state: Sequence[tuple[Any, ...]], table: WrittenRows, logged: Table) -> Rows:
     rows = {}
     for row in state:
         values: Row = [row[0]]

@@ -8,7 +8,7 @@ import pytest
 from tests.crashes import ProcessDied
 from tests.values_target import ValuesTarget
 
-from pidts.apply import Outcome, Superseded, Target
+from pidts.apply import AttemptSuperseded, Outcome, Target
 from pidts.model import DdlOrder, Halt, Halted, OrderKind, SourceTablesKey, TableName
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
@@ -143,7 +143,7 @@ def test_a_command_that_was_replaced_is_not_begun(altered: OperatorWorld) -> Non
     altered.give(OrderKind.REPLACE, instead(altered))
     made = replace(schema_change(altered.sql, altered.known, altered.name), order=altered.order())
     altered.give(OrderKind.SKIP)
-    assert runner(altered.target, altered.task, altered.epoch).run(made, AT) == Superseded()
+    assert runner(altered.target, altered.task, altered.epoch).run(made, AT) == AttemptSuperseded()
     assert altered.columns() == ["id"]
     assert altered.carry_out() is Outcome.APPLIED
     assert altered.columns() == ["id"]

@@ -29,7 +29,7 @@ from pidts.model import (
 from pidts.plan import CopyMode
 from pidts.rules import AllowList, ColumnMapping, Extract, RouteRule, Routes, Rules
 from pidts.task.tables import rule_changes
-from pidts.task.tables.target_fit import Fit
+from pidts.task.tables.target_fit import TableFit
 
 TABLE = Table(TableName("shop", "t_1"), (Column("id", ColumnType(Kind.INT), nullable=False),))
 ROUTES = Routes((RouteRule("shop", "t_*", "all", "t", Extract("t_(.*)", "n"), None, Extract("(.*)", "o")),), "s", True)
@@ -128,8 +128,8 @@ def test_rows_that_another_task_has_brought_are_not_taken_for_rows_that_should_g
             rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
         repaired, plain = (
-            Fit(TABLE.name, TABLE.renamed(target_table), CopyMode.REPAIR),
-            Fit(TABLE.name, TABLE, CopyMode.REPAIR),
+            TableFit(TABLE.name, TABLE.renamed(target_table), CopyMode.REPAIR),
+            TableFit(TABLE.name, TABLE, CopyMode.REPAIR),
         )
         refused = replace(repaired, mode=CopyMode.NEW, has_rows=True, problem="it has rows", fix="Empty it")
         assert [fit.mode for fit in rule_changes.with_other_writers(config, session, [repaired, plain])] == [
@@ -166,14 +166,14 @@ def test_rows_of_a_source_or_a_shard_that_is_not_in_the_task_any_more_stay(
                 rule_changes.record_rules(config, session)
         config = Config(Rules(routes=ROUTES))
         (fit,) = rule_changes.with_other_writers(
-            config, session, [Fit(TABLE.name, TABLE.renamed(TableName("all", "t")), CopyMode.REPAIR)]
+            config, session, [TableFit(TABLE.name, TABLE.renamed(TableName("all", "t")), CopyMode.REPAIR)]
         )
         assert fit.mode is mode
     target.forget()
 
 
 def test_a_copy_over_rows_says_what_it_removes() -> None:
-    fit = Fit(TABLE.name, TABLE, CopyMode.REPAIR)
+    fit = TableFit(TABLE.name, TABLE, CopyMode.REPAIR)
     (note,) = rule_changes.row_notes([fit])
     assert note.startswith("the source's rows overwrite those of shop.t_1, and rows that the source does not have")
     assert rule_changes.row_notes([replace(fit, mode=CopyMode.NEW)]) == []

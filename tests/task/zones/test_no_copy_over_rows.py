@@ -15,7 +15,7 @@ from pidts.model import Halted, Table, TableName
 from pidts.plan import CopyMode
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.table_set import demand_no_rows_in_zone
-from pidts.task.tables.target_fit import Fit
+from pidts.task.tables.target_fit import TableFit
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_only_between_zones_and_only_over_rows(mode: CopyMode, *, is_between_zon
         ),
     )
     full, empty = (
-        Fit(name, Table(name, ()), mode, has_rows=has_rows)
+        TableFit(name, Table(name, ()), mode, has_rows=has_rows)
         for name, has_rows in ((TableName("shop", "full"), True), (TableName("shop", "empty"), False))
     )
     demand_no_rows_in_zone(config, [empty])

@@ -100,7 +100,7 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Superseded:
+class AttemptSuperseded:
     """The end of an attempt that recorded nothing: a new ddl command or another source's new attempt came before it."""
 
     source: str = ""
@@ -117,5 +117,5 @@ class OpenJournal:
     lsn: Lsn
 
 
-Ended: TypeAlias = Outcome | Superseded | OpenJournal
+Ended: TypeAlias = Outcome | AttemptSuperseded | OpenJournal
 """The ways in which an attempt ends without an error."""

@@ -66,7 +66,7 @@ from typing import TypeVar
 import structlog
 
 from pidts.apply.checkpoint import Outcome, fenced
-from pidts.apply.ddl.change import Ended, OpenJournal, SchemaChange, Superseded
+from pidts.apply.ddl.change import AttemptSuperseded, Ended, OpenJournal, SchemaChange
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
@@ -127,8 +127,8 @@ class DdlRunner:
         """Makes the change at this Lsn; returns how the attempt has ended.
 
         The call does not make the change in three cases. The target already has the change. Or a newer ddl command was
-        given, or the part of another source has begun a new attempt (`Superseded`). Or another member has begun a
-        change of the merged table and not ended it (`OpenJournal`).
+        given, or the part of another source has begun a new attempt (`AttemptSuperseded`). Or another member has begun
+        a change of the merged table and not ended it (`OpenJournal`).
 
         When the target refuses the change, the raised error names a table of the change.
 
@@ -136,7 +136,8 @@ class DdlRunner:
         """
         self._begun = False
         ended = self._attempts(
-            lambda session: self._run(session, change, lsn), lambda: Superseded() if self._is_superseded() else None
+            lambda session: self._run(session, change, lsn),
+            lambda: AttemptSuperseded() if self._is_superseded() else None,
         )
         return Outcome.APPLIED if self._begun and ended is Outcome.ALREADY else ended
 
@@ -276,7 +277,7 @@ class DdlRunner:
 
     def _resume_journal(
         self, session: TargetSession, change: SchemaChange, journal: DdlJournal
-    ) -> DdlJournal | Superseded:
+    ) -> DdlJournal | AttemptSuperseded:
         session.begin()
         if replaced := self._take(session, change):
             return replaced
@@ -330,14 +331,14 @@ class DdlRunner:
                         session.commit()
             raise
 
-    def _take(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
-        """Marks the ddl commands as taken, in the open transaction. Returns `Superseded` if one was replaced."""
+    def _take(self, session: TargetSession, change: SchemaChange) -> AttemptSuperseded | None:
+        """Marks the ddl commands as taken, in the open transaction. Returns `AttemptSuperseded` if one was replaced."""
         orders = [(self._source, change.order), *((one.source, one.order) for one in change.others)]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):
                 continue
             if not session.meta.orders.take(self._task, source, order):
-                return Superseded()
+                return AttemptSuperseded()
         return None
 
     def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> Ended:
@@ -371,12 +372,12 @@ class DdlRunner:
         session.meta.moves.rename(self._task, source, renamed)
         session.meta.rereads.rename(self._task, source, renamed)
 
-    def _lock_epochs(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
+    def _lock_epochs(self, session: TargetSession, change: SchemaChange) -> AttemptSuperseded | None:
         """Locks the epoch of each source until the transaction ends.
 
-        Returns None if there is no newer epoch, and `Superseded` for a newer epoch of another source. A newer epoch of
-        this source raises `Fenced`. All workers' rows have the same epoch, and while the first row is locked, a run
-        that takes over waits until we commit.
+        Returns None if there is no newer epoch, and `AttemptSuperseded` for a newer epoch of another source. A newer
+        epoch of this source raises `Fenced`. All workers' rows have the same epoch, and while the first row is locked,
+        a run that takes over waits until we commit.
         """
         epochs = {one.source: one.epoch for one in change.others} | {self._source: self._epoch}
         for source in sorted(epochs):
@@ -384,7 +385,7 @@ class DdlRunner:
             if stored.epoch != epochs[source]:
                 if source == self._source:
                     raise fenced(stored, self._epoch)
-                return Superseded(source)
+                return AttemptSuperseded(source)
         return None
 
     def _journal_says_done(self, session: TargetSession, lsn: Lsn, source: str = "") -> bool:

@@ -69,13 +69,13 @@ from hashlib import sha256
 import numpy as np
 import pyarrow as pa
 
-from pidts.apply.locks.divergence import Compared, is_newer
+from pidts.apply.locks.divergence import ComparedKeys, is_newer
 from pidts.apply.locks.early_removals import LATER_SECONDS, is_later, key_names, lsns_of
 from pidts.apply.locks.held_changes import FindTransactions
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.presence import KnownColumns
-from pidts.apply.locks.same_as_stored import Stored, equal_columns
+from pidts.apply.locks.same_as_stored import RowStorage, equal_columns
 from pidts.apply.locks.zone_notes import own_name, row_digest, show_left_out
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.tombstone_keys import row_texts
@@ -103,7 +103,7 @@ class MadeAlready:
 
 
 def made_already(
-    compared: Compared, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored], task: str
+    compared: ComparedKeys, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], RowStorage], task: str
 ) -> MadeAlready:
     """Returns the events of a batch that were made already; each key's first event was compared with the target's row.
 
@@ -216,7 +216,7 @@ def _follows(events: KeyEvents) -> Mask:
 
 
 def _breaks(
-    events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
+    events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], RowStorage]
 ) -> tuple[Mask, Mask]:
     """Returns which events find another row than their key's previous event has left.
 
@@ -240,7 +240,7 @@ def _breaks(
 
 
 def _is_left(
-    events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], Stored]
+    events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], RowStorage]
 ) -> Mask:
     """Returns which events have, as `side` image, the row that the previous event has left, as far as the log shows."""
     if not len(asked):

@@ -49,7 +49,7 @@ import pyarrow.compute as pc
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
-from pidts.apply.locks.same_as_stored import Stored, equal_columns
+from pidts.apply.locks.same_as_stored import RowStorage, equal_columns
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import SHOWN_COLUMNS, shown_row
 from pidts.model import ChangeBatch, Lsn, Op, Table
@@ -155,7 +155,7 @@ def is_comparable(batch: ChangeBatch) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedKeys:
     """The keys of one table's changes, with the result of the comparison with the target's rows."""
 
     key_rows: KeyRows
@@ -196,7 +196,7 @@ def compared(
     seen_until: Lsn | None,
     *,
     compares: bool = True,
-) -> Compared:
+) -> ComparedKeys:
     """Compares one table's changes with the target's rows, and returns the result.
 
     `seen_until` is the place up to which the target may already have the changes. Without `compares`, only keys with
@@ -236,15 +236,15 @@ def compared(
             key = events.key[number[place]]
             if goes_on[key]:  # only the key's first such event counts
                 goes_on[key], begins[key], differs[key] = False, number[place], ~equal[place]
-    return Compared(key_rows, goes_on, begins, differs, made)
+    return ComparedKeys(key_rows, goes_on, begins, differs, made)
 
 
-def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
+def stored_by(session: TargetSession, table: Table) -> Callable[[], RowStorage]:
     """Returns a function that says how the target stores a table's rows. The function asks the target only once."""
 
     @cache
-    def stored() -> Stored:
-        return Stored(session.schema.structure(table.name), session.schema.holds_unreal_dates)
+    def stored() -> RowStorage:
+        return RowStorage(session.schema.structure(table.name), session.schema.holds_unreal_dates)
 
     return stored
 
@@ -278,7 +278,9 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
     return several[asked], new[asked]
 
 
-def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
+def _finds(
+    events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], RowStorage]
+) -> Mask:
     """Returns, for each of these events, the columns in which the target's row equals the before image.
 
     If the row equals the after image, these are all columns.

@@ -33,7 +33,7 @@ Spelling = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class RowStorage:
     """How the target stores the rows of a table."""
 
     table: Table | None
@@ -48,7 +48,7 @@ class Stored:
 
 
 def equal_columns(
-    table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None, stored: Callable[[], Stored]
+    table: Table, images: pa.StructArray, rows: pa.Table, known: Mask | None, stored: Callable[[], RowStorage]
 ) -> Mask:
     """Returns, for each image and column, whether the row with the image's index has the same value.
 
@@ -71,7 +71,7 @@ def equal_columns(
     return same
 
 
-def _same_in_form(column: Column, image: pa.Array, found: pa.Array, stored: Stored) -> Mask:
+def _same_in_form(column: Column, image: pa.Array, found: pa.Array, stored: RowStorage) -> Mask:
     there = stored.column(column.name) or column
     if there.generated:
         return np.ones(len(image), np.bool_)

@@ -78,7 +78,7 @@ _MOVED_ON = IncompleteInsert("the row with the old key belongs to another shard 
 
 
 @dataclass(frozen=True, slots=True)
-class Lagging:
+class LaggingTables:
     """The target tables of which a member lags, before or after one commit."""
 
     task: str
@@ -90,7 +90,7 @@ class Lagging:
 
 
 def without_moved(
-    session: TargetSession, batches: Sequence[ChangeBatch], lagging: Lagging, shared: Collection[TableName]
+    session: TargetSession, batches: Sequence[ChangeBatch], lagging: LaggingTables, shared: Collection[TableName]
 ) -> list[ChangeBatch]:
     """Returns the changes without those of rows that other members have got, and updates the record of moved keys.
 
@@ -128,7 +128,7 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 def _of_one(
-    session: TargetSession, name: TableName, parts: Sequence[ChangeBatch], lagging: Lagging
+    session: TargetSession, name: TableName, parts: Sequence[ChangeBatch], lagging: LaggingTables
 ) -> Sequence[ChangeBatch]:
     if len({part.table.identity for part in parts}) > 1:
         return parts  # the identities differ, and the caller halts

@@ -15,7 +15,7 @@ from contextvars import copy_context
 
 from pidts.batch.context import JobContext
 from pidts.batch.copy.bundles import bundles
-from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, close_kept
+from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk, carry_out, close_kept
 
 
 class CopyThreads:
@@ -29,7 +29,7 @@ class CopyThreads:
     def __init__(self, context: JobContext, pieces: Sequence[RequestedChunk], is_over: Callable[[], bool]) -> None:
         self._context, self._pieces, self._is_over = context, pieces, is_over
         self.failures: list[BaseException] = []
-        self._fetched: dict[int, Fetched] = {}
+        self._fetched: dict[int, FetchedPiece] = {}
         # The counts are in the order of the pieces, since each table has one request.
         counts = Counter(piece.request.table for piece in pieces)
         slots = min(len(pieces), context.copy_threads)
@@ -42,7 +42,7 @@ class CopyThreads:
             thread.start()
 
     @property
-    def fetched(self) -> list[Fetched]:
+    def fetched(self) -> list[FetchedPiece]:
         """Returns the results of all pieces, in the order of the pieces."""
         return [self._fetched[number] for number in range(len(self._pieces))]
 

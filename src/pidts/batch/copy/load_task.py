@@ -76,7 +76,7 @@ class RequestedChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedPiece:
     """The result of reading and loading a piece."""
 
     low: Lsn
@@ -100,13 +100,13 @@ class Fetched:
         return json.dumps(asdict(self) | {"low": str(self.low), "high": str(self.high), **seconds})
 
     @classmethod
-    def from_json(cls, text: str) -> Fetched:
+    def from_json(cls, text: str) -> FetchedPiece:
         """Returns the result from this text; the inverse of `to_json`."""
         data = json.loads(text)
         return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
 
 
-def carry_out(context: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[Fetched]:
+def carry_out(context: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[FetchedPiece]:
     """Reads and loads each piece; rows that must not be loaded are stored for the batch that settles the request."""
     warm()
     for piece, chunk in ahead((piece, _read(context, piece)) for piece in pieces):
@@ -157,11 +157,11 @@ def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
     return [Lsn.at(place, context.change_no) for place in places]
 
 
-def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read) -> Fetched:
+def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read) -> FetchedPiece:
     request, chunk, reading = piece.request, read.chunk, read.seconds
     low, high = at(context, chunk.server, chunk.low, chunk.high)
     rows = chunk.rows
-    fetched = Fetched(
+    fetched = FetchedPiece(
         low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, altered=chunk.altered
     )
     if chunk.altered or not rows.num_rows:
@@ -250,17 +250,17 @@ def close_kept() -> None:
         kept.session.close()
 
 
-def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
+def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
     """Loads a table without a key, in one transaction that first removes the rows of an earlier request."""
     rules, target_table = context.rules, context.rules.target_table(table)
     with read_snapshot(context.source, table) as snapshot, _session(context, target_table) as session:
         low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
         if snapshot.altered:
-            return Fetched(low, high, altered=True)
+            return FetchedPiece(low, high, altered=True)
         counted = _CountedRows(snapshot.batches)
 
         def result() -> str:
-            return Fetched(low, high, counted.rows, bytes=counted.most_bytes).to_json()
+            return FetchedPiece(low, high, counted.rows, bytes=counted.most_bytes).to_json()
 
         rows = (rules.rows(table, batch) for batch in counted)
         answer = load_whole(session, _asked(context, piece, low), target_table, rows, result)
@@ -271,7 +271,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
             where=Where(source=context.source.source_id, table=str(table.name)),
             todo="Compare the unique keys and collations of both tables, and correct what differs",
         )
-    return Fetched.from_json(answer)
+    return FetchedPiece.from_json(answer)
 
 
 class _CountedRows:
@@ -288,7 +288,7 @@ class _CountedRows:
             yield batch
 
 
-def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
+def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
     request = piece.request
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
@@ -309,10 +309,10 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     low, high = at(context, found.server, found.low, found.high)
     absent = found.absent if is_alone else found.absent.slice(0, 0)
     name = keep(context.staging, request, absent) if absent.num_rows else ""
-    return Fetched(low, high, found.rows, name, absent.num_rows, altered=found.altered, last_key=found.last_key)
+    return FetchedPiece(low, high, found.rows, name, absent.num_rows, altered=found.altered, last_key=found.last_key)
 
 
-def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
+def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
     """Reads rows by recorded keys. They wait for the batch that settles them, since that batch may record more keys."""
     with closing(context.target.connect()) as session:
         keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, piece.request)
@@ -320,7 +320,7 @@ def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     low, high = at(context, chunk.server, chunk.low, chunk.high)
     rows = chunk.rows
     name = keep(context.staging, piece.request, rows) if rows.num_rows else ""
-    fetched = Fetched(low, high, rows.num_rows, name, rows.num_rows, bytes=rows.nbytes, altered=chunk.altered)
+    fetched = FetchedPiece(low, high, rows.num_rows, name, rows.num_rows, bytes=rows.nbytes, altered=chunk.altered)
     return replace(fetched, last_key=last if is_more else "")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pidts.batch.context import JobContext
-from pidts.batch.copy.load_task import Fetched, RequestedChunk, at
+from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk, at
 from pidts.batch.copy.staging import stage
 from pidts.copy import Range, highest, ranges
 from pidts.model import Halted, Table, Where
@@ -41,7 +41,7 @@ class CutRequest:
     result: StagedChunk | None = None
     """The result of the request if there is nothing to read, otherwise None."""
 
-    def store_result(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
+    def store_result(self, context: JobContext, fetched: Sequence[FetchedPiece]) -> None:
         """Stores the result of the request, which sums up the results of its pieces, for the planner."""
         if self.result is not None:
             stage(context.staging, self.result)

@@ -19,9 +19,9 @@ from pidts.binlog.blocks.gtid_text import GTID_ROOM
 from pidts.binlog.crc import crc32
 from pidts.binlog.events import CHECKSUM_SIZE, HEADER, HEADER_SIZE, is_artificial
 from pidts.binlog.jit import address
-from pidts.binlog.kernel.payloads import MOST, Unpacked
+from pidts.binlog.kernel.payloads import MOST, UnpackedTransactions
 from pidts.binlog.rows_event import ROW_EVENTS
-from pidts.binlog.scan import Opened, TransactionScanner, held_back
+from pidts.binlog.scan import OpenTransaction, TransactionScanner, held_back
 from pidts.binlog.table_map import table_name
 from pidts.binlog.walk import LogWalker
 from pidts.model.errors import DecodeError
@@ -34,7 +34,7 @@ _TEXT = 1 << 19
 _LIST = 1 << 16
 _TABLES = 1 << 10
 _KEY_AT = HEADER_SIZE + 8
-_NOTHING_UNPACKED = Unpacked.none()
+_NOTHING_UNPACKED = UnpackedTransactions.none()
 _FEW_UNPACKED = 4
 """The number of compressed transactions that are decompressed together at first. As long as all are used, it is
 doubled.
@@ -299,7 +299,7 @@ class BlockScan:
             scanner.skip_to(Lsn(*here, int(state[o.PREVIOUS])), timestamp)
         if state[o.OPEN]:
             tables = tuple(self._names[number] for number in self._tables[: state[o.TABLE_COUNT]])
-            opened = Opened(bool(state[o.EXPLICIT]), int(state[o.ROW_COUNT]), tables)
+            opened = OpenTransaction(bool(state[o.EXPLICIT]), int(state[o.ROW_COUNT]), tables)
             gtid = self._gtid[: state[o.GTID_SIZE]].tobytes().decode("ascii")
             scanner.skip_into(Lsn(*here, int(state[o.BEGIN])), gtid, timestamp, opened)
 
@@ -311,7 +311,7 @@ class BlockScan:
         Returns False if the first transaction has to be decompressed by itself.
         """
         tail = CHECKSUM_SIZE if self._state[o.CHECKSUMS] else 0
-        self._unpacked, state = Unpacked.of(block, at, tail, self._most_unpacked), self._state
+        self._unpacked, state = UnpackedTransactions.of(block, at, tail, self._most_unpacked), self._state
         self._most_unpacked = min(2 * self._most_unpacked, MOST)
         entries = self._unpacked.entries
         state[o.UNPACKED], state[o.UNPACKED_COUNT], state[o.UNPACKED_NEXT] = address(entries), len(entries), 0

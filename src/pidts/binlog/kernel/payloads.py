@@ -26,7 +26,7 @@ _PLACE, _DATA, _DATA_SIZE, _CONTENT_SIZE = range(4)
 _PAYLOAD = EventType.TRANSACTION_PAYLOAD
 
 
-class Unpacked:
+class UnpackedTransactions:
     """Neighbouring compressed transactions after their decompression."""
 
     def __init__(self, entries: Any, kept: Any) -> None:
@@ -39,12 +39,12 @@ class Unpacked:
         return len(self.entries)
 
     @classmethod
-    def none(cls) -> Unpacked:
+    def none(cls) -> UnpackedTransactions:
         """Returns an object without transactions."""
         return cls(np.zeros((0, 3), np.int64), None)
 
     @classmethod
-    def of(cls, view: memoryview, place: int, tail: int, most: int = MOST) -> Unpacked:
+    def of(cls, view: memoryview, place: int, tail: int, most: int = MOST) -> UnpackedTransactions:
         """Decompresses up to `most` transactions from byte `place` of a block on; `tail` is the size of a checksum."""
         found = np.empty((min(most, MOST), 4), np.int64)
         found = found[: _gather(address(view), place, len(view), tail, found)]

@@ -22,7 +22,7 @@ from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
 from pidts.binlog.kernel.inflate import WORK, inflate
-from pidts.binlog.kernel.payloads import Unpacked
+from pidts.binlog.kernel.payloads import UnpackedTransactions
 from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.batch import ChangeBatch
@@ -69,7 +69,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._block = b""
         """The groups that were decoded; they stay in memory until their rows are taken."""
         self._state[r.COMMIT] = _NO_COMMIT
-        self._unpacked = Unpacked.none()
+        self._unpacked = UnpackedTransactions.none()
         self._groups: CommittedEventGroups | None = None
         """The groups that are decoded, if these are groups that have prepared XA transactions."""
         self._commits: Sequence[int] = ()
@@ -84,7 +84,7 @@ class RoutedDecoder(decode.RowDecoder):
         """Reads all events of the slice."""
         view = memoryview(raw)
         place = 0
-        self._take_unpacked(Unpacked.none())
+        self._take_unpacked(UnpackedTransactions.none())
         while place < len(view):
             if walker.format is not None and (self._commit is None or self._groups is not None):
                 place = self._walk(walker, view, place)
@@ -182,10 +182,10 @@ class RoutedDecoder(decode.RowDecoder):
         Returns False if the first transaction has to be decompressed by itself.
         """
         tail = CHECKSUM_SIZE if self._state[r.CHECKSUMS] else 0
-        self._take_unpacked(Unpacked.of(view, place, tail))
+        self._take_unpacked(UnpackedTransactions.of(view, place, tail))
         return len(self._unpacked) > 0 and int(self._unpacked.entries[0, 0]) == place
 
-    def _take_unpacked(self, unpacked: Unpacked) -> None:
+    def _take_unpacked(self, unpacked: UnpackedTransactions) -> None:
         """Makes decompressed transactions the current ones. Keeps the former ones if their rows may be read again."""
         if len(self._unpacked) and self._reads_again:
             self._pieces.append(self._unpacked)

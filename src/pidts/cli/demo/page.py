@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 
 from pidts.model import Lsn, PidtsError, Position, Where
 from pidts.plan import Phase
-from pidts.service.starter import PROGRAM, Started, output_file
+from pidts.service.starter import PROGRAM, StartedProcess, output_file
 from pidts.service.state_folder import StateFolder, TaskFolder
 from pidts.service.supervisor import Supervisor
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
@@ -35,7 +35,7 @@ _END_SECONDS: Final = 60.0
 class _BoundStarter:
     """Starts a task's process that is killed when the thread that has started it ends."""
 
-    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess:
         with output_file(folder).open("ab") as output:
             return subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", PROGRAM, str(folder.path), *tables],

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from pidts.apply import MemberChange
-from pidts.ddl.outcome import Waits
+from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.arrivals import (
     ArrivalKind,
     ArrivedMember,
@@ -203,7 +203,7 @@ class ShardGroups:
                 self._notify()
             return decision
 
-    def still(self, waits: Waits) -> Waits | None:
+    def still(self, waits: ChangeWaits) -> ChangeWaits | None:
         """Returns what a change waits for now; None if it may be tried again. Only `arrive` allows it to continue."""
         with self._moved:
             arrival = waits.arrival

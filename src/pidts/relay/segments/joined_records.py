@@ -67,7 +67,7 @@ _ANY: Most = 1 << 62, 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedTransactions:
     """The joined records of at least two transactions."""
 
     first: bytes
@@ -118,7 +118,9 @@ class Joined:
         )
 
 
-def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iterator[tuple[int, bytes | Joined]]:
+def joined_payloads(
+    data: bytes, stops: Stops, most: Most | None = None
+) -> Iterator[tuple[int, bytes | JoinedTransactions]]:
     """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
     Transactions up to one of the places `stops` are not joined with transactions after it. `most` limits what is joined
@@ -138,7 +140,7 @@ def joined_payloads(data: bytes, stops: Stops, most: Most | None = None) -> Iter
         yield found
 
 
-def _joined(data: bytes, at: int, stops: Stops, most: Most) -> Joined | None:
+def _joined(data: bytes, at: int, stops: Stops, most: Most) -> JoinedTransactions | None:
     found, ends = np.empty(_FIELDS, np.int64), np.empty(_MOST, np.int64)
     groups = np.empty((_MOST, GROUP_NUMBERS), np.int64)
     begin = address(data)
@@ -152,7 +154,7 @@ def _joined(data: bytes, at: int, stops: Stops, most: Most) -> Joined | None:
     log_index = int.from_bytes(first[_KEY + 4 : _KEY + 8], "little")
     key, behind = (change_no, log_index, numbers[_END]), numbers[_BEHIND] - begin
     gtids = numbers[_FIRST_NUMBER], numbers[_LAST_NUMBER]
-    return Joined(
+    return JoinedTransactions(
         first,
         key,
         behind,

@@ -21,7 +21,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.segments.index import Header, LsnKey, entry_key, is_damaged, payloads
 
 if TYPE_CHECKING:
-    from pidts.relay.segments.joined_records import Joined, Most, Stops
+    from pidts.relay.segments.joined_records import JoinedTransactions, Most, Stops
 
 _CHUNK = 256 << 10
 _ALL = 1 << 30
@@ -86,7 +86,7 @@ class IndexFiles:
 
     def walk_joined(
         self, segment: int, begin: int, stops: Stops | None, most: Most | None = None
-    ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
+    ) -> Iterator[tuple[int, int, LsnKey | None, bytes | JoinedTransactions]]:
         """Yields the same as `walk`, but neighbouring ordinary transactions are joined.
 
         Transactions up to one of the places `stops` are not joined with transactions after it; None: nothing is joined.
@@ -119,7 +119,7 @@ class IndexFiles:
 
     def _records(
         self, segment: int, place: int, stops: Stops | None, most: Most | None = None
-    ) -> Iterator[tuple[int, bytes | Joined]]:
+    ) -> Iterator[tuple[int, bytes | JoinedTransactions]]:
         try:
             handle = os.open(self.folder.index(segment), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -260,7 +260,9 @@ class IndexFiles:
         return self.folder.purged(f"segment {segment} is gone")
 
 
-def _found(data: bytes, stops: Stops | None, most: Most | None = None) -> Iterator[tuple[int, bytes | Joined]]:
+def _found(
+    data: bytes, stops: Stops | None, most: Most | None = None
+) -> Iterator[tuple[int, bytes | JoinedTransactions]]:
     least = _WORTH_JOINING if _COMPILER in sys.modules else _WORTH_LOADING
     if stops is None or len(data) < least or not compiled():
         return payloads(data)

@@ -37,7 +37,7 @@ columns of the rows; the rows' numbers.
 """
 
 
-class Written:
+class WrittenRows:
     """Rows that the transaction has written, with the types that data files have; some may be removed again."""
 
     def __init__(self, rows: pa.Table) -> None:
@@ -55,7 +55,7 @@ class OpenTable:
 
     def __init__(self, base: MetadataFile, on_unreal: OnUnreal) -> None:
         self.base, self._on_unreal = base, on_unreal
-        self.written: list[Written] = []
+        self.written: list[WrittenRows] = []
         self.removed: dict[str, list[np.ndarray]] = {}
         """The numbers of the rows that the transaction has removed, keyed by the path of their committed file."""
         self.dropped: set[str] = set()
@@ -63,7 +63,7 @@ class OpenTable:
         self._dead: Positions = {}
         self.prepared: list[DataFile] = []
         """Data files that this transaction has already written; their rows are not read before the transaction ends."""
-        self.loaded: list[Written] = []
+        self.loaded: list[WrittenRows] = []
         """The rows of `prepared`, if the table has a key: they are compared with rows that other sessions load
         meanwhile.
         """
@@ -231,7 +231,7 @@ class OpenTable:
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:
             for where, places in self._found(keys):
-                if isinstance(where, Written):
+                if isinstance(where, WrittenRows):
                     yield self._reader(where), where.rows.select(names).take(pa.array(places)), places
                 elif len(places):
                     kept = key_columns(where, self.base.some(names)).take(pa.array(places))
@@ -287,9 +287,9 @@ class OpenTable:
         low, high = np.searchsorted(dead, (start, stop))
         return np.setdiff1d(np.arange(start, stop), dead[low:high], assume_unique=True)
 
-    def _reader(self, where: Written | str) -> Callable[[list[str], np.ndarray], pa.Table]:
+    def _reader(self, where: WrittenRows | str) -> Callable[[list[str], np.ndarray], pa.Table]:
         def read(names: list[str], places: np.ndarray) -> pa.Table:
-            if isinstance(where, Written):
+            if isinstance(where, WrittenRows):
                 return where.rows.select(names).take(pa.array(places))
             return rows_at(where, self.base.some(names), places)
 
@@ -297,7 +297,7 @@ class OpenTable:
 
     def _found(
         self, keys: pa.Table, files: Mapping[str, ManifestEntry] | None = None
-    ) -> Iterator[tuple[Written | str, np.ndarray]]:
+    ) -> Iterator[tuple[WrittenRows | str, np.ndarray]]:
         """Yields files and written parts, each with the numbers of its rows that have one of these keys.
 
         If `files` are given, only these committed files are searched.
@@ -328,8 +328,8 @@ class OpenTable:
         for where, places in list(self._found(keys)):
             self._drop(where, places)
 
-    def _drop(self, where: Written | str, places: np.ndarray) -> None:
-        if isinstance(where, Written):
+    def _drop(self, where: WrittenRows | str, places: np.ndarray) -> None:
+        if isinstance(where, WrittenRows):
             where.alive[places] = False
         elif len(places):
             self.removed.setdefault(where, []).append(places)
@@ -361,7 +361,7 @@ class OpenTable:
 
     def _add(self, rows: pa.Table) -> None:
         if rows.num_rows:
-            self.written.append(Written(rows))
+            self.written.append(WrittenRows(rows))
 
     def _encoded(self, table: Table, rows: pa.Table) -> pa.Table:
         """Converts columns of the source to the types that data files have."""

@@ -55,7 +55,7 @@ from pyiceberg.typedef import Record
 from pidts.target.iceberg.connection import mapped
 from pidts.target.iceberg.files import IO, make_durable, write_bytes, write_parquet
 from pidts.target.iceberg.metadata_file import FILE_PATH, POSITION, MetadataFile, deleted_positions
-from pidts.target.iceberg.open_table import OpenTable, Written
+from pidts.target.iceberg.open_table import OpenTable, WrittenRows
 
 KEPT_SECONDS = 3600
 """The seconds for which a file that the current snapshot does not need is kept."""
@@ -120,7 +120,7 @@ def prepare(table: OpenTable) -> None:
     table.written = []
 
 
-def data_files(base: MetadataFile, written: Iterable[Written]) -> list[DataFile]:
+def data_files(base: MetadataFile, written: Iterable[WrittenRows]) -> list[DataFile]:
     """Writes rows to files, sorted by identity. So the bounds of a file show which keys it may have."""
     parts = [each.left for each in written if each.alive.any()]
     if not parts:

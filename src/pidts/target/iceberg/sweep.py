@@ -73,7 +73,7 @@ _DROPPED = "dropped-"
 _log = structlog.get_logger(__name__)
 
 
-class Needed:
+class NeededFiles:
     """The files that a table's metadata names. When another metadata file is added, only what is new in it is read.
 
     Several paths may lead to one warehouse, through symbolic links. Each table's files are named by the path that its
@@ -129,7 +129,7 @@ def sweep(session: CatalogConnection) -> int:
 
 
 def _sweep_table(session: CatalogConnection, place: str) -> int:
-    needed = Needed()
+    needed = NeededFiles()
     _add_current(session, place, needed)
     there = [
         uri for each in ("data", "metadata") for uri in files_in(f"{place}/{each}") if _OURS.fullmatch(name_of(uri))
@@ -154,7 +154,7 @@ def _sweep_table(session: CatalogConnection, place: str) -> int:
     return removed
 
 
-def _remove_orphans(session: CatalogConnection, place: str, needed: Needed) -> int:
+def _remove_orphans(session: CatalogConnection, place: str, needed: NeededFiles) -> int:
     """Removes some orphans and returns their number; other sessions wait meanwhile for the database's lock."""
     with session.transaction():
         session.own_database()
@@ -176,7 +176,7 @@ def _remove_orphans(session: CatalogConnection, place: str, needed: Needed) -> i
     return count
 
 
-def _add_current(session: CatalogConnection, folder: str, needed: Needed) -> None:
+def _add_current(session: CatalogConnection, folder: str, needed: NeededFiles) -> None:
     """Adds the files that the tables in a folder need now.
 
     A folder has several tables if another catalog name also has a table there.

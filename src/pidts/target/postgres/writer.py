@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where, byte_size
 from pidts.model.advice import RESYNC
-from pidts.reduce import Expected, NetChange
+from pidts.reduce import ExpectedRows, NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.encode.arrays import Element, parameter
@@ -142,7 +142,7 @@ class Writer:
         self._known[table.name] = made = statements(table, shape)
         return made
 
-    def _write_expecting(self, plan: Statements, change: NetChange, expected: Expected) -> None:
+    def _write_expecting(self, plan: Statements, change: NetChange, expected: ExpectedRows) -> None:
         """Removes and changes rows that are as expected, and adds new rows whose keys do not exist."""
         name = qualified(plan.table.name)
         self._pipeline.later(

@@ -12,7 +12,7 @@ from pidts.source import Session
 from pidts.source.finding import Finding
 from pidts.source.uncarried_objects import GENERATED, PARTITIONS, foreign_keys, left_behind, programs
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.constraints import Unfit, fitting_key, merged_targets
+from pidts.task.tables.constraints import UncarriedForeignKey, fitting_key, merged_targets
 
 _SHOWN = "`pidts cutover` prints its text"
 
@@ -32,7 +32,7 @@ def table_notes(
         with suppress(ConfigError):
             there = fitting_key(part, key, own, merged)
             columns = f"foreign key {key.name} ({', '.join(key.columns)}) on {key.parent}"
-            how = f"left out, {there.why}" if isinstance(there, Unfit) else "made by `pidts cutover`"
+            how = f"left out, {there.why}" if isinstance(there, UncarriedForeignKey) else "made by `pidts cutover`"
             found[key.table].append(f"{columns}: {how}")
     for one in left_behind(session, own.__contains__, schemas, texts=False):
         if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note at each generated column

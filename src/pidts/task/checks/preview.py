@@ -21,7 +21,7 @@ from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.merged import Shard, by_target, own_shards, with_extracted_keys
-from pidts.task.tables.target_fit import Fit, fit_of
+from pidts.task.tables.target_fit import TableFit, fit_of
 
 
 class FirstRunAction(StrEnum):
@@ -176,7 +176,7 @@ class _Previewer:
             if fit.missing:
                 rendered, finish = self._created(fit)
         except PidtsError as error:
-            fit = Fit(name, table, problem=error.what)
+            fit = TableFit(name, table, problem=error.what)
         return TablePreview(
             source=name,
             target=self._target_names.get(name, name),
@@ -233,7 +233,7 @@ class _Previewer:
             for column, there in zip(target_table.columns, types, strict=True)
         )
 
-    def _created(self, fit: Fit) -> tuple[Rendered, tuple[str, ...]]:
+    def _created(self, fit: TableFit) -> tuple[Rendered, tuple[str, ...]]:
         """Returns the statements that run before the copy, and those that run after it."""
         made = fit.made or fit.target_table
         whole = self._target.schema.create_statements(made)

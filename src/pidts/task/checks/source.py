@@ -39,7 +39,7 @@ from pidts.task.operate.warehouse import catalog_finding, reached
 from pidts.task.tables.copy_start import Patterns, is_selected
 from pidts.task.tables.merged import by_target, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
-from pidts.task.tables.target_fit import Fit, fit_of
+from pidts.task.tables.target_fit import TableFit, fit_of
 
 _WHOLE_ROWS = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
@@ -261,7 +261,7 @@ def _fit(
             fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=there)
             (fit,) = with_other_writers(config, target, [fit])
         except PidtsError as error:
-            fit = Fit(table.name, table, problem=error.what, fix=error.todo)
+            fit = TableFit(table.name, table, problem=error.what, fix=error.todo)
         missing += fit.missing
         ahead = ""
         if fit.problem and fit.is_shared and not resumed:

@@ -27,7 +27,7 @@ from pidts.target.mysql.cutover.remade_tables import Partitions, SpecialKey
 from pidts.target.postgres import PostgresSession, on_update
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import (
-    Unfit,
+    UncarriedForeignKey,
     fitting_check,
     fitting_expression_key,
     fitting_key,
@@ -57,7 +57,7 @@ class Inventory:
     counted: Sequence[CounterTable]
     foreign_keys: Sequence[ForeignKey]
     """The foreign keys that the target can have."""
-    unfit: Sequence[Unfit]
+    unfit: Sequence[UncarriedForeignKey]
     checks: Sequence[CheckConstraint]
     """The checks that the target can have."""
     expression_keys: Sequence[ExpressionKey]
@@ -140,7 +140,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     return Inventory(
         _counted(parts, tables, nexts),
         fitting,
-        [key for key in found if isinstance(key, Unfit)],
+        [key for key in found if isinstance(key, UncarriedForeignKey)],
         [one for one in made if isinstance(one, CheckConstraint)],
         [one for one in made if isinstance(one, ExpressionKey)],
         automatic,

@@ -96,7 +96,7 @@ from pidts.task.cutover.reverse import irreversible
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.operate.presence import cutover_session, show_cutover
 from pidts.task.operate.status import TaskStatus, load_status
-from pidts.task.tables.constraints import Unfit
+from pidts.task.tables.constraints import UncarriedForeignKey
 from pidts.verify import Report
 
 _log = structlog.get_logger(__name__)
@@ -423,7 +423,7 @@ class CutoverRun:
         return record
 
     def _make_constraints(
-        self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit], record: Cutover
+        self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[UncarriedForeignKey], record: Cutover
     ) -> Cutover:
         made, failed = 0, [str(one) for one in unfit]
         for one in constraints:
@@ -660,7 +660,7 @@ class CutoverRun:
         return CutoverStep(StepName.COUNTERS, state, about, tuple(low_counters))
 
     def _constraints_step(
-        self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()
+        self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[UncarriedForeignKey] = ()
     ) -> CutoverStep:
         wanted = [one for one in constraints if target_side.statements(self._target, one)]
         about = f"this command makes {len(wanted)}" if wanted else _NOTHING_TO_MAKE

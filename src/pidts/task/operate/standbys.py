@@ -26,7 +26,7 @@ from pidts.task.config.task_file import TaskConfig
 _SURPLUS = "it has transactions"
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 
-Written = Mapping[tuple[int, int], int]
+WrittenRows = Mapping[tuple[int, int], int]
 """The last sequence number of each server in each domain: MariaDB's `gtid_binlog_state`."""
 
 
@@ -35,7 +35,7 @@ class ExecutedGtids:
     """The transactions that a server has executed."""
 
     executed: GtidSet
-    written: Written | None
+    written: WrittenRows | None
     """The `gtid_binlog_state` of a MariaDB server; None for a MySQL server, whose GTID set is complete."""
     gtid_mode: bool = True
 
@@ -77,7 +77,7 @@ def writes_what_it_replicates(session: Session) -> bool:
     return any(str(value).upper() in {"ON", "1"} for _, value in rows)
 
 
-def written(state: str) -> Written:
+def written(state: str) -> WrittenRows:
     """Reads `gtid_binlog_state`."""
     gtids = [MariaDbGtid(*map(int, text.strip().split("-"))) for text in state.split(",") if text.strip()]
     return {(gtid.domain, gtid.server): gtid.sequence for gtid in gtids}

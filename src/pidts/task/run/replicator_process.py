@@ -34,7 +34,7 @@ from pidts.forked import ForkedProcess, Forker, end_with_parent, fork_forker
 from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
-    Applied,
+    AppliedPlace,
     HeartbeatConfig,
     NotReceiving,
     Replicator,
@@ -66,7 +66,7 @@ _FIRST_STATUS_SECONDS = 300.0
 """The time after its start that a replicator may need to write its first status, on a busy machine."""
 
 
-def replicator_config(config: TaskConfig, start: Position | str | Applied | None = None) -> ReplicatorConfig:
+def replicator_config(config: TaskConfig, start: Position | str | AppliedPlace | None = None) -> ReplicatorConfig:
     """Returns the configuration of a task's replicator; `start` is for an empty relay."""
     begin = config.source.start if start is None else start
     heartbeat = HeartbeatConfig(config.heartbeat, config.heartbeat_schema, config.name) if config.heartbeat else None
@@ -75,7 +75,9 @@ def replicator_config(config: TaskConfig, start: Position | str | Applied | None
     )
 
 
-def receiver(config: TaskConfig, start: Position | str | Applied | None = None) -> Callable[[threading.Event], None]:
+def receiver(
+    config: TaskConfig, start: Position | str | AppliedPlace | None = None
+) -> Callable[[threading.Event], None]:
     """Returns the function that receives a source's log into the relay, as a replicator or as a follower."""
     if config.relay_from is None:
         return Replicator(replicator_config(config, start)).run
@@ -357,9 +359,9 @@ def _replicate(given: argparse.Namespace) -> int:
     return run_receiver(receive)
 
 
-def _applied(text: str) -> Applied:
+def _applied(text: str) -> AppliedPlace:
     lsn, position, gtid_set = json.loads(text)
-    return Applied(Lsn.parse(lsn), position, gtid_set)
+    return AppliedPlace(Lsn.parse(lsn), position, gtid_set)
 
 
 def _start(text: str) -> Position | str | None:

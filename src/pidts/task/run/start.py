@@ -66,7 +66,7 @@ from pidts.task.run.table_set import StartRequest, TableSet
 from pidts.task.tables import rule_changes
 from pidts.task.tables.copy_start import copy_states
 from pidts.task.tables.merged import Shard, by_target, own_shards, shards_of_other_sources, with_extracted_keys
-from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_of
+from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of
 
 _log = structlog.get_logger(__name__)
 
@@ -295,7 +295,7 @@ def _put_on_record(
     target: TargetSession,
     other_parts: Sequence[TaskConfig],
     read: StructureReading,
-    fits: Sequence[Fit],
+    fits: Sequence[TableFit],
     safe_until: Lsn | None,
 ) -> None:
     task, source_id = config.name, config.source.source_id
@@ -322,7 +322,7 @@ def _fits(
     other_parts: Sequence[TaskConfig],
     *,
     copies: bool,
-) -> list[Fit]:
+) -> list[TableFit]:
     others = shards_of_other_sources(target, other_parts, config.rules, structures, asks=True)
     may_have_rows = may_find_rows(config, target)
     fits = fits_of(

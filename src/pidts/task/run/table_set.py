@@ -90,7 +90,7 @@ from pidts.task.run.read_structures import StructureReader, change_no, wait_for_
 from pidts.task.tables.copy_start import Patterns, copy_states, is_selected
 from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import row_notes, with_other_writers, with_own_rows_only
-from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_of, followable
+from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of, followable
 
 _ALTERED = frozenset({"changed-outside-log"})
 """Codes of halts at which the recorded structure is not the one of the log's rows."""
@@ -395,7 +395,7 @@ class TableSet:
         tables: Mapping[TableName, Table],
         known: Mapping[TableName, Table] = MappingProxyType({}),
         may_have_rows: Callable[[TableName], bool] = lambda _: True,
-    ) -> list[Fit]:
+    ) -> list[TableFit]:
         """Returns the fits of these tables.
 
         The task already has the tables in `known`, and the tables of its other parts.
@@ -409,7 +409,7 @@ class TableSet:
         return with_other_writers(self._config, self._target, fits)
 
     def _shared(
-        self, fits: Iterable[Fit], tables: Mapping[TableName, Table], known: Mapping[TableName, Table]
+        self, fits: Iterable[TableFit], tables: Mapping[TableName, Table], known: Mapping[TableName, Table]
     ) -> dict[TableName, Table]:
         """Returns the target tables that several tables share now, with their structures."""
         names = {fit.target_table.name: fit.target_table for fit in fits if fit.is_shared}
@@ -538,7 +538,7 @@ class TableSet:
         return stored
 
 
-def _with_changes_ahead(fit: Fit, ahead: SchemaChangesAhead | None) -> Fit:
+def _with_changes_ahead(fit: TableFit, ahead: SchemaChangesAhead | None) -> TableFit:
     """Returns the fit. If it has a problem, it also names the schema changes that the target's table lacks."""
     if not fit.problem or ahead is None:
         return fit
@@ -550,7 +550,7 @@ def _with_changes_ahead(fit: Fit, ahead: SchemaChangesAhead | None) -> Fit:
     return replace(fit, problem=problem, fix=fix)
 
 
-def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[Fit]) -> None:
+def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[TableFit]) -> None:
     """Halts if a table that joins has rows in the target's zone, since a copy would overwrite or remove them.
 
     A table of the task may join anew because another table has taken its name. For example, if only `shop` is followed,

@@ -26,7 +26,7 @@ _REGULAR = re.compile(r"\b(?:regexp|rlike)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class UncarriedForeignKey:
     """A foreign key that the target does not get, with the reason."""
 
     key: ForeignKey
@@ -44,15 +44,15 @@ def merged_targets(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[
 
 def fitting_key(
     part: TaskConfig, key: ForeignKey, tables: Collection[TableName], merged: Collection[TableName]
-) -> ForeignKey | Unfit:
+) -> ForeignKey | UncarriedForeignKey:
     """Returns the foreign key with the target's table names; `tables` are the task's tables of the same source."""
     if key.parent not in tables:
-        return Unfit(key, f"{key.parent} is not part of the task")
+        return UncarriedForeignKey(key, f"{key.parent} is not part of the task")
     there = replace(key, table=part.rules.target_name(key.table), parent=part.rules.target_name(key.parent))
     if _is_too_long(part, key.name):
-        return Unfit(there, f"PostgreSQL takes names of at most {MAX_NAME} bytes")
+        return UncarriedForeignKey(there, f"PostgreSQL takes names of at most {MAX_NAME} bytes")
     shared = [name for name in (there.table, there.parent) if name in merged]
-    return Unfit(there, f"{shared[0]} is merged from several tables") if shared else there
+    return UncarriedForeignKey(there, f"{shared[0]} is merged from several tables") if shared else there
 
 
 def fitting_check(

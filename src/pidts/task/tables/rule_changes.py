@@ -21,7 +21,7 @@ from pidts.plan import CopyMode
 from pidts.rules import Destination, Rules, mapping_of
 from pidts.rules.record import from_text, to_text
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.target_fit import CHANGE, Fit
+from pidts.task.tables.target_fit import CHANGE, TableFit
 
 
 def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
@@ -77,7 +77,7 @@ def record_rules(config: TaskConfig, target: TargetSession) -> None:
     target.commit()
 
 
-def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence[Fit]) -> list[Fit]:
+def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence[TableFit]) -> list[TableFit]:
     """Returns the fits, adjusted for rows of other writers in the target tables.
 
     Other writers are other tasks, other sources and dropped shards. A repair would treat their rows as extra rows.
@@ -102,7 +102,7 @@ def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
     return frozenset(name for name, ones in tables_in_targets(target).items() if any(one.task == task for one in ones))
 
 
-def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
+def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bool) -> TableFit:
     """Returns the fit with advice that does not delete the task's own rows.
 
     The task's own rows include the rows of tables that have left the task, and of dropped shards. `own` says whether
@@ -126,8 +126,8 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
 
 
 def with_own_rows_only(
-    config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
-) -> list[Fit]:
+    config: TaskConfig, target: TargetSession, fits: Sequence[TableFit], tables: Mapping[TableName, Table]
+) -> list[TableFit]:
     """Returns the fits. A shard's repair is limited to the shard's own rows if the target's key shows which these are.
 
     With a version column no repair is limited, because removing a row needs the row's version.
@@ -146,7 +146,7 @@ def with_own_rows_only(
     return found
 
 
-def row_notes(fits: Sequence[Fit]) -> list[str]:
+def row_notes(fits: Sequence[TableFit]) -> list[str]:
     """Returns notes about extra rows of the target when these tables are copied again."""
     notes = [
         f"rows of {fit.target_table.name} whose extracted columns name {fit.name} are removed unless "
@@ -172,7 +172,7 @@ def row_notes(fits: Sequence[Fit]) -> list[str]:
     return notes
 
 
-def _with(fit: Fit, strangers: Sequence[str]) -> Fit:
+def _with(fit: TableFit, strangers: Sequence[str]) -> TableFit:
     if strangers and fit.has_rows and fit.problem:
         fix = "Put the sources of both tasks into one task, or exclude the table in block-allow-list"
         return replace(fit, problem=f"{fit.problem}, and it also gets rows of {', '.join(strangers)}", fix=fix)

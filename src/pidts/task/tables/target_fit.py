@@ -36,7 +36,7 @@ _EMPTY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class TableFit:
     """A table of the source and the state of its target table."""
 
     name: TableName
@@ -68,7 +68,7 @@ def fit_of(
     copies: bool,
     may_have_rows: bool = False,
     other_shards: Iterable[Shard] = (),
-) -> Fit:
+) -> TableFit:
     """Returns whether and how the target table of `table` can take its rows.
 
     `copies`: the table's existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired.
@@ -80,7 +80,7 @@ def fit_of(
     try:
         rules.check(table)
     except PidtsError as error:
-        return Fit(table.name, table, problem=error.what, fix=error.todo)
+        return TableFit(table.name, table, problem=error.what, fix=error.todo)
     target_table = rules.target_table(table)
     others = [
         one
@@ -89,7 +89,7 @@ def fit_of(
     ]
     if others:  # each shard may compute a column in its own way
         target_table = target_table.of_any_shard
-    fit = Fit(table.name, target_table, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
+    fit = TableFit(table.name, target_table, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
     if others and not target_table.identity:
         names = ", ".join(map(str, others))
         what = f"rows of {names} go to the same target table, and without a key they cannot be distinguished"
@@ -112,7 +112,7 @@ def fit_of(
     return fit
 
 
-def _creatable(target: TargetSession, fit: Fit) -> Fit:
+def _creatable(target: TargetSession, fit: TableFit) -> TableFit:
     """Returns the fit of a missing table.
 
     The fit gets a problem if the target cannot create the table, for example because a name is too long.
@@ -132,7 +132,7 @@ def fits_of(
     copies: bool,
     may_have_rows: Callable[[TableName], bool] = lambda _: False,
     other_shards: Iterable[Shard] = (),
-) -> list[Fit]:
+) -> list[TableFit]:
     """Returns the fit of each of these tables, which may share target tables with one another."""
     tables = list(tables)
     names = {table.name for table in tables}
@@ -156,7 +156,7 @@ def fits_of(
     return fits
 
 
-def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
+def followable(source: Session, fits: Iterable[TableFit]) -> list[TableFit]:
     """Returns the fits; that of a system-versioned table gets a problem.
 
     The log shows old versions of a system-versioned table's rows as new rows, so the table cannot be followed.
@@ -168,7 +168,7 @@ def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
     ]
 
 
-def create_missing(target: TargetSession, task: str, fits: Iterable[Fit], *, before_copy: bool) -> None:
+def create_missing(target: TargetSession, task: str, fits: Iterable[TableFit], *, before_copy: bool) -> None:
     """Creates the missing tables. With `before_copy`, some of their keys are created only at the end of the copy.
 
     Several sources of a task may create the same table at the same time, so each of them checks again under the lock. A
@@ -185,7 +185,7 @@ def create_missing(target: TargetSession, task: str, fits: Iterable[Fit], *, bef
                 _create(target, fit, before_copy=before_copy and not fit.is_shared)
 
 
-def _create(target: TargetSession, fit: Fit, *, before_copy: bool) -> None:
+def _create(target: TargetSession, fit: TableFit, *, before_copy: bool) -> None:
     rendered = target.schema.create_statements(fit.made or fit.target_table, before_copy=before_copy)
     for note in rendered.notes:
         _log.info("note on a created table", table=str(fit), note=note)
@@ -199,7 +199,7 @@ def _create(target: TargetSession, fit: Fit, *, before_copy: bool) -> None:
         target.commit()
 
 
-def demand_fit(fits: Iterable[Fit], *, is_first: bool = False) -> None:
+def demand_fit(fits: Iterable[TableFit], *, is_first: bool = False) -> None:
     """Raises one error for all tables that do not fit. `is_first`: nothing has been written yet."""
     unfit = [fit for fit in fits if fit.problem]
     if not unfit:
