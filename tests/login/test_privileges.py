@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.login.privileges import Privilege, account_name, account_of, current_grants, grant_statements, held
+from pidts.login.privileges import Privilege, account_name, account_of, current_grants, grant_statements, privileges_of
 from pidts.model import PrecheckFailed
 
 SELECT = Privilege("SELECT", "shop_1", "orders")
@@ -34,24 +34,24 @@ SELECT = Privilege("SELECT", "shop_1", "orders")
     ],
 )
 def test_a_grant_covers_what_its_server_lets_pass(grant: str, has: bool) -> None:
-    assert held([grant]).has(SELECT) is has
+    assert privileges_of([grant]).has(SELECT) is has
 
 
 def test_revoked_privileges_are_not_counted() -> None:
     lines = ["GRANT SELECT ON *.* TO `u`@`%`", "REVOKE SELECT ON `secret`.* FROM `u`@`%`"]
-    assert held(lines).has(SELECT)
-    assert not held(lines).has(Privilege("SELECT", "secret"))
+    assert privileges_of(lines).has(SELECT)
+    assert not privileges_of(lines).has(Privilege("SELECT", "secret"))
 
 
 def test_a_privilege_under_its_other_name_is_the_same() -> None:
-    assert held(["GRANT BINLOG MONITOR ON *.* TO `u`@`%`"]).has(Privilege("REPLICATION CLIENT"))
-    assert not held(["GRANT BINLOG MONITOR ON *.* TO `u`@`%`"]).has(Privilege("REPLICATION SLAVE"))
+    assert privileges_of(["GRANT BINLOG MONITOR ON *.* TO `u`@`%`"]).has(Privilege("REPLICATION CLIENT"))
+    assert not privileges_of(["GRANT BINLOG MONITOR ON *.* TO `u`@`%`"]).has(Privilege("REPLICATION SLAVE"))
 
 
 def test_on_a_schema_more_is_needed_than_on_its_tables() -> None:
-    one = held(["GRANT SELECT ON `shop_1`.`orders` TO `u`@`%`"])
+    one = privileges_of(["GRANT SELECT ON `shop_1`.`orders` TO `u`@`%`"])
     assert not one.has(Privilege("SELECT", "shop_1"))
-    assert not held(["GRANT REPLICATION SLAVE ON `shop`.* TO u"]).has(Privilege("REPLICATION SLAVE"))
+    assert not privileges_of(["GRANT REPLICATION SLAVE ON `shop`.* TO u"]).has(Privilege("REPLICATION SLAVE"))
 
 
 def test_granted_privileges_are_recognized() -> None:
@@ -59,10 +59,10 @@ def test_granted_privileges_are_recognized() -> None:
     wanted = [Privilege("SELECT", schema, table) for schema in odd for table in ("", *odd)] + [Privilege("FILE")]
     lines = [sql.removesuffix(";") + " " for sql in grant_statements(wanted, "`u`@`%`")]
     for number, one in enumerate(wanted):
-        assert held(lines).has(one), one
+        assert privileges_of(lines).has(one), one
         others = [line for line in lines if f"ON {one.place} TO" not in line]
         assert len(others) == len(lines) - 1
-        assert held([]).has(one) is False, number
+        assert privileges_of([]).has(one) is False, number
 
 
 def test_one_statement_for_each_place_in_the_order_of_the_first() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pidts.model import LogEntry, Lsn, TableName
-from pidts.plan import CopyState, PlanState, Unapplied, WaitingChanges
+from pidts.plan import CopyState, PlanState, Unapplied, WaitingTableSearch
 from pidts.plan import unapplied as searches
 
 from .small_log import START, behind, log, relevance_of, table
@@ -75,10 +75,10 @@ def at(number: int) -> Lsn:
     return Lsn(START.change_no, START.log_index, START.offset + 100 * number)
 
 
-def waits(reading: Reading, search: WaitingChanges | None = None, **places: int) -> int | None:
+def waits(reading: Reading, search: WaitingTableSearch | None = None, **places: int) -> int | None:
     """Returns the place of the oldest change that waits; each table waits at the given place."""
     named: dict[TableName, Lsn] = {table(name): at(number) for name, number in places.items()}
-    return place((search or WaitingChanges(relevance_of)).first(named, {}, reading, reading.end))
+    return place((search or WaitingTableSearch(relevance_of)).first(named, {}, reading, reading.end))
 
 
 def test_the_oldest_change_after_the_place_of_its_own_table_is_found() -> None:
@@ -92,14 +92,14 @@ def test_the_oldest_change_after_the_place_of_its_own_table_is_found() -> None:
     assert waits(reading, c=7) is None
     assert waits(Reading("x * a"), a=0) == 2, "a statement about any table"
     reading = Reading("a a")
-    found = WaitingChanges(relevance_of).first(
+    found = WaitingTableSearch(relevance_of).first(
         {table("a"): START}, {table("a"): CopyState(since=at(1))}, reading, reading.end
     )
     assert place(found) == 2, "a change from before the table has joined is not its own"
 
 
 def test_a_found_change_is_not_searched_for_again_and_a_later_one_is_found_when_the_table_moves() -> None:
-    reading, search = Reading("x x a x b a"), WaitingChanges(relevance_of)
+    reading, search = Reading("x x a x b a"), WaitingTableSearch(relevance_of)
     assert waits(reading, search, a=0) == 3
     assert waits(reading, search, a=0) == 3
     assert reading.read == 3
@@ -112,7 +112,7 @@ def test_a_found_change_is_not_searched_for_again_and_a_later_one_is_found_when_
 
 def test_one_search_reads_a_part_of_a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searches, "_MOST", 2)
-    reading, search = Reading("x x x a"), WaitingChanges(relevance_of)
+    reading, search = Reading("x x x a"), WaitingTableSearch(relevance_of)
     assert waits(reading, search, a=0) is None
     assert waits(reading, search, a=0) == 4
 

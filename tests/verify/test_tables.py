@@ -34,7 +34,7 @@ from pidts.task.compare.repair import Repairs
 from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import compare_task, opened_comparison
 from pidts.task.operate.presence import show_presence
-from pidts.verify import ANYBODY, ComparisonInterrupted, DifferenceKind, KeySpan, NotCaughtUp, Report, Settled, Sum
+from pidts.verify import ANYBODY, ComparisonInterrupted, DifferenceKind, KeySpan, NotCaughtUp, Report, Sum, UnequalKeys
 
 from .conftest import Pair
 from .test_planted import zoo
@@ -197,7 +197,7 @@ def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Ser
     pair.on_target(f"DELETE FROM {pair.config.name}.t")
     (table,) = pair.tables().values()
     rows = table.arrow.empty_table().from_pylist([{"id": 1, "u": 1}, {"id": 2, "u": 2}], table.arrow)
-    settled = Settled(rows.select(["id"]), ((DifferenceKind.MISSING, ()),) * 2, ((0,),) * 2, (ANYBODY,) * 2)
+    settled = UnequalKeys(rows.select(["id"]), ((DifferenceKind.MISSING, ()),) * 2, ((0,),) * 2, (ANYBODY,) * 2)
     stop = threading.Event()
     with (
         opened_comparison([pair.config], lambda _: True) as comparison,
@@ -341,8 +341,8 @@ def test_a_row_that_the_source_deletes_before_its_repair_stays_if_filters_keep_r
     keys = table.arrow.empty_table().from_pylist([{"id": 1, "n": 1}], table.arrow).select(["id"])
     filters = EventFilter((FilterRule(schema, "t", ("delete",), (), "Ignore"),))
     config = replace(pair.config, rules=Rules(allow=pair.config.allow, events=filters))
-    found = Settled(keys, ((DifferenceKind.DIFFERENT, ("n",)),), ((0,),), (ANYBODY,))
-    not_read = Settled(keys, ((DifferenceKind.UNSETTLED, ()),), ((),), (ANYBODY,))
+    found = UnequalKeys(keys, ((DifferenceKind.DIFFERENT, ("n",)),), ((0,),), (ANYBODY,))
+    not_read = UnequalKeys(keys, ((DifferenceKind.UNSETTLED, ()),), ((),), (ANYBODY,))
     sql: list[str] = []
     with (
         opened_comparison([config], lambda _: True) as comparison,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pidts.model import Table, TableName
     from pidts.task.compare.repair import ExtraRows, Repairs
     from pidts.task.config.task_file import TaskConfig
-    from pidts.verify import Report, Settled
+    from pidts.verify import Report, UnequalKeys
 
 
 _STOPS_WRITING = "stopping after the rows that are being written"
@@ -105,7 +105,7 @@ def repaired(
         def attempt() -> Report:
             with opened_comparison(parts, chosen(tables), work.filtered, stop=stop, say=line.show_wait) as comparison:
 
-                def differ(table: Table, settled: Settled) -> bool:
+                def differ(table: Table, settled: UnequalKeys) -> bool:
                     return work.differ(comparison.known[table.name], settled)
 
                 return comparison.run(memory=memory[0], callbacks=replace(callbacks, differ=differ))

@@ -106,7 +106,7 @@ def hosts_of(ask: Ask, user: str) -> list[str]:
         return []
 
 
-def held(grants: Iterable[str]) -> Privileges:
+def privileges_of(grants: Iterable[str]) -> Privileges:
     """Parses the lines of SHOW GRANTS, except grants of columns, roles and procedures."""
     given: list[Privilege] = []
     taken: list[Privilege] = []

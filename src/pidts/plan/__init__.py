@@ -17,7 +17,7 @@ from pidts.plan.state import (
     run_of,
     slowest,
 )
-from pidts.plan.unapplied import Unapplied, WaitingChanges
+from pidts.plan.unapplied import Unapplied, WaitingTableSearch
 
 __all__ = [
     "NOTES",
@@ -36,7 +36,7 @@ __all__ = [
     "RelevanceKind",
     "StagedChunk",
     "Unapplied",
-    "WaitingChanges",
+    "WaitingTableSearch",
     "copied_at",
     "copies_of",
     "dealing_of",

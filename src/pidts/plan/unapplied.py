@@ -80,7 +80,7 @@ class _Search:
         return relevance.tables is None or not relevance.tables <= self._waiting
 
 
-class WaitingChanges:
+class WaitingTableSearch:
     """Searches the log for the oldest change of a waiting table; each search continues where the previous one ended."""
 
     def __init__(self, relevance_of: RelevanceOf) -> None:

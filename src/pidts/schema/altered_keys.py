@@ -95,17 +95,17 @@ def keys_after(
             # replaces it.
             named.remove(present)
         named.append(key)
-    held = tuple(_as_held(key, there, dialect) for key in named)
-    if dialect.mariadb and not added and not _first_ends(table, held, there, actions):
-        return held
-    return in_order(held, there)
+    stored = tuple(_as_stored(key, there, dialect) for key in named)
+    if dialect.mariadb and not added and not _first_ends(table, stored, there, actions):
+        return stored
+    return in_order(stored, there)
 
 
 def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
     """Returns the keys of a new table. Its columns must have their charsets, on which key prefixes depend."""
     columns = {_fold(column.name): column for column in table.columns}
-    held = [_as_held(key, columns, dialect) for key in table.keys]
-    return tuple(sorted(held, key=lambda key: (not key.declared_unique, _is_too_long(key, columns))))
+    stored = [_as_stored(key, columns, dialect) for key in table.keys]
+    return tuple(sorted(stored, key=lambda key: (not key.declared_unique, _is_too_long(key, columns))))
 
 
 def copied_keys(table: Table) -> tuple[Key, ...]:
@@ -355,7 +355,7 @@ def _named(key: Key, keys: Sequence[Key]) -> Key:
     return replace(key, name=name)
 
 
-def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
+def _as_stored(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
     """Returns the key with only those prefixes that are shorter than their columns, and with `unique` set.
 
     `unique` is not set for a unique key over prefixes, since such a key refuses some rows whose full column values

@@ -25,9 +25,9 @@ def global_privileges(grants: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def holds(held: frozenset[str], wanted: str) -> bool:
-    """Whether an account that has the privileges `held` has the privilege `wanted`, under any of its names."""
-    return _EVERYTHING in held or bool(held & _SAME.get(wanted, frozenset({wanted})))
+def holds(granted: frozenset[str], wanted: str) -> bool:
+    """Whether an account that has the privileges `granted` has the privilege `wanted`, under any of its names."""
+    return _EVERYTHING in granted or bool(granted & _SAME.get(wanted, frozenset({wanted})))
 
 
 def current_grants(connection: Session, server: ServerInfo) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pidts.login import Mode
-from pidts.login.privileges import Privilege, held
+from pidts.login.privileges import Privilege, privileges_of
 from pidts.model import Column, PidtsError, Position, PrecheckFailed, Table, TableName
 from pidts.model.errors import Transient, plural
 from pidts.source.connection import ServerInfo, Session, SourceConfig, encryption, named, query, server_info, variables
@@ -232,7 +232,7 @@ def _dump_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
     # One privilege may cover 20,000 tables. A query is sent for one table of a schema that a privilege covers, and for
     # each table of the other schemas. The server ignores a privilege on a pattern of schemas if the account has
     # privileges on the schema's own name.
-    has = held(current_grants(asked.connection, asked.server))
+    has = privileges_of(current_grants(asked.connection, asked.server))
     first = {name.schema: name for name in sorted(asked.tables, reverse=True)}
     covered = {
         schema

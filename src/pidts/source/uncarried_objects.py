@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pidts.login.privileges import Privilege, held
+from pidts.login.privileges import Privilege, privileges_of
 from pidts.model import ForeignKey, PidtsError, TableName, Transient
 from pidts.schema.computed import is_plain
 from pidts.schema.partitions import partition_clause
@@ -113,7 +113,7 @@ class HiddenObjects:
 def unseen(connection: Session, tables: Collection[TableName], schemas: Collection[str]) -> list[HiddenObjects]:
     """Returns the kinds of objects that may exist but are not found, since the account lacks privileges."""
     server = server_info(connection)
-    has = held(current_grants(connection, server))
+    has = privileges_of(current_grants(connection, server))
     routines = privilege_to_see_routines(server)
     found = []
     for schema in sorted(schemas):

@@ -71,7 +71,7 @@ from pidts.ddl.planner_signals import kept_of, signal_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, byte_size, with_gtids
-from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, WaitingChanges, next_state, plan_between
+from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, WaitingTableSearch, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
@@ -180,7 +180,7 @@ class TaskStream:
         self._context = context
         self._workers, self._state, claimed = Workers.claimed(checkpoints, context.dealing)
         self._gtids = claimed.gtid
-        self._unapplied, self._waiting_changes = Unapplied(classifier), WaitingChanges(classifier)
+        self._unapplied, self._waiting_changes = Unapplied(classifier), WaitingTableSearch(classifier)
         self._halted = halted
         self._halts_seen: _Halts | None = None
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()

@@ -8,7 +8,7 @@ from pidts.verify.merged import MergedCatchUp, MergedSource, MergedTable
 from pidts.verify.normal_forms import EXACT, ICEBERG, POSTGRES, Normals
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport, divided
 from pidts.verify.row_members import ANYBODY, NOBODY, RowMembers
-from pidts.verify.settle import Settled
+from pidts.verify.settle import UnequalKeys
 from pidts.verify.spans import CompareSpans, SpanComparison, SpanResult, joined
 
 __all__ = [
@@ -39,11 +39,11 @@ __all__ = [
     "Report",
     "RowDifference",
     "RowMembers",
-    "Settled",
     "SpanComparison",
     "SpanResult",
     "Sum",
     "TableReport",
+    "UnequalKeys",
     "compare",
     "divided",
     "joined",

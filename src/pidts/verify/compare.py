@@ -24,7 +24,7 @@ from pidts.verify.memory import ComparisonPlace, ComparisonState
 from pidts.verify.normal_forms import EXACT, Normals
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport, divided
 from pidts.verify.row_members import NOBODY
-from pidts.verify.settle import Settled, settle
+from pidts.verify.settle import UnequalKeys, settle
 from pidts.verify.spans import CompareSpans, SpanComparison
 
 _SAVE_SECONDS = 5.0
@@ -64,7 +64,7 @@ class Callbacks:
 
     show: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
-    differ: Callable[[Table, Settled], bool] = lambda *_: False
+    differ: Callable[[Table, UnequalKeys], bool] = lambda *_: False
     """A function that gets each group of unequal rows, and returns whether these rows are to be compared again."""
     stop: threading.Event = field(default_factory=threading.Event)
 

@@ -46,7 +46,7 @@ _Stamp = bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class UnequalKeys:
     """Keys of unequal rows, with the finding on each."""
 
     keys: pa.Table
@@ -68,9 +68,9 @@ class Settled:
             if kind is DifferenceKind.EXTRA
         ]
 
-    def only(self, places: Sequence[int]) -> Settled:
+    def only(self, places: Sequence[int]) -> UnequalKeys:
         """Returns the result for some of the keys."""
-        return Settled(
+        return UnequalKeys(
             self.keys.take(pa.array(places, pa.int64())),
             tuple(self.found[place] for place in places),
             tuple(self.members[place] for place in places),
@@ -100,7 +100,7 @@ def settle(
     keys: pa.Table,
     page: int,
     pause: Callable[[float], bool],
-) -> Settled:
+) -> UnequalKeys:
     """Compares the rows of these keys in rounds, `page` keys at a time, until none is doubtful or the rounds are over.
 
     `pause` waits for some seconds between two rounds, and returns true if the work has to end.
@@ -161,7 +161,7 @@ def settle(
     )
     final |= {number: (DifferenceKind.LOCKED, final[number][1]) for number in aside.intersection(final)}
     said = tuple(waits) if any(kind is DifferenceKind.WAITING for kind, _ in final.values()) else ()
-    return Settled(
+    return UnequalKeys(
         keys.take(pa.array(wrong, pa.int64())),
         tuple(final[number] for number in wrong),
         tuple(having[number] for number in wrong),

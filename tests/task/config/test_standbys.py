@@ -15,7 +15,7 @@ from pidts.model import ConfigError, parse_gtid_set
 from pidts.task.config.current_server import address_of, choose_server
 from pidts.task.config.diff import difference
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.operate.standbys import ExecutedGtids, misfit, written
+from pidts.task.operate.standbys import ServerTransactions, misfit, written
 
 FILE = """\
 name: c
@@ -96,12 +96,12 @@ def test_a_failover_that_is_refused(
     assert said in capsys.readouterr().err
 
 
-def _mariadb(state: str) -> ExecutedGtids:
-    return ExecutedGtids(parse_gtid_set(state, mariadb=True), written(state))
+def _mariadb(state: str) -> ServerTransactions:
+    return ServerTransactions(parse_gtid_set(state, mariadb=True), written(state))
 
 
-def _mysql(executed: str) -> ExecutedGtids:
-    return ExecutedGtids(parse_gtid_set(executed, mariadb=False), None)
+def _mysql(executed: str) -> ServerTransactions:
+    return ServerTransactions(parse_gtid_set(executed, mariadb=False), None)
 
 
 A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"
@@ -121,7 +121,7 @@ A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000
     ],
 )
 def test_only_a_server_that_has_all_that_was_received_may_take_over(
-    state: ExecutedGtids, received: str, fits: bool
+    state: ServerTransactions, received: str, fits: bool
 ) -> None:
     reason = misfit(state, parse_gtid_set(received))
     assert (reason == "") is fits
@@ -131,7 +131,9 @@ def test_only_a_server_that_has_all_that_was_received_may_take_over(
 
 
 def test_no_server_without_gtids_may_be_a_standby() -> None:
-    assert misfit(ExecutedGtids(parse_gtid_set("", mariadb=False), None, gtid_mode=False), parse_gtid_set(f"{A}:1"))
+    assert misfit(
+        ServerTransactions(parse_gtid_set("", mariadb=False), None, gtid_mode=False), parse_gtid_set(f"{A}:1")
+    )
     assert misfit(_mysql(f"{A}:1"), None)
 
 
@@ -140,7 +142,7 @@ states = st.dictionaries(st.tuples(st.integers(0, 2), st.integers(1, 3)), st.int
 
 @given(states, states)
 def test_an_excess_is_seen_on_every_stream(mine: dict[tuple[int, int], int], other: dict[tuple[int, int], int]) -> None:
-    def state(of: dict[tuple[int, int], int]) -> ExecutedGtids:
+    def state(of: dict[tuple[int, int], int]) -> ServerTransactions:
         return _mariadb(",".join(f"{domain}-{server}-{last}" for (domain, server), last in of.items()))
 
     assert state(mine).has_all_of(state(other)) is all(mine.get(key, 0) >= last for key, last in other.items())

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from pidts.login.privileges import Privilege, Privileges, account_name, account_of, current_grants, held, hosts_of
+from pidts.login.privileges import (
+    Privilege,
+    Privileges,
+    account_name,
+    account_of,
+    current_grants,
+    hosts_of,
+    privileges_of,
+)
 from pidts.model import TableName
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.session import MySqlSession
@@ -75,7 +83,7 @@ def version_of(session: MySqlSession) -> str:
 def _held(session: MySqlSession) -> Privileges:
     version = version_of(session)
     names_roles = "mariadb" not in version.lower() and int(version.partition(".")[0]) >= 8
-    return held(current_grants(lambda sql: _rows(session, sql), names_roles=names_roles))
+    return privileges_of(current_grants(lambda sql: _rows(session, sql), names_roles=names_roles))
 
 
 def _on_each(has: Privileges, wanted: Privilege, tables: list[str]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 
 from pidts.apply import TargetSession
-from pidts.login.privileges import Privilege, grant_statements, held
+from pidts.login.privileges import Privilege, grant_statements, privileges_of
 from pidts.model import ConfigError, PidtsError, Table, TableName
 from pidts.rules import AllowList
 from pidts.source import Session, connect
@@ -72,7 +72,7 @@ def takes_all_of(allow: AllowList, schema: str) -> bool:
 def source_findings(config: TaskConfig, session: Session, tables: Collection[Table]) -> list[Finding]:
     """Returns findings about privileges that the checks of single tables do not cover."""
     server, to = server_info(session), account(session)
-    has = held(current_grants(session, server))
+    has = privileges_of(current_grants(session, server))
     unseen = [one for one in named_in(config.allow) if not has.has(one)]
     seen = [one for one in unseen if any(_is_of(one, table.name) for table in tables)]
     lacking = [one for one in unseen if one not in seen]
@@ -145,7 +145,7 @@ def lacking_grants(parts: Sequence[TaskConfig]) -> list[str]:
             upstream += tables
             wanted = [*source_privileges(config, server, tables.values())]
             wanted += [Privilege("SELECT", name.schema, name.name) for name in hidden]
-            has = held(current_grants(session, server))
+            has = privileges_of(current_grants(session, server))
             found += grant_statements([one for one in wanted if not has.has(one)], account(session))
     with suppress(PidtsError), closing(parts[0].target.server.connect()) as target:
         findings = target_findings(parts[0], target, upstream)

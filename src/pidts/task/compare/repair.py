@@ -32,7 +32,7 @@ from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import repair_sql as postgres
 from pidts.task.compare.source import SourceTable
 from pidts.task.compare.wiring import keeps_rows, members_of
-from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, Settled
+from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, UnequalKeys
 
 _KEYS = 500
 """The number of keys that one transaction repairs. The task waits for this transaction."""
@@ -101,7 +101,7 @@ class Repairs:
     _never_quiet: set[TableName] = field(default_factory=set)
     """Tables for which the task had pending changes at every attempt to repair them."""
 
-    def differ(self, merged: MergedTable, settled: Settled) -> bool:
+    def differ(self, merged: MergedTable, settled: UnequalKeys) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""
         members = members_of(merged)
         keeps = any(map(keeps_rows, members)) and not self.removes
@@ -119,7 +119,7 @@ class Repairs:
         self.repaired += len(settled.keys) - (self.shared - shared)
         return self.apply and bool(len(settled.keys))
 
-    def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: Settled) -> Settled:
+    def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: UnequalKeys) -> UnequalKeys:
         """Returns the differences without the extra rows that are removed only on request, if nobody has requested it.
 
         These are the extra rows of merged tables, and of tables with filters that may have kept them.
@@ -188,7 +188,9 @@ class Repairs:
             self.shared += done.shared
             return
 
-    def _print(self, merged: MergedTable, members: Sequence[SourceTable], settled: Settled, *, removes: bool) -> None:
+    def _print(
+        self, merged: MergedTable, members: Sequence[SourceTable], settled: UnequalKeys, *, removes: bool
+    ) -> None:
         preamble, statements = _sql(self.target)
         if not self._began:
             self.print_sql("\n".join(preamble))
@@ -207,7 +209,7 @@ class Repairs:
                 self.print_sql(statement)
 
 
-def _repairable(settled: Settled, *, merged: bool, keeps: bool) -> list[int]:
+def _repairable(settled: UnequalKeys, *, merged: bool, keeps: bool) -> list[int]:
     """Returns the places of the differences that are repaired.
 
     A waiting row will be equal when its change is applied, and an operator decides about a locked row. In merged

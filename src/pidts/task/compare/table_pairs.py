@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.login.privileges import Privilege, grant_statements, held
+from pidts.login.privileges import Privilege, grant_statements, privileges_of
 from pidts.model import Column, ColumnType, ConfigError, Halted, Key, SourceTablesKey, Table, TableName
 from pidts.model.errors import listed
 from pidts.rules import Rules, mapping_of
@@ -118,7 +118,7 @@ def _unreadable_tables(
         unseen = [name for name in unseen if takes(name) or takes(rules.target_name(name))]
         if not unseen:
             continue
-        has = held(current_grants(part.session, server_info(part.session)))
+        has = privileges_of(current_grants(part.session, server_info(part.session)))
         key = SourceTablesKey(part.config.source.source_id)
         tables = target.meta.structures.load(part.config.name, key)
         for name in unseen:

@@ -16,7 +16,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Halt, LogEntry, Lsn, PidtsError, TableName
-from pidts.plan import CopyState, PlanState, RelevanceKind, WaitingChanges
+from pidts.plan import CopyState, PlanState, RelevanceKind, WaitingTableSearch
 from pidts.relay import RelayReader
 from pidts.relay.receive_times import ReceiveTimes
 from pidts.relay.survey import measure
@@ -245,7 +245,7 @@ def _oldest_change(config: TaskConfig, tables: Mapping[TableName, Lsn], copy: Ma
     classifier = TransactionClassifier(
         config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
     )
-    search, deadline = WaitingChanges(classifier), time.monotonic() + _COUNT_SECONDS
+    search, deadline = WaitingTableSearch(classifier), time.monotonic() + _COUNT_SECONDS
     try:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             received, log = relay.received, partial(relay.entries, joined=True)

@@ -31,7 +31,7 @@ WrittenRows = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutedGtids:
+class ServerTransactions:
     """The transactions that a server has executed."""
 
     executed: GtidSet
@@ -47,7 +47,7 @@ class ExecutedGtids:
             return False
         return all(self.written.get((at.domain, at.server), -1) >= at.sequence for at in received.positions)
 
-    def has_all_of(self, other: ExecutedGtids) -> bool:
+    def has_all_of(self, other: ServerTransactions) -> bool:
         """Returns whether this server has executed everything that another server has executed."""
         if other.written is None or self.written is None:
             return self.has(other.executed)
@@ -59,15 +59,15 @@ class ExecutedGtids:
         return ",".join(f"{domain}-{server}-{last}" for (domain, server), last in sorted(self.written.items()))
 
 
-def state_of(server: SourceConfig) -> ExecutedGtids:
+def state_of(server: SourceConfig) -> ServerTransactions:
     """Returns the transactions that a server has executed; raises if it does not answer within a few seconds."""
     with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
         if not info.is_mariadb:
             executed = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0] or "") if info.gtid_mode else ""
-            return ExecutedGtids(parse_gtid_set(executed, mariadb=False), None, info.gtid_mode)
+            return ServerTransactions(parse_gtid_set(executed, mariadb=False), None, info.gtid_mode)
         ((position, state),) = query(session, "SELECT @@GLOBAL.gtid_binlog_pos, @@GLOBAL.gtid_binlog_state")
-        return ExecutedGtids(parse_gtid_set(str(position or ""), mariadb=True), written(str(state or "")))
+        return ServerTransactions(parse_gtid_set(str(position or ""), mariadb=True), written(str(state or "")))
 
 
 def writes_what_it_replicates(session: Session) -> bool:
@@ -141,7 +141,7 @@ def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -
     )
 
 
-def misfit(state: ExecutedGtids, received: GtidSet | None, bar: str = "") -> str:
+def misfit(state: ServerTransactions, received: GtidSet | None, bar: str = "") -> str:
     """Returns the reason why a server cannot continue after the received log; empty if it can.
 
     `bar` is the reason why the server must not become the source again; empty if there is none.

@@ -49,7 +49,7 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.binlog.events import EventType
-from pidts.login.privileges import Privilege, Privileges, current_grants, held
+from pidts.login.privileges import Privilege, Privileges, current_grants, privileges_of
 from pidts.model import Column, ColumnType, Halted, Kind, TableName, Where
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
@@ -166,7 +166,7 @@ class EventWriter:
         if self._privileges is None or time.monotonic() >= self._privileges_end:
             self._pipeline.flush()
             grants = current_grants(lambda sql: self._pipeline.now(sql.encode()).rows, names_roles=False)
-            self._privileges, self._privileges_end = held(grants), time.monotonic() + _PRIVILEGES_SECONDS
+            self._privileges, self._privileges_end = privileges_of(grants), time.monotonic() + _PRIVILEGES_SECONDS
         return self._privileges.has(Privilege("TRIGGER", name.schema, name.name))
 
     def _layout(self, prepared: PreparedTable) -> RowLayout | None:

@@ -126,7 +126,7 @@ def _fixed(column: pa.Array, element: Element) -> bytes:
     return made.view(np.uint8).reshape(kept.shape)[kept].tobytes()
 
 
-def held(column: pa.Array) -> np.ndarray[Any, Any]:
+def buffer_numbers(column: pa.Array) -> np.ndarray[Any, Any]:
     """Returns the numbers in an array's buffer. For a NULL, the number has no meaning."""
     width = column.type.bit_width // 8
     if pa.types.is_floating(column.type):
@@ -139,5 +139,9 @@ def held(column: pa.Array) -> np.ndarray[Any, Any]:
 def numbers(column: pa.Array, element: Element) -> np.ndarray[Any, Any]:
     """Returns the values as PostgreSQL counts them: dates and timestamps from its own epoch."""
     if element is Element.DATE:
-        return held(column) - _EPOCH_DAYS
-    return held(column) - _EPOCH_MICROS if element in (Element.TIMESTAMP, Element.TIMESTAMPTZ) else held(column)
+        return buffer_numbers(column) - _EPOCH_DAYS
+    return (
+        buffer_numbers(column) - _EPOCH_MICROS
+        if element in (Element.TIMESTAMP, Element.TIMESTAMPTZ)
+        else buffer_numbers(column)
+    )

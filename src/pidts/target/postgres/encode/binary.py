@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import Kind
-from pidts.target.postgres.encode.arrays import Element, held, numbers
+from pidts.target.postgres.encode.arrays import Element, buffer_numbers, numbers
 from pidts.target.postgres.encode.columns import Form, text
 from pidts.target.text import combined, text_of
 
@@ -75,7 +75,7 @@ def _integers(data: pa.Array, layout: str) -> Fixed | None:
     span, limits = pc.min_max(data).as_py(), np.iinfo(np.dtype(layout))
     if span["min"] is not None and not limits.min <= span["min"] <= span["max"] <= limits.max:
         return None
-    return held(data).astype(layout)
+    return buffer_numbers(data).astype(layout)
 
 
 def _numeric(data: pa.Array) -> Fixed:
@@ -86,7 +86,7 @@ def _numeric(data: pa.Array) -> Fixed:
     before = max(-(-(precision - scale) // 4), 0)
     shift = 10 ** (4 * behind - scale)
     if not decimal:
-        plain = held(data)
+        plain = buffer_numbers(data)
         negative = plain < 0
         digits = _digits(_magnitude(plain, negative), before)
     elif isinstance(data.type, pa.Decimal128Type) and precision + 4 * behind - scale <= 18:
@@ -138,7 +138,7 @@ def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[Fixed, Fixed]:
 
 def _bits(form: Form, data: pa.Array) -> Fixed | None:
     """Returns a boolean for one bit, or several bits from the left; None if the target has another number of bits."""
-    plain, count = held(data), form.column.type.length or 1
+    plain, count = buffer_numbers(data), form.column.type.length or 1
     if form.target.base == "boolean":
         return (plain != 0).astype(np.uint8) if count == 1 else None
     if form.target.type != f"bit({count})":

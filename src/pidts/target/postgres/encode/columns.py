@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pidts.model import Column, Halted, Kind, Table, Where, calendar
 from pidts.model.advice import RESYNC
 from pidts.model.column_text import duration_text
-from pidts.target.postgres.encode.arrays import Element, Parameter, held, parameter
+from pidts.target.postgres.encode.arrays import Element, Parameter, buffer_numbers, parameter
 from pidts.target.postgres.encode.geometry import ewkb_text
 from pidts.target.postgres.shape import PgColumn
 from pidts.target.text import combined, hex_text, unreal, vector_text
@@ -109,7 +109,7 @@ def text(column: Column, target: PgColumn, data: pa.Array) -> pa.Array:
 
 def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
     first = calendar.FIRST_REAL_DAY if column.type.kind is Kind.DATE else calendar.FIRST_REAL_MICROSECOND
-    if not len(data) or held(data).min() >= first:
+    if not len(data) or buffer_numbers(data).min() >= first:
         return data
     mask = unreal(data)
     if mask is None:
