@@ -360,10 +360,21 @@ def test_a_table_of_which_no_row_was_compared_is_not_called_equal(capsys: pytest
 
 
 def test_rows_of_a_task_that_does_not_run_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    why = "a.t has changes that are not applied: no run of the task is seen"
+    why = "there are changes that are not applied, and no run of the task is seen"
     table = TableReport(TableName("a", "t"), rows=5, waiting=2, waits=(why,))
     assert show_report("t", Report((table,), ()), as_json=False) == 5
     said = capsys.readouterr().out
-    assert "  2 waiting (not equal now; " in said
+    assert "  2 waiting; " in said
     assert f"; {why}\n" in said
     assert "unsettled" not in said
+
+
+def test_a_cause_for_which_several_tables_wait_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "there are changes that are not applied, and no run of the task is seen"
+    counts = {"t": 2, "u": 1, "v": 0}
+    tables = [TableReport(TableName("a", name), rows=5, waiting=count, waits=(why,)) for name, count in counts.items()]
+    assert show_report("x", Report(tuple(tables), ()), as_json=False) == 5
+    said = capsys.readouterr().out
+    assert said.count(why) == 1
+    assert f"  a.t, a.u, a.v: {why}\n" in said
+    assert "  not compared yet (see below)\n" in said

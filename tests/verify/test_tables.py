@@ -607,7 +607,9 @@ def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Ser
         stopped = catch_up.await_target(table, start)
         assert stopped is not None
         assert stopped.is_stopped
-        assert stopped.waits.startswith(f"{table} is still being copied, and no run of the task is seen. Start it: ")
+        assert stopped.waits.startswith(
+            "the copy is not finished, and no run of the task is seen. Start it, and compare"
+        )
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, name, "one")
             assert catch_up.await_target(table, start) == NotCaughtUp(), "a run copies the table"

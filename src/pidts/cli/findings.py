@@ -74,12 +74,16 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
         return exit_code(report)
     console = Console(soft_wrap=True, highlight=False)
     width = max((len(_named(one)) for one in report.tables), default=0)
+    shared = shared_waits(report)
     for one in report.tables:
         kinds = ("missing", "extra", "different", "unsettled", "waiting", "locked")
         found = [f"{count:,} {name}{_aside(one, name)}" for name in kinds if (count := getattr(one, name))]
         hint = _hint(one) if found and one.filtered else ""
         none = bool(one.not_compared) and not one.rows
-        said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or ("" if none else "equal")
+        waits = [wait for wait in one.waits if wait not in shared]
+        if one.waits and not (found or waits or one.problem):
+            waits = ["not compared yet (see below)"]
+        said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *waits))) or ("" if none else "equal")
         left = f"{plural('row', one.not_compared)} not compared" if one.not_compared else ""
         said = "; ".join(filter(None, (said, left)))
         numbers = f"  {one.rows:>13,} rows  "
@@ -91,6 +95,8 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
     more = report.differences + sum(one.waiting + one.locked for one in report.tables) - len(report.examples)
     if more > 0 and report.examples:
         console.print(Text(f"  and {more:,} more", "dim"))
+    for wait, names in shared.items():
+        console.print(Text(f"  {listed(names, _MEMBERS)}: {wait}"))
     if not report.tables:
         said = "nothing to compare: the task has no table yet"
     else:
@@ -99,6 +105,15 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
         said = f"{_in_short(report)}, {compared}"
     console.print(Text(f"{task}: {said}"))
     return exit_code(report)
+
+
+def shared_waits(report: Report) -> dict[str, list[str]]:
+    """Returns the causes for which several tables wait, with the names of these tables."""
+    found: dict[str, list[str]] = {}
+    for one in report.tables:
+        for wait in one.waits:
+            found.setdefault(wait, []).append(_named(one))
+    return {wait: tables for wait, tables in found.items() if len(tables) > 1}
 
 
 def _in_short(report: Report) -> str:
@@ -137,8 +152,6 @@ def _aside(one: TableReport, kind: str) -> str:
     """Returns a remark: the command that shows locked rows, or how many extra rows belong to no existing shard."""
     if kind == "locked":
         return f" (see {for_this_task('pidts locks list TASK')})"
-    if kind == "waiting":
-        return " (not equal now; until the table has continued, it is not known whether they differ)"
     return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""
 
 

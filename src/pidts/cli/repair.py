@@ -17,7 +17,7 @@ from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
 from pidts.cli.final_summary import print_summary
 from pidts.cli.verify import STOPS_COMPARING, Tables, demand_tables, grants_in_advice, progress_line, with_retries
 from pidts.model import PidtsError
-from pidts.model.errors import plural
+from pidts.model.errors import listed, plural
 
 if TYPE_CHECKING:
     from pidts.model import Table, TableName
@@ -132,7 +132,7 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
 
     The exit code shows whether the rows are equal now. It is 1 if the user has stopped the comparison.
     """
-    from pidts.cli.findings import exit_code
+    from pidts.cli.findings import exit_code, shared_waits
 
     report, name = work.report, config.name
     if report is None:
@@ -155,9 +155,13 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
         return PidtsError.exit_code if report.stopped else exit_code(report)
     if report.stopped:
         return PidtsError.exit_code
+    shared = shared_waits(report)
+    for wait, names in shared.items():
+        print(f"-- {listed(names)}: {wait}", file=sys.stderr)
     for one in report.tables:
         for wait in one.waits:
-            print(f"-- {one.table}: {wait}", file=sys.stderr)
+            if wait not in shared:
+                print(f"-- {one.table}: {wait}", file=sys.stderr)
         if one.locked:
             unchanged = plural("locked row", one.locked, "stays unchanged", "stay unchanged")
             print(f"-- {one.table}: {unchanged}; see: pidts locks list {config.shell_path}", file=sys.stderr)

@@ -17,6 +17,7 @@ from pathlib import Path
 from pidts.apply import TargetSession
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Halt, Lsn, PidtsError, TableName
+from pidts.model.errors import listed
 from pidts.plan import PlanState, RelevanceKind
 from pidts.relay import RelayReader
 from pidts.source.connection import Session, query, server_info
@@ -115,11 +116,11 @@ class TaskCatchUp:
                 return None
             if (halt := self._halt(table, at)) is not None:
                 self._say(f"{table} is halted or waits for a schema change")
-                return NotCaughtUp(_reason(halt, f"{self._prefix}{table}"))
+                return NotCaughtUp(_reason(halt, self._prefix))
             if time.monotonic() - self._since(tuple(state.at(table) for state in states)) > self._patience:
                 self._say(f"the target stays at {at}; is the task running?")
                 self._patience = _IMPATIENCE
-                return self._stays(table, at)
+                return self._stays()
             if not is_announced:
                 self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
                 is_announced = True
@@ -134,24 +135,23 @@ class TaskCatchUp:
 
         A halted table is named even if no run is seen, since a run would not continue its copy.
         """
-        named = f"{self._prefix}{table}"
         if (halt := self._halt(table, at)) is not None:
-            why = f"the copy of {named} waits for a halt: [{halt.code}] {halt.why}"
+            why = f"the copy of {self._prefix}{table} waits for a halt: [{halt.code}] {halt.why}"
             return NotCaughtUp(f"{why}; see: pidts ddl list {self._config.shell_path}")
         if is_present(self._target, self._config.name, self._config.source.source_id):
             return NotCaughtUp()
-        why = f"{named} is still being copied, and no run of the task is seen"
-        return NotCaughtUp(f"{why}. Start it: {self._config.run_command()}", is_stopped=True)
+        return self._no_run("the copy is not finished, and no run of the task is seen")
 
-    def _stays(self, table: TableName, at: Lsn) -> NotCaughtUp:
+    def _stays(self) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
         name, source = self._config.name, self._config.source.source_id
         if is_present(self._target, name, source):
             return NotCaughtUp()
-        why = (
-            f"{self._prefix}{table} has changes that are not applied: no run of the task is seen, and the target is at"
-        )
-        return NotCaughtUp(f"{why} {at}. Start it: {self._config.run_command()}", is_stopped=True)
+        return self._no_run("there are changes that are not applied, and no run of the task is seen")
+
+    def _no_run(self, why: str) -> NotCaughtUp:
+        """Returns the reason with what to do. The text is the same for all tables, so that it can be said once."""
+        return NotCaughtUp(f"{why}. Start it, and compare again: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
         """Whether these checkpoints show that the target has a table's whole log up to `lsn`."""
@@ -223,12 +223,13 @@ class TaskCatchUp:
             query(self._source, "ROLLBACK")
 
 
-def _reason(halt: Halt, table: str) -> str:
+def _reason(halt: Halt, prefix: str) -> str:
     statement = " ".join(halt.statement.split())
     if len(statement) > _MOST_OF_STATEMENT:
         statement = f"{statement[: _MOST_OF_STATEMENT - 3]}..."
     place = f"{halt.position or halt.lsn}" + (f" ({statement})" if statement else "")
-    return f"{table} waits at {place}: [{halt.code}] {halt.why}"
+    named = listed(f"{prefix}{table}" for table in halt.tables) or f"{prefix}the task"
+    return f"{named} {'wait' if len(halt.tables) > 1 else 'waits'} at {place}: [{halt.code}] {halt.why}"
 
 
 def _state(checkpoint: Checkpoint) -> PlanState:
