@@ -185,7 +185,7 @@ def test_a_preview_says_whose_rows_will_not_fit(task: TaskOfTwoSources, capsys: 
 def test_a_preview_says_if_unlocking_does_not_end_the_wait(
     task: TaskOfTwoSources, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stays = ("column x is on the target already, with other values in the shard's rows than on the source",)
+    stays = ("column x is already on the target, with other values in the shard's rows than on the source",)
     task.waits("s1", "t_1", code="shards-disagree", awaits=("s2: shop2.t_1",), stays=stays)
     assert run_command(["ddl", "unlock", str(task.path), "--table", "shop.orders"]) == 0
     shown = capsys.readouterr().out

@@ -230,8 +230,8 @@ def bare_event(kind: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no binary log"),
-        (b"text", "no binary log"),
+        (b"", "not a binary log"),
+        (b"text", "not a binary log"),
         (b"\xfdbin", "encrypted"),
         # The beginning of MariaDB's files is not encrypted. The events after event 164 are.
         (b"\xfebin" + bare_event(15) + bare_event(164), "encrypted"),

@@ -200,7 +200,7 @@ def test_a_task_is_forgotten_by_its_file_or_its_name(relay: Path, task: Path, ca
         (["relay", "list", "absent.yaml"], "[unreadable-file]"),
         (["relay", "list", "."], "[no-relay]"),
         (["relay", "purge", ".", "--before", "yesterday"], "not an Lsn"),
-        (["relay", "purge", ".", "--keep", "soon"], "'soon' is no length of time"),
+        (["relay", "purge", ".", "--keep", "soon"], "'soon' is not a length of time"),
     ],
 )
 def test_a_wrong_command_line(

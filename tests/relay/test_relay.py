@@ -14,6 +14,7 @@ import pytest
 
 from pidts.model import ConfigError, Halted, LogEntry, Lsn, Position, Transaction
 from pidts.relay import Origin, RelayReader, RelayWriter, list_segments, purge
+from pidts.relay.copy_writer import CopyWriter, SegmentPiece
 
 from .sample_log import FORMAT_EVENT, ORIGIN, START, UUID, Piece, event, sample_log, store
 
@@ -60,6 +61,33 @@ def test_reading_starts_anywhere_across_segments(relay: Path, make_writer: MakeW
         entries = list(reader.entries(log[at].transaction.lsn))
         assert transactions(entries) == expected(log)[at + 1 :]
     assert transactions(list(RelayReader(relay, "s").entries(START))) == expected(log)
+
+
+def test_the_error_about_a_short_file_has_the_missing_byte(relay: Path, make_writer: MakeWriter) -> None:
+    log = sample_log(5)
+    store(make_writer(), log)
+    reader = RelayReader(relay, "s")
+    last = list(reader.entries())[-1].extent
+    with pytest.raises(Halted) as caught:
+        reader.read(replace(last, size=last.size + 10))
+    assert caught.value.what == f"the events file ends before byte {last.end + 10}"
+
+
+def test_the_error_about_a_piece_that_does_not_follow_says_where_the_copy_ends(
+    relay: Path, make_writer: MakeWriter
+) -> None:
+    writer = make_writer()
+    store(writer, sample_log(5))
+    writer.close()
+    with closing(CopyWriter.open(relay, "s")) as copy:
+        has = copy.has
+        assert has is not None
+        with pytest.raises(Halted) as caught:
+            copy.write(SegmentPiece(has.segment, 7, b"", 9, b""))
+    assert caught.value.what == (
+        f"the relay server sent segment {has.segment} from byte 7 of the events and 9 of the index, and the copy ends in "
+        f"segment {has.segment}, at byte {has.log_bytes} of the events and {has.index_bytes} of the index"
+    )
 
 
 def test_neighbouring_entries_of_a_segment_are_read_at_once(relay: Path, make_writer: MakeWriter) -> None:

@@ -26,7 +26,7 @@ def test_changes_that_still_wait_after_an_unlock(agreed: str, after: str, *, sta
     there, own = table(agreed), arrival(0, V0, table(after))
     found = effect_of_unlock(group(there, [V0, there], own), own).stays
     assert found == (
-        ("column b is on the target already, with other values in the shard's rows than on the source",)
+        ("column b is already on the target, with other values in the shard's rows than on the source",)
         if stays
         else ()
     )

@@ -28,8 +28,8 @@ POINT = b"\x01\x01\x00\x00\x00" + bytes(16)
     ("value", "expected"),
     [
         (b"\xff\xff\xff\xff" + POINT, "SRID 4294967295"),
-        (b"\0\0\0\0\x01", "5 bytes that are no geometry"),
-        (b"\0\0\0\0\0\0\0\0\x01" + bytes(16), "25 bytes that are no geometry"),
+        (b"\0\0\0\0\x01", "5 bytes that are not a geometry"),
+        (b"\0\0\0\0\0\0\0\0\x01" + bytes(16), "25 bytes that are not a geometry"),
     ],
 )
 @pytest.mark.parametrize("by", ["load", "write"])

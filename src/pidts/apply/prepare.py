@@ -9,8 +9,8 @@ While the full copy of a table is not complete, the target may have rows in a st
 (`pidts.plan.copy.state`). Then every row that the log changes is removed before it is written. If a batch does not
 reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair
 it is not known which rows the target has: rows that collide are removed, and no version on the target counts as newer
-than the copied version. If a filter drops changes, the target may not have the row that the source had before a change,
-either:
+than the copied version. The target's row may also differ from the row that the source had before a change because a
+filter has dropped an earlier change:
 
     u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1): row 2 must be removed before
 

@@ -167,7 +167,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
     if data != MAGIC:
         raise ConfigError(
             "not-a-binlog",
-            "this is no binary log file",
+            "this is not a binary log file",
             where=where,
             todo="Name a binary log file of the server, such as bin.000042; it may be compressed (gzip, zstd)",
         )

@@ -1,6 +1,7 @@
 """One source's relay, as a relay server sends it.
 
-The server only reads the relay, except that it records needs for followers.
+The server reads the relay, records needs for followers, purges log that no task needs, and requests that a damaged part
+is received again.
 
 A follower sends the state of its copy and gets the piece after it. The only things that the server stores for a
 follower are its recorded needs (`relay.task_needs`: the places from which the follower's tasks need the log). So either

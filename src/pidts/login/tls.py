@@ -115,7 +115,7 @@ class Tls:
                 raise ConfigError("tls-files", what, where=Where(file=path), todo=todo) from None
             if not is_regular:  # OpenSSL reads a file to its end, and a device may have no end
                 raise ConfigError(
-                    "tls-files", "a file for TLS is no regular file", where=Where(file=path), todo="Name a PEM file"
+                    "tls-files", "a file for TLS is not a regular file", where=Where(file=path), todo="Name a PEM file"
                 )
 
     def mysql(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Cutover:
         data: dict[str, Any] = {
             "stage": self.stage.value,
             "read_only": {source: dict(values) for source, values in self.read_only.items()},
-            # A run of the previous version may still read the record. It ignores everything except foreign keys.
+            # Each kind has a key of its own, since a run of an earlier version ignores the kinds that it does not know.
             "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
             "checks": self._named(ConstraintKind.CHECK),
             "keys": self._named(ConstraintKind.KEY),

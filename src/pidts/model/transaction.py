@@ -143,7 +143,7 @@ class CommittedEventGroups:
         return replace(self, numbers=b"".join((self.numbers, *(other.numbers for other in others))))
 
     def is_alike(self, other: CommittedEventGroups) -> bool:
-        """Whether `other` has groups of the same segment and log file, committed in the same log file."""
+        """Whether both have their groups in the same segment and log file, and their commits in the same log file."""
         return self._files == other._files
 
     @property

@@ -201,7 +201,10 @@ class CopyWriter:
 
     def _misfit(self, piece: SegmentPiece) -> Halted:
         found = f"segment {piece.segment} from byte {piece.log_at} of the events and {piece.index_at} of the index"
-        return self._folder.corrupt(piece.segment, f"the relay server sent {found}, and the copy has {self._has}")
+        has = self._has
+        known = "is empty" if has is None else f"ends in segment {has.segment}, at byte {has.log_bytes} of the events"
+        known += "" if has is None else f" and {has.index_bytes} of the index"
+        return self._folder.corrupt(piece.segment, f"the relay server sent {found}, and the copy {known}")
 
     def _close_files(self) -> None:
         for handle in (self._log, self._index):

@@ -319,7 +319,7 @@ class RelayReader:
         while left:
             data = os.pread(handle, min(left, 1 << 30), offset)
             if not data:
-                raise self.folder.corrupt(extent.segment, f"the events file ends before {extent}")
+                raise self.folder.corrupt(extent.segment, f"the events file ends before byte {extent.end}")
             parts.append(data)
             offset += len(data)
             left -= len(data)
@@ -441,7 +441,8 @@ class RelayReader:
         return self.folder.where(entry.extent.segment)
 
     def _cut_back(self, to: Lsn | None) -> Transient:
-        what = f"the relay was cut back while it was read; it does not reach {to}"
+        reach = f"; it does not reach {to}" if to is not None else ""
+        what = f"the relay was cut back while it was read{reach}"
         where = Where(source=self.folder.source_id, file=str(self.folder.path))
         return Transient("relay-cut-back", what, where=where, todo="Nothing to do: the source sends the rest again")
 

@@ -89,10 +89,10 @@ def _in_quotes(node: yaml.ScalarNode) -> str:
 
 
 def _unknown(line: int = 0) -> ConfigError:
-    at = f" in line {line}" if line else ""
+    what = f"line {line} of the file has" if line else "the file has"
     return ConfigError(
         "masked-secret",
-        f"the file has {MASK}{at} for a secret that the earlier file does not have there",
+        f"{what} {MASK} in place of a secret, but the earlier file has no secret at this place",
         todo="Write the secret, or better ${NAME} or password-file",
     )
 

@@ -43,7 +43,7 @@ def effect_of_unlock(group: ShardGroup, mine: Arrival) -> EffectOfUnlock:
         writing = (member for member in decision.left if member not in group.arrivals)
         return EffectOfUnlock(unfit=tuple(member for member in writing if is_unfit(group.members[member])))
     found = tuple(
-        f"column {name} is on the target already, with other values in the shard's rows than on the source"
+        f"column {name} is already on the target, with other values in the shard's rows than on the source"
         for name in decision.differing_columns
     )
     return EffectOfUnlock(stays=found or ("the target's table does not have the structure that the statement needs",))

@@ -161,7 +161,7 @@ def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
         return True
     is_place = column.type.labels and isinstance(parsed, Number)
     is_shifted = isinstance(parsed, TextLiteral) and column.type.kind in _TIMES and _OFFSET.search(parsed.value)
-    if is_place or is_shifted:  # MySQL 5.6 and 9.7 make different values of such a default
+    if is_place or is_shifted:  # MySQL 5.6 and 9.7 store different values for such a default
         return False
     return alike and not has_bytes_of_session(column.default, column.type)
 

@@ -67,7 +67,9 @@ META_TABLES = {
         "updated_at {clock}",
     ),
     "note": MetaTable(
-        "How tables without a key were loaded; without a name, by which rules", f"{_TASK}, {_TABLE}", "told {text}"
+        "How tables without a key were loaded; without a table name: the rules, and the identity of the source",
+        f"{_TASK}, {_TABLE}",
+        "told {text}",
     ),
     "halt": MetaTable(
         "Tables that wait for an operator, and why", f"{_TASK}, place {{name}}", "about {text}, updated_at {clock}"
@@ -98,7 +100,7 @@ META_TABLES = {
         "row_keys {text}",
     ),
     "cutover": MetaTable(
-        "How far the switch to this target is, of tasks that are being cut over", "task {name}", "about {text}"
+        "Progress of cutovers to this target, and what they have changed", "task {name}", "about {text}"
     ),
     "switch_structure": MetaTable(
         "Structures of tables of this server at the switch to it, with which the way back begins",
@@ -144,8 +146,8 @@ META_TABLES = {
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"
     ),
 }
-EPOCH = "Counts take-overs; a run with an older number is refused"
-MARK = "Changes in each transaction with rows from a zone, so that the log shows it"
+EPOCH = "Counts take-overs: a run with a lower number is refused"
+MARK = "Changes in each transaction that has rows of a zone: so the log names the zone"
 SECONDS = "Seconds since 1970"
 
 _ROWS = 200

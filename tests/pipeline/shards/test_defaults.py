@@ -46,7 +46,7 @@ def default_of(task: Story, column: str) -> str | None:
 def assert_waits_for_its_old_values(task: Story, name: str) -> None:
     assert (task.waiting(), codes(task)) == ([name], {name: "shard-awaits"})
     (halt,) = task.halts(name.partition(": ")[0])
-    assert "column c is on the target already, with other values in this shard's rows" in halt.what
+    assert "column c is already on the target, with other values in this shard's rows" in halt.what
     assert "--resync" in halt.todo
 
 

@@ -163,7 +163,7 @@ def test_a_check_finds_a_name_that_another_program_has_given(task: of_a_run.Hive
     checked = task.pidts("check")
     assert checked.returncode != 0
     for name in ("orders_changes", "other"):
-        assert f"has a table {task.database}.{name} already, at file:/nowhere/{name}" in checked.stdout
+        assert f"already has a table {task.database}.{name}, at file:/nowhere/{name}" in checked.stdout
     assert f"{task.database}.orders already" not in checked.stdout
 
 

@@ -370,7 +370,7 @@ def test_a_task_starts_again_where_the_target_s_zone_has_made_a_table(
         begin(config, "t", database=database)
         found = [one for one in check_one_source(config) if one.item == "target_tables"]
         assert [one.ok for one in found] == [ok]
-        assert "it has rows on the target already" in found[0].message
+        assert "it already has rows on the target" in found[0].message
         run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
 
 

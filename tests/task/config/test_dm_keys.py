@@ -83,7 +83,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("target-database.session", {"tidb_txn_mode": "optimistic"}, "note", "whose kind the product chooses"),
     ("target-database.session", {"tidb_x": 1}, "note", "only where the target is TiDB"),
     ("target-database.session", {"sql_select_limit": 9}, "not-supported", "would be cut off"),
-    ("target-database.session", {"x = 1, y": 9}, "bad-value", "no name of a variable"),
+    ("target-database.session", {"x = 1, y": 9}, "bad-value", "not the name of a variable"),
     ("target-database.security", {"ssl-mode": "required"}, "target.tls.mode.name", "REQUIRED"),
     ("target-database.security", {"ssl-ca": "absent.pem"}, "tls-files", "absent.pem"),
     ("target-database.security", {"ssl-cert": "absent.pem"}, "tls-files", "absent.pem"),
@@ -179,7 +179,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("syncers.all.safe-mode", True, "safe_mode", True),
     ("syncers.all.safe-mode-duration", "0s", "safe_start", False),
     ("syncers.all.safe-mode-duration", "1m30s", "note", "ends where the source's log ended"),
-    ("syncers.all.safe-mode-duration", "soon", "bad-value", "no length of time"),
+    ("syncers.all.safe-mode-duration", "soon", "bad-value", "not a length of time"),
     *(
         (f"syncers.all.{key}", 1, "note", "no effect, as in DM")
         for key in ("max-retry", "disable-detect", "auto-fix-gtid", "enable-ansi-quotes")

@@ -112,4 +112,4 @@ def test_a_file_without_an_end_is_refused(tmp_path: Path, what: str) -> None:
         )
     with pytest.raises(ConfigError) as refused:
         load_task(path)
-    assert "it has more than 16 MiB" in str(refused.value) or "is no regular file" in str(refused.value)
+    assert "it has more than 16 MiB" in str(refused.value) or "is not a regular file" in str(refused.value)

@@ -83,8 +83,8 @@ def test_a_choice_that_the_file_does_not_have_is_void(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [
-        (FILE, ["--to", "d:1"], "d:1 is no server of the source"),
-        (FILE, ["--to", "a:3306"], "a:3306 is read already"),
+        (FILE, ["--to", "d:1"], "d:1 is not a server of the source"),
+        (FILE, ["--to", "a:3306"], "a:3306 is already the server that is read"),
         (FILE[: FILE.index("    standbys")], [], "the source has no standbys"),
     ],
 )

@@ -234,7 +234,7 @@ def test_changes_that_cannot_be_applied_are_reported_and_the_task_continues(
     assert "no table of the source" in shown[-1]
     write(**real, tables=tables(database, "'*'"))
     assert look() is None
-    assert f"{database}.full: it has rows on the target already" in shown[-1]
+    assert f"{database}.full: it already has rows on the target" in shown[-1]
     write(**real, mode="incremental", tables=tables(database, "t"))
     assert look() is None
     assert "task-mode will take effect at the next start" in shown[-1]

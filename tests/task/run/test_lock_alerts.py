@@ -76,7 +76,7 @@ def test_the_receiver_of_alerts_is_read_from_the_task_file(tmp_path: Path) -> No
         ("{webhook: 'ftp://secret.example'}", "begins with http"),
         ("{webhook: 'http://[secret'}", "begins with http"),
         ("{mail: a}", "mail"),
-        ("{command: a, lag: soon}", "no length of time"),
+        ("{command: a, lag: soon}", "not a length of time"),
         ("{command: a, lag: 0}", "longer than 0"),
     ],
 )

@@ -185,7 +185,7 @@ def test_rows_of_no_shard_are_refused_and_otherwise_the_target_is_taken_as_it_is
         'CREATE TABLE "$".cart (id int, a int, of_table text, of_schema text, PRIMARY KEY (id, of_table, of_schema))'
     )
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1')""")
-    with pytest.raises(PrecheckFailed, match="it has rows on the target already"):
+    with pytest.raises(PrecheckFailed, match="it already has rows on the target"):
         task.start("a")
     task.there('TRUNCATE "$".cart')
     assert task.failed("auto_increment_ID") == [], "this target tells equal numbers apart"

@@ -156,7 +156,7 @@ def test_a_run_that_was_replaced_says_so_and_never_takes_the_task_back(
 def test_how_long_the_relay_keeps_what_is_applied(tmp_path: Path) -> None:
     assert load_task(task(tmp_path, "shop", keep="1h30m")).relay_keep == 5400
     assert load_task(task(tmp_path, "shop")).relay_keep == 0
-    with pytest.raises(ConfigError, match=r"pidts.relay-keep: 'soon' is no length of time") as caught:
+    with pytest.raises(ConfigError, match=r"pidts.relay-keep: 'soon' is not a length of time") as caught:
         load_task(task(tmp_path, "shop", keep="soon"))
     assert caught.value.where.line == 6
 

@@ -40,7 +40,7 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
     ]
     if filled and session.read_rows(before, limit=1).num_rows:
         problems.append(
-            f"column {', '.join(filled)} is on the target already, and PiDTS does not know which values "
+            f"column {', '.join(filled)} is already on the target, and PiDTS does not know which values "
             "its rows have there"
         )
     if problems:

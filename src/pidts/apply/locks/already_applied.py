@@ -33,8 +33,8 @@ enough to lock each change of the key that makes the deleted row again, if equal
 short proof for this; `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a length.
 Three alternatives were rejected:
 
-- Locking each change that was made already would need no record, for any number of zones. But jobs that run in every
-  zone, and delete or update the same rows, would lock all of these rows.
+- If every change that was made already were locked, no record would be needed, for any number of zones. But jobs that
+  run in every zone, and delete or update the same rows, would lock all of these rows.
 - Comparing places of logs (had the change's zone seen this zone's write?) would be exact. But only the rows of the meta
   tables in a zone's log show what the zone had seen, and tasks do not decode these rows.
 - Locking only the changes that make the earlier row again is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.

@@ -200,7 +200,10 @@ def _unread(
 
 
 def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
-    """Whether only a comparison with the target's rows judges these changes, and the target itself may compare them."""
+    """Whether the target itself may compare these changes with its rows, while it writes them.
+
+    It may not if owners, other tasks' deletes or unique values decide as well, or if it may already have the changes.
+    """
     if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
         return False
     if settings.owners or settings.seeks_rivals or settings.seeks_removals:

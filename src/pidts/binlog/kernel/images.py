@@ -88,7 +88,7 @@ def _read_image(
     table: int,
     call: int,
 ) -> int:
-    """Reads one image; returns the place after it, or an error. `present`: the bits of its columns, 0 if it has all."""
+    """Reads one image; returns the place after it, or an error. `present` has a bit for each of its columns; 0: all."""
     nulls = data + begin
     place = begin + bitmap
     if place > end:

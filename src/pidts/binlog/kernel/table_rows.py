@@ -110,8 +110,8 @@ class CompiledBinding:
         rows.check_structure(into.table, table_map)
         self.rows = into
         self._table_map = table_map
-        # Skipped columns are read later. Their program is the key under which the table map for this reading is kept,
-        # so each binding has a program of its own.
+        # Skipped columns are read later, with the table map that is stored under the program's address. So each
+        # binding has a program of its own.
         made = program(into.table.columns, table_map.wires) if into.memory.passed_over else None
         self.program: Any = known_program(into.table, table_map.wires) if made is None else made
         if made is not None:

@@ -56,7 +56,7 @@ def unscaled(raw: bytes, groups: tuple[tuple[int, int, int], ...]) -> int:
     for start, end, limit in groups:
         group = int.from_bytes(flipped[start:end], "big")
         if group >= limit:
-            raise DecodeError("bad-decimal", f"bytes {raw.hex()} are no decimal")
+            raise DecodeError("bad-decimal", f"bytes {raw.hex()} are not a decimal")
         value = value * limit + group
     return value if positive else -value
 

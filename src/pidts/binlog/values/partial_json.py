@@ -108,7 +108,7 @@ def legs(path: str) -> list[Leg]:
             found.append(int(index) if index else -1 - int(behind or 0))
         at = match.end()
     if at != len(path) or not path.startswith("$"):
-        raise DecodeError("bad-json", f"{path!r} is no path into a JSON document")
+        raise DecodeError("bad-json", f"{path!r} is not a path into a JSON document")
     return found
 
 

@@ -109,7 +109,7 @@ def _real_year(date: int) -> int:
 
 def _duration(hour: int, minute: int, second: int, microsecond: int) -> int:
     if hour > _LAST_HOUR or minute > 59 or second > 59 or microsecond >= _SECOND:
-        raise DecodeError("bad-time", f"{hour}:{minute}:{second}.{microsecond:06} is no time")
+        raise DecodeError("bad-time", f"{hour}:{minute}:{second}.{microsecond:06} is not a time")
     return ((hour * 60 + minute) * 60 + second) * _SECOND + microsecond
 
 
@@ -176,7 +176,7 @@ def _from_digits(number: int) -> int:
     year_month, day = divmod(day, 100)
     year, month = divmod(year_month, 100)
     if month > 12 or day > 31:
-        raise DecodeError("bad-date", f"{number} is no datetime")
+        raise DecodeError("bad-date", f"{number} is not a datetime")
     return _datetime(year * 13 + month, day, time // 10_000, time // 100 % 100, time % 100, 0)
 
 

@@ -132,7 +132,7 @@ class ServiceClient:
         if not isinstance(value, dict):
             raise PidtsError(
                 "service-absent",
-                f"the program at {self.url} is no service of PiDTS",
+                f"the program at {self.url} is not a service of PiDTS",
                 todo="Name the service: --service URL, or --state DIR",
             )
         if answer.status < http.client.BAD_REQUEST:

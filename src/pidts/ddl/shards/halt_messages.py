@@ -136,7 +136,7 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
         todo = f"Skip {again}"
         return Halted("shards-disagree", what, todo=todo)
     what = (
-        f"column {', '.join(wait.differing_columns)} is on the target already, with other values in this shard's rows "
+        f"column {', '.join(wait.differing_columns)} is already on the target, with other values in this shard's rows "
         "than on the source"
     )
     if not wait.awaited:

@@ -190,7 +190,7 @@ class Members:
         """Returns the members of a group."""
         seen, is_of_target = None, False
         for member, table in self.members.items():
-            if table is not seen:  # a thousand shards may have the same structure
+            if table is not seen:  # many shards may share one structure: its name is compared only once
                 seen, is_of_target = table, table.name == target
             if is_of_target:
                 yield member, table

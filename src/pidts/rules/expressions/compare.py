@@ -156,7 +156,7 @@ def _no_short_year(left: Expr, right: Expr) -> None:
 def _doubles(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
     for expr in (left, right):
         if expr.column is not None and expr.column.type.scale is not None and expr.family is Family.DOUBLE:
-            raise NotSupportedError(f"the column {expr.column.name}: servers compare FLOAT(M,D) only roughly")
+            raise NotSupportedError(f"column {expr.column.name} is a FLOAT(M,D), which servers compare only roughly")
     one, other = as_double(left), as_double(right)
     return lambda rows: pc.call_function(operation, [one(rows), other(rows)])
 

@@ -49,7 +49,7 @@ def extracted(document: Expr, path: Expr) -> Expr:
     if document.column is None or document.column.type.kind is not Kind.JSON:
         raise NotSupportedError(f"JSON_EXTRACT of {document.nature}; it must read a column of MySQL's type JSON")
     if not isinstance(path.constant, str):
-        raise NotSupportedError("JSON_EXTRACT with a path that is no constant text")
+        raise NotSupportedError("JSON_EXTRACT with a path that is not a constant text")
     steps = _steps(path.constant)
 
     def run(rows: Rows) -> pa.Array:

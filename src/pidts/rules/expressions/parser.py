@@ -274,7 +274,7 @@ class _Reader:
                 raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, where a name is expected")
             parts.append(self._next().text)
         if len(parts) > 3:
-            raise NotUnderstoodError(f"{'.'.join(parts)} is no column's name")
+            raise NotUnderstoodError(f"{'.'.join(parts)} is not the name of a column")
         return ColumnRef(parts[-1], tuple(parts[:-1]))
 
     def _call(self, name: str) -> Node:

@@ -45,7 +45,7 @@ def moment(text: str) -> int:
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
     days = calendar.days(year, month, day)
     if (days < calendar.FIRST_REAL_DAY and (year, month, day) != (0, 0, 0)) or hour > 23 or minute > 59 or second > 59:
-        raise NotSupportedError(f"{text!r} as a date: no calendar has it")
+        raise NotSupportedError(f"{text!r} as a date, which no calendar has")
     fraction = int((found[7] or "").ljust(6, "0"))
     return calendar.microseconds(days, ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction)
 
@@ -57,7 +57,7 @@ def time(text: str) -> int:
         raise NotSupportedError(f"{text!r} as a time: write it as 'hh:mm:ss'")
     hour, minute, second = (int(part) for part in found.groups()[1:4])
     if hour > 838 or minute > 59 or second > 59:
-        raise NotSupportedError(f"{text!r} as a time: servers do not accept it")
+        raise NotSupportedError(f"{text!r} as a time, which no server accepts")
     value = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[5] or "").ljust(6, "0"))
     return -value if found[1] else value
 
@@ -74,7 +74,7 @@ def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
     minutes = int(found[3]) * 60 + int(found[4])
     allowed = minutes <= 14 * 60 if found[2] == "+" else 0 < minutes < 14 * 60
     if written < calendar.FIRST_REAL_MICROSECOND or not allowed:
-        raise NotSupportedError(f"{text!r} as a date: no server accepts it")
+        raise NotSupportedError(f"{text!r} as a date, which no server accepts")
     offset = minutes * 60_000_000
     utc = written - offset if found[2] == "+" else written + offset
     return int(local(pa.array([utc], pa.int64()))[0].as_py())

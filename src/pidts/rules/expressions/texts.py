@@ -23,7 +23,7 @@ def like(value: Expr, pattern: Expr, escape: Expr) -> Expr:
     if Family.NULL in (value.family, pattern.family):
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
     if not (isinstance(pattern.constant, str) and isinstance(escape.constant, str)):
-        raise NotSupportedError("LIKE with a pattern that is no constant text")
+        raise NotSupportedError("LIKE with a pattern that is not a constant text")
     if value.family is Family.BYTES and pattern.constant.isascii():
         raise NotSupportedError("LIKE on bytes")
     _must_be_text("LIKE", value)
@@ -145,7 +145,7 @@ def right(expr: Expr, count: Expr) -> Expr:
 
 def _whole_constant(name: str, expr: Expr) -> int:
     if expr.family not in INTEGERS or not isinstance(expr.constant, int) or abs(expr.constant) > 2**31:
-        raise NotSupportedError(f"{name} with a place that is no constant whole number")
+        raise NotSupportedError(f"{name} with a place that is not a constant whole number")
     return expr.constant
 
 

@@ -109,5 +109,5 @@ def _is_engine_option(cursor: TokenCursor) -> bool:
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False
     if cursor.peek().word == "SEQUENCE":
-        raise NotUnderstoodError("a sequence is no table")
+        raise NotUnderstoodError("a sequence is not a table")
     return cursor.peek().word not in ("ALGORITHM", "LOCK")

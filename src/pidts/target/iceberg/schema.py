@@ -327,7 +327,7 @@ def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table
     if twice := [column.name for column in others if column.name in new.arrow.names]:
         raise Halted(
             "target-refused",
-            f"the table has a column {', '.join(twice)} already",
+            f"the table already has a column {', '.join(twice)}",
             where=Where(table=str(new.name)),
             todo=f"If it is the column that the statement makes: run {SKIP}",
         )

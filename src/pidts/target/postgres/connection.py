@@ -74,7 +74,7 @@ class PostgresConnection:
         if encoding != "UTF8":
             raise PrecheckFailed(
                 "target-encoding",
-                f"the database is in {encoding}; only UTF8 holds every text of a source",
+                f"the database is in {encoding}; only UTF8 can store every text of a source",
                 todo="CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
             )
         with mapped():

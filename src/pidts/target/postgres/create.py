@@ -107,7 +107,8 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
     if key.columns == table.identity and (key.primary or key.unique):
         return [], _caseless(table, key)
     if key.primary:
-        raise refuse(table, "no-key", f"primary key {key.columns} is not the identity", "Report this as a fault")
+        what = f"primary key ({', '.join(key.columns)}) is not the identity"
+        raise refuse(table, "no-key", what, "This is a fault of pidts: please report it")
     if any(table.column(name).type.kind in _UNINDEXED for name in key.columns):
         note = (
             f"key {key.name}: left out, an index here holds whole values and no prefixes of ({', '.join(key.columns)})"

@@ -97,7 +97,7 @@ def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
             for (database, own), folders in wanted.items():
                 there = store.table(database, own)
                 if there is not None and not is_in(folder_of(there.location), folders):
-                    message = f"the metastore has a table {database}.{own} already, at {there.location}"
+                    message = f"the metastore already has a table {database}.{own}, at {there.location}"
                     fix = "Rename it or drop it there, or give the table another name with a route"
                     yield Finding("table_schema", ok=False, message=message, fix=fix)
 

@@ -17,7 +17,7 @@ def parse_duration(text: str) -> int:
         return 0
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no length of time; write 90s, 30m, 12h or 7d")
+        raise ValueError(f"{text!r} is not a length of time; write 90s, 30m, 12h or 7d")
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in parts)
     if seconds > _LONGEST:
         raise ValueError(f"{text!r} is longer than ten years")
@@ -30,5 +30,5 @@ def parse_go_duration(text: str) -> float:
         return 0.0
     parts = _GO_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no length of time; write 60s, 1m30s or 1.5h")
+        raise ValueError(f"{text!r} is not a length of time; write 60s, 1m30s or 1.5h")
     return sum(float(number) * _GO_SECONDS[unit] for number, unit in parts)

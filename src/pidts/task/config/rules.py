@@ -153,7 +153,7 @@ def _time_zone(task: Section, *, used: bool) -> str:
             ZoneInfo(zone)
     except (OSError, ValueError, ZoneInfoNotFoundError):
         todo = suggestion(zone, available_timezones())
-        raise task.error(key, "bad-value", f"{zone!r} is no time zone", todo) from None
+        raise task.error(key, "bad-value", f"{zone!r} is not a time zone", todo) from None
     if zone not in (usual, "UTC") and not used:
         task.note(key, "no effect: a TIMESTAMP stays the same moment, and there are no expression filters to read it")
     return zone

@@ -600,7 +600,7 @@ def read_variables(server: Section, *, mysql: bool) -> tuple[tuple[str, str], ..
         name, value = key.lower(), session.text(key, "")
         bare = value.strip("'\" ")
         if not _NAME.fullmatch(name):
-            raise session.error(key, "bad-value", f"{key!r} is no name of a variable")
+            raise session.error(key, "bad-value", f"{key!r} is not the name of a variable")
         if name in _REFUSED:
             raise session.error(key, "not-supported", _REFUSED[name], "Remove it.")
         if name in _OWN:

@@ -87,7 +87,7 @@ def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> st
     """Returns the reason why no task can carry rows back; empty if a task can."""
     config = parts[0]
     if config.target.type != "mysql":
-        return f"{config.target.type} is no source"
+        return f"{config.target.type} is not a source"
     if config.is_between_zones:
         return "the task is between zones, and another task carries the changes of the target's zone"
     if len(parts) > 1:

@@ -45,7 +45,7 @@ lost the cutover, and ends with `cutover-taken`: it neither continues nor undoes
 prevents: an undo makes the source writable just before *stopping* is recorded, programs write to the source, and the
 cutover still ends as done.
 
-The source and the constraints are no part of the record. So before an undo changes them, and after a cutover has, the
+The source and the constraints are not part of the record. So before an undo changes them, and after a cutover has, the
 command looks at the record once more. It also looks before it gives a table a definition that no undo takes back.
 Without named locks, a command that is slow between these two statements may
 still drop a constraint of the other command, or make the source writable. The other command looks at the source again

@@ -118,7 +118,7 @@ def _seen(target: TargetSession, table: Table, size: TableSize | None) -> SeenTa
         if misfits is None:
             notes = target.schema.create_statements(table).notes
         elif not misfits and target.read_rows(table, limit=1).num_rows:
-            misfits = ["it has rows on the target already"]
+            misfits = ["it already has rows on the target"]
     except Transient:
         raise
     except Halted as error:

@@ -96,7 +96,8 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
     for table, count in progress.locked.items():
         yield Condition(
             key=AlertKey("rows-locked", "", table),
-            what=f"{plural('row', count, 'differs', 'differ')} from the source, set aside for a decision",
+            what=f"{plural('row', count, 'differs', 'differ')} from the source, and {'is' if count == 1 else 'are'} "
+            "set aside for a decision",
             todo="pidts locks list TASK",
             reported_separately=True,
         )

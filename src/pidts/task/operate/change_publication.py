@@ -168,7 +168,7 @@ class ChangePublisher:
             database, table = change_table_name(name)
             there = store.table(database, table)
             if there is None or not self._is_own(there, name):
-                continue  # a table that was refused has a record, too
+                continue  # refused tables have a record, too, but this task has not made them
             goal = replace(there, partitions=[(DAY, "string")])
             for day in store.partitions(database, table):
                 if day < str(last):

@@ -46,7 +46,7 @@ class CutoverState:
             case CutoverStage.STOPPING:
                 text = f"is being cut over to {self.target}, and must not run any more"
             case CutoverStage.BEGUN:
-                text = f"is being cut over to {self.target} since {utc_time(self.record.began_at)}"
+                text = f"is being cut over to {self.target} (this began at {utc_time(self.record.began_at)})"
         text += ", and an undo of this has begun" if self.record.is_undone else ""
         text += ", but no cutover command is seen" if self.needs_operator else ""
         return f"{text}; {self.read_only}" if self.read_only else text

@@ -392,7 +392,7 @@ def _require_open(one: BlockedChange) -> BlockedChange:
     if one.is_done:
         raise ConfigError(
             "ddl-is-done",
-            f"the target has the schema change at {one.lsn} already",
+            f"the target already has the schema change at {one.lsn}",
             todo="Nothing has to be done. To see what still waits: pidts ddl list TASK",
         )
     return one

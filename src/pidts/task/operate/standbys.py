@@ -210,14 +210,14 @@ def fail_over(
     """
     servers = config.source.standbys
     if force and not to:
-        raise ConfigError("usage", "--force is for one server alone", todo="Name it: --to HOST:PORT")
+        raise ConfigError("usage", "--force needs the name of one server", todo="Name it: --to HOST:PORT")
     if not servers:
         raise _impossible(config, "the source has no standbys", "Name them in the task file: standbys, beside from")
     if to:
         servers = tuple(one for one in servers if address_of(one) == to)
         if not servers:
             now = address_of(config.source.server)
-            what = "is read already" if to == now else "is no server of the source"
+            what = "is already the server that is read" if to == now else "is not a server of the source"
             known = ", ".join(map(address_of, config.source.standbys))
             raise _impossible(config, f"{to} {what}", f"The task file has these standbys: {known}")
     for server in servers:

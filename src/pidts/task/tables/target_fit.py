@@ -108,7 +108,7 @@ def fit_of(
             # changes keys.
             is_alike = rules.keeps_keys(table) and not rules.keeps_rows(table.name)
             return replace(fit, mode=CopyMode.REPAIR if is_alike and not others else CopyMode.ADD)
-        return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
+        return replace(fit, problem="it already has rows on the target", fix=_EMPTY)
     return fit
 
 

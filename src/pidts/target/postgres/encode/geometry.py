@@ -43,7 +43,7 @@ def ewkb_text(column: str, data: pa.Array) -> pa.Array:
 
 def _ewkb(column: str, place: int, value: bytes) -> bytes:
     if len(value) < _HEAD or value[4] != 1:
-        raise _unfit(column, place, f"{len(value)} bytes that are no geometry as MySQL stores one")
+        raise _unfit(column, place, f"{len(value)} bytes that are not a geometry as MySQL stores it")
     srid = int.from_bytes(value[:4], "little")
     if srid > _HIGHEST_SRID:
         what = f"a geometry with the SRID {srid}, and PostGIS has SRIDs up to {_HIGHEST_SRID}"
