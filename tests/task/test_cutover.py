@@ -53,7 +53,7 @@ from pidts.source.structures import read_structures
 from pidts.target.postgres import PostgresSession
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
-from pidts.task.cutover.steps import Checklist
+from pidts.task.cutover.steps import Checklist, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
 from pidts.task.operate.presence import show_cutover
 from pidts.task.operate.status import TaskStatus, task_status
@@ -662,6 +662,22 @@ def test_an_account_that_may_not_make_the_source_read_only(
     assert refused.value.code == "source-writable"
     assert "SET GLOBAL read_only = ON" in refused.value.todo
     assert is_writable(source, run_sql)
+
+
+def test_a_privilege_that_the_switch_needs_is_listed_before_it(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
+) -> None:
+    account = narrowed(parts)
+
+    def details() -> tuple[str, ...]:
+        with closing(account[0].target.server.connect()) as target:
+            (step,) = [one for one in made(account, target).look().steps if one.name is StepName.READ_ONLY]
+        return step.details
+
+    grant = "GRANT READ_ONLY ADMIN ON *.* TO 'narrow'@'%';"
+    assert details() == (f"source one: READ_ONLY ADMIN on *.* is missing: {grant}",)
+    run_sql(source, grant)
+    assert details() == ()
 
 
 @pytest.mark.timeout(300)

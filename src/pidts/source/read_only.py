@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pidts.login.privileges import Privilege
+from pidts.login.privileges import Privilege, held
 from pidts.model import PidtsError, Transient
-from pidts.source.connection import ServerInfo, Session, query, variables
+from pidts.source.connection import ServerInfo, Session, query, server_info, variables
+from pidts.source.grants import current_grants
 
 _NAMES = ("read_only", "super_read_only")
 _OFF = ("OFF", "0", "")
@@ -77,6 +78,20 @@ def read_only_privileges(server: ServerInfo) -> list[Privilege]:
     if server.number < (8, 0, 0):
         return [Privilege("SUPER")]
     return [Privilege("SYSTEM_VARIABLES_ADMIN"), Privilege("XA_RECOVER_ADMIN")]
+
+
+def lacking_privileges(connection: Session) -> list[Privilege]:
+    """Returns those of these privileges that the account lacks."""
+    server = server_info(connection)
+    has = held(current_grants(connection, server))
+    is_super = has.has(Privilege("SUPER"))
+    # Since MariaDB 10.11, SUPER does not include READ_ONLY ADMIN. On MySQL, it does not include XA_RECOVER_ADMIN.
+    super_has = "SYSTEM_VARIABLES_ADMIN" if not server.is_mariadb else "READ_ONLY ADMIN" * (server.number < (10, 11, 0))
+    return [
+        one
+        for one in read_only_privileges(server)
+        if not (has.has(one) or has.has(Privilege(one.name.replace("_", " "))) or (is_super and one.name == super_has))
+    ]
 
 
 def prepared_transactions(connection: Session) -> int:

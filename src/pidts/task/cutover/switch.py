@@ -66,6 +66,7 @@ from functools import partial
 import structlog
 
 from pidts.apply import TargetSession
+from pidts.login.privileges import grant_statements
 from pidts.model import (
     ConfigError,
     Constraint,
@@ -83,9 +84,10 @@ from pidts.model import (
     Transient,
 )
 from pidts.model.errors import listed, plural
-from pidts.source import connect, position, read_structures
+from pidts.source import Session, connect, position, read_structures
 from pidts.source import read_only as source_read_only
 from pidts.source.connection import SourceConfig
+from pidts.source.grants import account
 from pidts.target.mysql.cutover.remade_columns import RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import Partitions, RemadeTable
 from pidts.task.config.task_file import TaskConfig
@@ -617,7 +619,7 @@ class CutoverRun:
 
     def _source_steps(self, status: TaskStatus) -> list[CutoverStep]:
         unapplied: list[str] = []
-        writable, not_allowed = [], []
+        writable, not_allowed, lacking = [], [], []
         for part, known in zip(self._parts, status.sources, strict=True):
             with closing(connect(part.source.server)) as source:
                 end = position(source)[0]
@@ -628,6 +630,7 @@ class CutoverRun:
                 if not source_read_only.is_read_only(source):
                     writable.append(part.source.source_id)
                     not_allowed.append(source_read_only.statements(source, on=True))
+                    lacking += _lacking_privileges(part, source)
         lag = (
             "the target still lacks changes: this command waits for them, and runs the task if no run of it is seen"
             if unapplied
@@ -639,7 +642,7 @@ class CutoverRun:
         elif self._options.read_only:
             sources = f"source{'s' if len(writable) > 1 else ''} {', '.join(writable)}"
             about = f"this command makes {sources} read-only, so that no application can write there: {not_allowed[0]}"
-            steps.append(CutoverStep(StepName.READ_ONLY, StepState.TODO, about))
+            steps.append(CutoverStep(StepName.READ_ONLY, StepState.TODO, about, tuple(lacking)))
         else:
             about = "left out (--writers-stopped): before --yes, stop all programs that write to the source"
             steps.append(CutoverStep(StepName.READ_ONLY, StepState.SKIPPED, about))
@@ -671,6 +674,15 @@ class CutoverRun:
         about = "this command ends the run of the task" if self._is_running() else "no run of the task is seen"
         later = "after this step, no run of the task can begin, unless you undo the cutover"
         return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; {later}")
+
+
+def _lacking_privileges(part: TaskConfig, source: Session) -> list[str]:
+    """Returns a line for each privilege that the account lacks to make a source read-only."""
+    lines = []
+    for one in source_read_only.lacking_privileges(source):
+        (grant,) = grant_statements([one], account(source))
+        lines.append(f"source {part.source.source_id}: {one} is missing: {grant}")
+    return lines
 
 
 def _text(record: Cutover | None) -> str:
