@@ -147,6 +147,40 @@ def test_each_missing_privilege_of_an_account_is_reported_once(
     assert {finding.item: finding.fix for finding in findings}["table_list"] == "See dump_privilege"
 
 
+def test_a_schema_that_this_source_does_not_have_needs_no_privilege(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    """The rules of a task with several sources name the schemas of all sources."""
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
+    try:
+        run_sql(mariadb, f"GRANT SELECT ON `{database}`.* TO {database}@'%'")
+        path = write().path
+        text = path.read_text().replace(f"do-dbs: [{database}]", f"do-dbs: [{database}, {database}_absent]")
+        path.write_text(
+            text.replace(
+                f'user: {mariadb.user}, password: "{mariadb.password}"}}\n    block',
+                f"user: {database}, password: x}}\n    block",
+            )
+        )
+
+        def lacking() -> list[str]:
+            findings = check_one_source(load_task(path))
+            return [one.message for one in findings if one.item == "dump_privilege" and not one.ok]
+
+        (message,) = lacking()
+        assert message.endswith(
+            "_absent`.* is missing; if this source has no such schema, GRANT SHOW DATABASES lets the check see this"
+        )
+        run_sql(mariadb, f"GRANT SHOW DATABASES ON *.* TO {database}@'%'")
+        assert lacking() == []
+        run_sql(mariadb, f"CREATE DATABASE {database}_absent")
+        assert len(lacking()) == 1, "now it exists"
+    finally:
+        run_sql(mariadb, f"DROP DATABASE IF EXISTS {database}_absent")
+        run_sql(mariadb, f"DROP USER {database}@'%'")
+
+
 def test_a_table_that_the_target_cannot_have_is_reported(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:

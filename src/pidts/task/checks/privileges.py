@@ -15,7 +15,7 @@ from pidts.login.privileges import Privilege, grant_statements, privileges_of
 from pidts.model import ConfigError, PidtsError, Table, TableName
 from pidts.rules import AllowList
 from pidts.source import Session, connect
-from pidts.source.connection import ServerInfo, server_info
+from pidts.source.connection import ServerInfo, query, server_info
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants
 from pidts.source.position import needs_row_locks
@@ -74,14 +74,26 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     server, to = server_info(session), account(session)
     has = privileges_of(current_grants(session, server))
     unseen = [one for one in named_in(config.allow) if not has.has(one)]
+    if has.has(Privilege("SHOW DATABASES")):
+        # A task's rules name the schemas of all its sources. This account sees which of them this source has.
+        there = {str(name).lower() for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")}
+        unseen = [one for one in unseen if one.schema.lower() in there]
     seen = [one for one in unseen if any(_is_of(one, table.name) for table in tables)]
     lacking = [one for one in unseen if one not in seen]
     # The check of each table covers SELECT on tables.
     wanted = source_privileges(config, server, tables)
     lacking += [one for one in wanted if one.name == "LOCK TABLES" and not has.has(one)]
     beats = [one for one in heartbeat_privileges(config) if not has.has(one)]
+    # A schema on which an account has no privilege is invisible to it.
+    aside = "; if this source has no such schema, GRANT SHOW DATABASES lets the check see this"
+    may_be_absent = lacking if len({one.schema for one in named_in(config.allow)}) > 1 else []
     findings = [
-        Finding("dump_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
+        Finding(
+            "dump_privilege",
+            ok=False,
+            message=f"{one} is missing{aside if one in may_be_absent and one.name == 'SELECT' else ''}",
+            fix=" ".join(grant_statements([one], to)),
+        )
         for one in lacking
     ] + [
         Finding("heartbeat_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
