@@ -84,7 +84,9 @@ def check_source(
         except Transient:
             raise
         except PidtsError as error:
-            finding = Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo)
+            finding = Finding(
+                check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo, code=error.code
+            )
             (not_permitted if error.code == "missing-privilege" else findings).append(finding)
     # Missing privileges for the log are reported only once, with the GRANT statement that gives them.
     if all(finding.ok for finding in findings if finding.item == "replication_privilege"):

@@ -122,6 +122,11 @@ def test_no_finding_names_tables_that_were_not_read(write: Write) -> None:
     assert found == {"relay_directory", "target_connection", "source_connection"}
 
 
+def test_a_finding_has_the_code_of_its_cause(write: Write) -> None:
+    (found,) = [one for one in check_one_source(write(source_port=1)) if not one.ok]
+    assert (found.item, found.code) == ("source_connection", "source-unreachable")
+
+
 def test_each_missing_privilege_of_an_account_is_reported_once(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:

@@ -80,7 +80,8 @@ def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> 
         if address and answers and not resumed:
             yield from _taken(config, {table.name for table in targets})
     except PidtsError as error:
-        yield Finding("target_connection", ok=False, message=f"nothing can be published: {error.what}", fix=error.todo)
+        what = f"nothing can be published: {error.what}"
+        yield Finding("target_connection", ok=False, message=what, fix=error.todo, code=error.code)
 
 
 def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:

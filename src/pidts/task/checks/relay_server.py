@@ -28,7 +28,9 @@ def relay_server_findings(config: TaskConfig) -> list[Finding]:
         message = f"[{error.code}] {error.what}"
         return [Finding("relay_server", ok=is_down, message=message, fix="" if is_down else error.todo)]
     except PidtsError as error:
-        return [Finding("relay_server", ok=False, message=f"[{error.code}] {error.what}", fix=error.todo)]
+        return [
+            Finding("relay_server", ok=False, message=f"[{error.code}] {error.what}", fix=error.todo, code=error.code)
+        ]
     return [
         Finding(
             "relay_server", ok=True, message=f"{origin.address.url}; there this machine has the name {origin.name!r}"

@@ -237,7 +237,7 @@ def _fit(
         try:
             require_unmoved_rows(config, target)
         except PidtsError as error:
-            findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
+            findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo, code=error.code))
         known = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
         # If the task already writes to a table's target table, the table may be a known table that was renamed. The log
         # shows this later.
@@ -324,6 +324,7 @@ def _unreachable(side: str, error: PidtsError) -> Finding:
         message=f"[{error.code}] {error.what}{place}",
         fix=error.todo,
         is_down=isinstance(error, Transient),
+        code=error.code,
     )
 
 
