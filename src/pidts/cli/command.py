@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TaskFile = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
 JsonInstead = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all log lines, whatever --log-level says.")]
 
 
 def opened(task: Path, *, debug: bool, quiet: bool = False, notes: bool = False) -> tuple[TaskConfig, ...]:
