@@ -1,5 +1,5 @@
 """Makes `python -m pidts` the same as `pidts`."""
 
-from pidts.cli.app import main
+from pidts.cli.program import main
 
 main()

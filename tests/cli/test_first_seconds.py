@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
@@ -53,6 +54,41 @@ def test_a_signal_ends_a_run_while_code_is_compiled(
         said, error = process.communicate(timeout=60)
     assert (process.returncode, said) == (code, ""), lines
     assert error.splitlines()[-1] == "stopped"
+
+
+BEFORE_LOADING = """
+import os, signal, sys
+
+class Loading:
+    def find_spec(self, name, *_):
+        if name == "pidts.cli.app":
+            os.kill(os.getpid(), int(sys.argv.pop()))
+
+sys.meta_path.insert(0, Loading())
+from pidts.cli.program import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["run", "t.yaml"], 0),
+        (["--log-level", "debug", "apply", "t.yaml"], 0),
+        (["run", "t.yaml", "--until-synced"], 1),
+        (["status", "run"], -signal.SIGTERM),
+    ],
+)
+def test_a_signal_ends_a_run_before_the_commands_are_loaded(words: list[str], code: int) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", BEFORE_LOADING, *words, str(int(signal.SIGTERM))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert ended.stderr.strip() == ("" if code < 0 else "stopped")
 
 
 def test_code_is_compiled_even_if_stderr_cannot_be_written() -> None:

@@ -110,7 +110,8 @@ def test_a_second_ctrl_c_ends_the_process_at_once_with_a_last_line() -> None:
 
 RUN = """
 import signal, sys
-from pidts.cli.signals import end_at_once_on_signals, run_until_stopped
+from pidts.cli.program import end_at_once_on_signals
+from pidts.cli.signals import run_until_stopped
 
 end_at_once_on_signals(0)
 run_until_stopped(lambda stop: None, ends_within=60.0)

@@ -24,12 +24,13 @@ from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs, write_line
+from pidts.cli.program import end_at_once_on_signals
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
 from pidts.cli.service.client import service_client
 from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, resume, start, status_of_service, stop
-from pidts.cli.signals import RUN_ENDS_WITHIN, end_at_once_on_signals, run_until_stopped
+from pidts.cli.signals import RUN_ENDS_WITHIN, run_until_stopped
 from pidts.cli.spark_conf import spark_conf
 from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands

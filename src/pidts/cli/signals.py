@@ -24,27 +24,9 @@ RUN_ENDS_WITHIN = 60.0
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _AT_ONCE = "ended at once"
-_BEFORE_START = "stopped"
 _CLEANS_UP = "the work has ended; the command ends after its clean-up"
 _WAIT = "stopping, and removing everything that was started"
 _SHOW_CURSOR = "\x1b[?25h"
-
-
-def end_at_once_on_signals(code: int) -> None:
-    """Lets SIGINT and SIGTERM end this process at once, with a last line and this exit code.
-
-    A command calls this before it loads its modules, which may take a minute while code is compiled. At that time the
-    command has changed nothing. The process ends without the cleanup of the interpreter, which could free memory that
-    the compiler still uses.
-    """
-
-    def on_signal(*_: object) -> None:
-        with suppress(OSError):
-            os.write(2, f"\n{_BEFORE_START}\n".encode())
-        os._exit(code)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
 
 
 def run_until_stopped(
