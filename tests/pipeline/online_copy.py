@@ -339,7 +339,8 @@ class Task:
         for worker in self.chance.sample(range(self.workers), self.workers):
             if self.is_long and not plan.write:
                 found = [LogPart(changes, inside=self.split is not None) for changes in log_parts[worker]]
-                apply_long(committer, commit, worker, lambda found=found: found, self.split, plan.tables)
+                split = None if plan.moves_held else self.split
+                apply_long(committer, commit, worker, lambda found=found: found, split, plan.tables)
             else:
                 packed = [Blob.unpack(worker, blob.order, blob.pack()) for blob in blobs[worker]]
                 apply(committer, commit, worker, packed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from tests.pipeline.values_source import ValuesSource
@@ -38,6 +39,8 @@ class RefusingTask:
     ) -> None:
         """`split`: each transaction is so large that it is committed in parts of this many rows."""
         self.tables, self.workers, self.limits, self.rules, self.split = tables, workers, limits, rules, split
+        self.order: Callable[[range], Iterable[int]] = iter
+        """Returns the order in which the workers, which in truth work side by side, apply a batch."""
         self.source = ValuesSource(list(tables.values()))
         self.target = ValuesTarget(f"refuses {next(numbers)}")
         self.refusing = RefusingTarget(self.target, "v", REFUSED)
@@ -72,7 +75,8 @@ class RefusingTask:
         self.before_batch(workers.checkpoints)
         committer = Committer(self.refusing, "t", "s", claimed[0].epoch, rules=self.rules, sleep=lambda _: None)
         while (end := next_state(state, self.log, {}, self.limits, relevance_of)) is not None:
-            plan_between(state, end, self.log, relevance_of)
+            plan = plan_between(state, end, self.log, relevance_of)
+            split = None if plan.moves_held else self.split
             moved = workers.moved(end)
             commit = Commit(workers.checkpoints, moved.checkpoints)
             blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
@@ -84,13 +88,18 @@ class RefusingTask:
                 for batch in self.source.decode(begin, end.at(name).at_row(1), {name: table}):
                     for worker, part in enumerate(buckets(self.for_target(batch), self.workers)):
                         if part is not None:
-                            blobs[worker].append(Blob(worker, 1, part))
-            for worker in range(self.workers):
+                            blobs[worker].append(Blob(worker, 1 + (state.at(name) == state.lsn), part))
+            for worker in self.order(range(self.workers)):
                 if self.split is None:
                     apply(committer, commit, worker, blobs[worker])
                 else:
-                    log_part = LogPart([blob.changes for blob in blobs[worker]], inside=True)
-                    apply_long(committer, commit, worker, lambda part=log_part: [part], self.split)
+                    # The slices of tables that catch up come first.
+                    found = sorted(blobs[worker], key=lambda blob: blob.order)
+                    log_parts = [
+                        LogPart([blob.changes for blob in mine], inside=True)
+                        for _, mine in groupby(found, key=lambda blob: blob.order)
+                    ]
+                    apply_long(committer, commit, worker, lambda those=log_parts: those, split)
             state, workers = end, moved
             self.before_batch(workers.checkpoints)
         committer.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.crashes import Crashes, survive
+from tests.crashes import Crashes, ProcessDied, survive
 from tests.examples import examples
 
 from pidts.model import Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName
@@ -91,6 +91,7 @@ def test_other_tables_continue_and_refused_rows_arrive_when_the_cause_is_removed
     before, after, workers, size, split, crashes, seed
 ):
     task, chance = TwoTablesTask(workers, Limits(transactions=size, idle_entries=1), split), random.Random(seed)
+    task.order = lambda numbers: chance.sample(numbers, len(numbers))
     dies = Crashes(crashes)
 
     def hook(point: str) -> None:
@@ -144,4 +145,25 @@ def test_a_row_that_was_refused_inside_a_divided_transaction_is_not_passed_over(
     task.refusing.refuses = False
     assert task.run() == {}
     assert task.content(B) == task.source.rows(B)
+    task.target.forget()
+
+
+@pytest.mark.parametrize("dies_at", range(8, 16, 2))
+def test_a_transaction_is_not_divided_while_a_table_that_is_held_on_another_worker_catches_up(dies_at: int) -> None:
+    """The changes of the table that catches up come first. So the Lsn of a part of it is after changes of the other
+    table that are not written yet.
+    """
+    task = TwoTablesTask(2, Limits(transactions=2, idle_entries=1), split=1)
+    rows = [(Op.INSERT, None, {"id": number, "v": 1}) for number in range(8)]
+    task.source.commit((A, rows), (B, rows))
+    task.target.store.hook = Crashes([7, 8, dies_at])
+    with pytest.raises(ProcessDied):
+        task.attempt({B})  # Only the first worker commits the batch, while B is halted.
+    task.order = reversed
+    for _ in range(2):  # The second worker commits parts.
+        with pytest.raises(ProcessDied):
+            task.attempt(set())
+    task.target.store.hook = None
+    assert task.run() == {}
+    assert {name: task.content(name) for name in TABLES} == {name: task.source.rows(name) for name in TABLES}
     task.target.forget()

@@ -41,9 +41,12 @@ def long_work(
 ) -> Callable[[Committer, int], Counts]:
     """Returns the function that writes one worker's changes of a long batch, and returns their counts.
 
-    The function raises `LeftBatchError` instead of writing another part if `is_left` is true.
+    The function raises `LeftBatchError` instead of writing another part if `is_left` is true. If held tables move, no
+    part is committed by itself. The changes of these tables come first, so an Lsn would not say which changes of the
+    batch are committed. The tables may be held on another worker only, so the worker's own places do not show this.
     """
-    return partial(_written, context, commit, plan.log, plan.tables, is_left)
+    split_rows = None if plan.moves_held else context.split_rows
+    return partial(_written, context, commit, plan.log, plan.tables, split_rows, is_left)
 
 
 def _written(
@@ -51,6 +54,7 @@ def _written(
     commit: Commit,
     log: Sequence[LogSlice],
     tables: Collection[TableName],
+    split_rows: int | None,
     is_left: Callable[[], bool] | None,
     committer: Committer,
     worker: int,
@@ -59,7 +63,7 @@ def _written(
         found = decode_for(context, log, worker, in_whole_transactions=context.split_rows is not None)
         return found if is_left is None else until_left(found, is_left)
 
-    return apply_long(committer, commit, worker, log_parts, context.split_rows, tables)
+    return apply_long(committer, commit, worker, log_parts, split_rows, tables)
 
 
 def until_left(log_parts: Iterator[LogPart], is_left: Callable[[], bool]) -> Iterator[LogPart]:

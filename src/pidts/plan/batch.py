@@ -115,6 +115,11 @@ class BatchPlan:
         """Returns the size in bytes of the largest slice, which is a single transaction if the slices are large."""
         return max((piece.size for piece in self.log), default=0)
 
+    @property
+    def moves_held(self) -> bool:
+        """Whether tables become held, are released, or catch up. Then the slices are not in log order."""
+        return self.start.exceptions != self.end.exceptions
+
 
 def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: RelevanceOf) -> BatchPlan:
     """Returns the batch between two states.
