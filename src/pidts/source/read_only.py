@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pidts.login.privileges import Privilege, held
+from pidts.login.privileges import Privilege, privileges_of
 from pidts.model import PidtsError, Transient
 from pidts.source.connection import ServerInfo, Session, query, server_info, variables
 from pidts.source.grants import current_grants
@@ -83,7 +83,7 @@ def read_only_privileges(server: ServerInfo) -> list[Privilege]:
 def lacking_privileges(connection: Session) -> list[Privilege]:
     """Returns those of these privileges that the account lacks."""
     server = server_info(connection)
-    has = held(current_grants(connection, server))
+    has = privileges_of(current_grants(connection, server))
     is_super = has.has(Privilege("SUPER"))
     # Since MariaDB 10.11, SUPER does not include READ_ONLY ADMIN. On MySQL, it does not include XA_RECOVER_ADMIN.
     super_has = "SYSTEM_VARIABLES_ADMIN" if not server.is_mariadb else "READ_ONLY ADMIN" * (server.number < (10, 11, 0))
