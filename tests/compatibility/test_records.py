@@ -20,6 +20,7 @@ from pidts.model import (
     Column,
     ColumnType,
     Cutover,
+    CutoverServer,
     CutoverStage,
     DdlJournal,
     DdlOrder,
@@ -222,6 +223,14 @@ def test_the_texts_in_the_rows_are_read_as_they_were_written(rows: Mapping[str, 
     assert Cutover.loads(texts["cutover"]["about"]) == CUTOVER
     assert RangeOwner.loads(texts["range_owner"]["about"]) == OWNER
     assert texts["range_owner"]["range_key"] == OWNER.id
+
+
+def test_the_servers_of_a_cutover_are_read_as_they_were_written() -> None:
+    """The first version has not recorded them, and a later version may record more about each."""
+    servers = {"s": CutoverServer("db1:3306", "mysql 7d3c")}
+    text = replace(CUTOVER, servers=servers).dumps()
+    assert Cutover.loads(text).servers == servers
+    assert Cutover.loads(text.replace('"address"', '"more": 1, "address"')).servers == servers
 
 
 def test_the_progress_in_a_checkpoint_is_read_as_it_was_written(rows: Mapping[str, Any]) -> None:

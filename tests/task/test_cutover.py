@@ -36,6 +36,7 @@ from pidts.model import (
     Checkpoint,
     ConfigError,
     Cutover,
+    CutoverServer,
     CutoverStage,
     Fenced,
     Halted,
@@ -53,6 +54,7 @@ from pidts.source.structures import read_structures
 from pidts.target.postgres import PostgresSession
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
+from pidts.task.cutover.source_server import is_same
 from pidts.task.cutover.steps import Checklist, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
 from pidts.task.operate.presence import show_cutover
@@ -213,6 +215,130 @@ def test_an_undo_names_a_source_that_the_task_file_does_not_name_any_more(parts:
         assert target.meta.cutovers.read("t") is None
     (line,) = said
     assert line.startswith("the task file no longer names gone")
+
+
+@pytest.fixture
+def other(
+    parts: tuple[TaskConfig, ...], mariadb: Server, run_sql: RunSql, tmp_path: Path
+) -> Iterator[tuple[TaskConfig, ...]]:
+    """Returns the task after a failover: its file names another server, which is read-only, as a replica is."""
+    run_sql(mariadb, "SET GLOBAL read_only = ON")
+    yield renamed(parts, mariadb, tmp_path)
+    run_sql(mariadb, "SET GLOBAL read_only = OFF")
+
+
+def renamed(
+    parts: tuple[TaskConfig, ...], server: Server, folder: Path, *standbys: dict[str, Any]
+) -> tuple[TaskConfig, ...]:
+    """Returns the task with this server as its source."""
+    task = yaml.safe_load(parts[0].path.read_text())
+    (instance,) = task["mysql-instances"]
+    instance["from"] |= {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    if standbys:
+        instance["standbys"] = list(standbys)
+    path = folder / "t.yaml"
+    path.write_text(yaml.safe_dump(task))
+    return load_parts(path)
+
+
+def test_an_undo_after_a_failover_leaves_the_new_server_as_it_is(
+    parts: tuple[TaskConfig, ...],
+    other: tuple[TaskConfig, ...],
+    source: Server,
+    mariadb: Server,
+    run_sql: RunSql,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    killed_cutover(parts)
+    assert run_command(["cutover", str(other[0].path), "--undo"]) == 0
+    said = capsys.readouterr()
+    assert f"The cutover has made {source.host}:{source.port} (mariadb server-id " in said.err
+    assert "SET GLOBAL read_only = OFF there" in said.err
+    assert "undone, except for what is said above" in said.out
+    assert recorded(parts) is None
+    assert not is_writable(mariadb, run_sql), "a replica was read-only before, too"
+    assert not is_writable(source, run_sql)
+
+
+def test_an_undo_after_a_failover_makes_the_former_server_writable_if_the_file_names_it(
+    parts: tuple[TaskConfig, ...],
+    other: tuple[TaskConfig, ...],
+    source: Server,
+    mariadb: Server,
+    run_sql: RunSql,
+    tmp_path: Path,
+) -> None:
+    killed_cutover(parts)
+    with_standby = renamed(parts, mariadb, tmp_path, {"host": source.host, "port": source.port})
+    with closing(parts[0].target.server.connect()) as target:
+        made(with_standby, target).undo()
+    assert recorded(parts) is None
+    assert not is_writable(mariadb, run_sql)
+    assert is_writable(source, run_sql)
+
+
+def test_a_cutover_is_not_continued_on_another_server(
+    parts: tuple[TaskConfig, ...], other: tuple[TaskConfig, ...]
+) -> None:
+    """Programs may have written to the new server after the comparison, although it is read-only now."""
+    killed_cutover(parts)
+    with pytest.raises(PrecheckFailed) as refused:
+        cut_over(other)
+    assert refused.value.code == "cutover-other-server"
+    assert "--undo" in refused.value.todo
+    record = recorded(parts)
+    assert record is not None
+    assert record.stage is CutoverStage.STOPPING
+
+
+def test_a_cutover_that_was_killed_before_stop_begins_anew_on_another_server(
+    parts: tuple[TaskConfig, ...], other: tuple[TaskConfig, ...], mariadb: Server, run_sql: RunSql
+) -> None:
+    class Killed(CutoverRun):
+        def _undo_after(self, error: BaseException) -> None:
+            pass
+
+    with pytest.raises(Different):
+        cut_over(parts, UNEQUAL, kind=Killed)
+    # What the target has applied is a matter of the log, which the other server here does not have.
+    with closing(parts[0].target.server.connect()) as target:
+        run = made(other, target)
+        run._record = record = recorded(parts)
+        assert record is not None
+        with pytest.raises(PrecheckFailed, match="now, but the cutover has begun with"):
+            run._read_only(record)
+    assert not is_writable(mariadb, run_sql)
+
+
+UUID, OTHER_UUID = "mysql 7d3c", "mysql 9f21"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_one"),
+    [
+        (CutoverServer("a:3306", UUID), CutoverServer("b:3306", UUID), True),
+        (CutoverServer("a:3306", UUID), CutoverServer("a:3306", OTHER_UUID), False),
+        (
+            CutoverServer("a:3306", "mariadb server-id 1 at x"),
+            CutoverServer("b:3306", "mariadb server-id 1 at x"),
+            True,
+        ),
+        (
+            CutoverServer("a:3306", "mariadb server-id 1 at x"),
+            CutoverServer("a:3306", "mariadb server-id 1 at y"),
+            True,
+        ),
+        (
+            CutoverServer("a:3306", "mariadb server-id 1 at x"),
+            CutoverServer("b:3306", "mariadb server-id 1 at y"),
+            False,
+        ),
+        (CutoverServer("a:3306", "mariadb server-id 1"), CutoverServer("b:3306", "mariadb server-id 1"), False),
+        (CutoverServer("a:3306", "mariadb server-id 1"), CutoverServer("a:3306", "mariadb server-id 2"), False),
+    ],
+)
+def test_a_server_is_recognized_by_its_identity(one: CutoverServer, other: CutoverServer, is_one: bool) -> None:
+    assert is_same(one, other) == is_same(other, one) == is_one
 
 
 def test_after_an_error_the_command_says_whether_everything_is_undone(

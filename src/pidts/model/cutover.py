@@ -124,6 +124,19 @@ class CutoverCommand:
         return cls(data["host"], data["process"], data["began_at"])
 
 
+@dataclass(frozen=True, slots=True)
+class CutoverServer:
+    """The server of a source when the cutover began."""
+
+    address: str
+    """`host:port`"""
+    identity: str
+    """The identity that the server itself has shown."""
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.identity})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutover:
     """The record of a cutover that a crash must not lose."""
@@ -131,6 +144,10 @@ class Cutover:
     stage: CutoverStage = CutoverStage.BEGUN
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables that it sets, and their former values."""
+    servers: Mapping[str, CutoverServer] = field(default_factory=dict)
+    """For each source: the server whose rows were compared, and that this cutover makes read-only. An earlier version
+    has not recorded it.
+    """
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
     """The objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences.
     """
@@ -161,6 +178,8 @@ class Cutover:
             "began_at": self.began_at,
             "done_at": self.done_at,
         }
+        if self.servers:
+            data["servers"] = {source: asdict(server) for source, server in self.servers.items()}
         if self.command is not None:
             data["command"] = asdict(self.command)
         if self.is_undone:
@@ -185,6 +204,10 @@ class Cutover:
         return cls(
             stage=CutoverStage(data["stage"]),
             read_only=data["read_only"],
+            servers={
+                source: CutoverServer(server["address"], server["identity"])
+                for source, server in data.get("servers", {}).items()
+            },
             constraints=tuple(
                 (kind, TableName(schema, table), name) for kind, names in made.items() for schema, table, name in names
             ),

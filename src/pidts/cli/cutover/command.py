@@ -30,6 +30,7 @@ _STOPPING = (
 _AT_ONCE = "; press Ctrl-C again to end at once: the source may then stay read-only, and `pidts status` says what to do"
 _ENDED_AT_ONCE = "ended at once: the source may still be read-only. This says what to do:"
 _UNDONE = "everything is undone: the source is as it was before, and the task was not stopped"
+_LEFT = "everything else is undone, and the task was not stopped"
 
 
 def cutover(
@@ -131,19 +132,19 @@ def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None,
         found = run_until_stopped(work, says=_STOPPING, again=_AT_ONCE, at_once=at_once)
     except PidtsError:
         if any(run.has_begun for run in runs):
-            print(_end_of_undo(parts[0]), file=sys.stderr)
+            print(_end_of_undo(parts[0], runs), file=sys.stderr)
         raise
     if found is None:
-        print(f"stopped; {_end_of_undo(parts[0])}", file=sys.stderr)
+        print(f"stopped; {_end_of_undo(parts[0], runs)}", file=sys.stderr)
         return PidtsError.exit_code
     if isinstance(found, Report):
-        print(_end_of_undo(parts[0]), file=sys.stderr)
+        print(_end_of_undo(parts[0], runs), file=sys.stderr)
         return show_report(parts[0].name, found, as_json=as_json)
     _show(found, as_json=as_json, quoted=parts[0].shell_path, shown=not as_json)
     return 0
 
 
-def _end_of_undo(config: TaskConfig) -> str:
+def _end_of_undo(config: TaskConfig, runs: Sequence[CutoverRun]) -> str:
     """Returns a text that says whether the steps of a stopped cutover were undone."""
     from pidts.task.operate.cutover_state import cutover_state
 
@@ -156,7 +157,7 @@ def _end_of_undo(config: TaskConfig) -> str:
             f"target answers, this says what to do: pidts status {config.shell_path}"
         )
     if left is None:
-        return _UNDONE
+        return _LEFT if any(run.leaves_read_only for run in runs) else _UNDONE
     left = replace(left, is_active=False)  # the server may not have noticed yet that this command's session is closed
     return f"not everything is undone: the task {left}. {left.todo}"
 
@@ -212,6 +213,8 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
     said = (
         "nothing to undo"
         if before is None
+        else "undone, except for what is said above; the task may run again"
+        if run.leaves_read_only
         else "undone: the source is as it was before the cutover, and the task may run again"
     )
     if as_json:

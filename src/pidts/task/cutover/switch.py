@@ -91,7 +91,7 @@ from pidts.source.grants import account
 from pidts.target.mysql.cutover.remade_columns import RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import Partitions, RemadeTable
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.cutover import target_side
+from pidts.task.cutover import source_server, target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.reverse import irreversible
@@ -110,6 +110,7 @@ _LOCK_SECONDS = 3.0
 """The time in which a server notices that the session of a killed command is closed."""
 _READINGS = 3
 """The number of attempts to read the target's structures, if somebody alters them meanwhile."""
+_AGAIN = "Everything is undone. Run this command again"
 _NOT_COMPARED = "left out (--no-verify): the source and the target are not compared"
 _COUNTERS_FINE = "each counter continues above the numbers in the rows"
 _NOTHING_TO_MAKE = "nothing to make: the target has all of them that it can have"
@@ -166,6 +167,8 @@ class CutoverRun:
         """The record that this command has read or written last."""
         self._is_taken = False
         """Whether another command has changed the record since."""
+        self.leaves_read_only = False
+        """Whether an undo has left a server read-only that the task file does not name any more."""
 
     @property
     def has_begun(self) -> bool:
@@ -303,17 +306,24 @@ class CutoverRun:
                 names = map(part.rules.target_name, tables_of(part, self._target))
                 target_side.drop_second_columns(self._target, names)
         for part in self._parts:
-            before = record.read_only.get(part.source.source_id)
+            source_id = part.source.source_id
+            before = record.read_only.get(source_id)
             if before is not None:
-                with closing(connect(part.source.server)) as source:
-                    self._demand_own()
-                    source_read_only.restore(source, before)
+                left = source_server.restore(part.source, record.servers.get(source_id), before, self._demand_own)
+                self._leave(left)
         if gone := sorted(record.read_only.keys() - {part.source.source_id for part in self._parts}):
-            self._say(
-                f"the task file no longer names {', '.join(gone)}, which the cutover has made read-only: run SET "
+            named = ", ".join(f"{one}, {record.servers[one]}" if one in record.servers else one for one in gone)
+            self._leave(
+                f"the task file no longer names {named}, which the cutover has made read-only: run SET "
                 "GLOBAL read_only = OFF there (MySQL also: super_read_only = OFF)"
             )
         self._save(None)
+
+    def _leave(self, text: str) -> None:
+        """Says which server an undo leaves read-only, if there is a text."""
+        if text:
+            self.leaves_read_only = True
+            self._say(text)
 
     # The steps that are done.
 
@@ -325,9 +335,7 @@ class CutoverRun:
         # The source is still in use here. So this may take long, but programs can still write.
         self._drain()
         self._done(StepName.LAG, "the target has everything that the source had a moment ago")
-        if record is None:
-            record = self._take(Cutover(began_at=time.time()))
-        record = self._read_only(record)
+        record = self._read_only(self._with_servers(record))
         ends = self._drain()
         if self._verify is not None:
             report = self._verify(self._stop, self._state(record, ends))
@@ -353,6 +361,30 @@ class CutoverRun:
         self._save(record)
         return record
 
+    def _with_servers(self, record: Cutover | None) -> Cutover:
+        """Records the servers of the sources, and returns the record: a new one, or that of an earlier attempt.
+
+        It is not known which server an earlier version has made read-only.
+        """
+        servers = dict(record.servers) if record is not None else {}
+        for part in self._parts:
+            source_id = part.source.source_id
+            if source_id not in servers and (record is None or source_id not in record.read_only):
+                with closing(connect(part.source.server)) as source:
+                    servers[source_id] = source_server.server_of(part.source.server, source)
+        if record is not None and servers == record.servers:
+            return record
+        return self._take(replace(record or Cutover(began_at=time.time()), servers=servers))
+
+    def _demand_same_server(self, part: TaskConfig, source: Session, todo: str) -> None:
+        """Raises if the source's server is not the one that the cutover has recorded."""
+        record, source_id = self._record, part.source.source_id
+        recorded = record.servers.get(source_id) if record is not None else None
+        found = source_server.server_of(part.source.server, source)
+        if recorded is not None and not source_server.is_same(recorded, found):
+            what = f"source {source_id} is {found} now, but the cutover has begun with {recorded}"
+            raise PrecheckFailed("cutover-other-server", what, todo=todo)
+
     def _read_only(self, record: Cutover) -> Cutover:
         """Prevents applications from writing to the sources; returns the new record."""
         if not self._options.read_only:
@@ -362,6 +394,7 @@ class CutoverRun:
         for part in self._parts:
             source_id = part.source.source_id
             with closing(connect(part.source.server)) as source:
+                self._demand_same_server(part, source, _AGAIN)
                 if not source_read_only.is_read_only(source):
                     if source_id not in record.read_only:
                         before = source_read_only.read_only_variables(source)
@@ -471,7 +504,7 @@ class CutoverRun:
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
         """Raises if a source has changed a table of the task since it was compared, or can still be written to."""
-        self._demand_read_only("Everything is undone. Run this command again")
+        self._demand_read_only(_AGAIN)
         now = self._drain()
         if changed := touched(self._parts, self._target, ends, now):
             what = f"a program wrote to {changed[0]} on the source while no program should write there"
@@ -489,10 +522,14 @@ class CutoverRun:
                 raise Halted("cutover-halted", what, todo=f"Resolve them first: pidts locks list {part.shell_path}")
 
     def _demand_read_only(self, todo: str) -> None:
-        """Raises if somebody has made a source writable since this command found it read-only, or a restart has."""
-        for part in self._parts if self._options.read_only else ():
+        """Raises if somebody has made a source writable since this command found it read-only, or a restart has.
+
+        Also raises if the source has another server, which may have other rows.
+        """
+        for part in self._parts:
             with closing(connect(part.source.server)) as source:
-                if not source_read_only.is_read_only(source):
+                self._demand_same_server(part, source, todo)
+                if self._options.read_only and not source_read_only.is_read_only(source):
                     self._demand_own()  # another command may have undone the cutover
                     what = f"source {part.source.source_id} is not read-only any more, although the cutover needs this"
                     raise PrecheckFailed("source-writable", what, todo=todo)
@@ -550,6 +587,7 @@ class CutoverRun:
                     command=self._command,
                 )
                 run.undo_own()
+                self.leaves_read_only = run.leaves_read_only
         except PidtsError as failure:
             _log.warning(
                 "the source may still be read-only" if self._record.read_only else "the cutover is not undone yet",

@@ -57,7 +57,11 @@ class CutoverState:
         sources = ", ".join(self.record.read_only)
         if not sources:
             return ""
-        return f"PiDTS has made source{'s' if len(self.record.read_only) > 1 else ''} {sources} read-only for it"
+        text = f"PiDTS has made source{'s' if len(self.record.read_only) > 1 else ''} {sources} read-only for it"
+        places = ", ".join(
+            self.record.servers[one].address for one in self.record.read_only if one in self.record.servers
+        )
+        return f"{text}, at {places}" if places else text
 
     @property
     def todo(self) -> str:
