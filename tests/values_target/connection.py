@@ -47,7 +47,7 @@ class ValuesConnection:
     def begin(self, origin: str = "") -> None:
         """Begins a transaction; there is one at a time."""
         if self.is_open:
-            raise Halted("target-refused", "a transaction is open already")
+            raise Halted("target-refused", "a transaction is already open")
         self.is_open = True
         self.store.origin = origin
         self.at("begin")

@@ -174,7 +174,7 @@ class Committer:
                     return Outcome.APPLIED if asked else Outcome.ALREADY
             for change in changes(session):
                 self._write(session, change)
-                del change  # the next change of a large batch is read while this one is written
+                del change  # so that a large batch does not have two changes in memory
             if not is_saved:
                 session.meta.checkpoints.save(new)
             was_asked, asked = asked, True

@@ -161,7 +161,7 @@ def _server_id(asked: _RequiredGrants) -> Iterator[Finding]:
             fix="Give this task another `server-id`, or none",
         )
     elif asked.receives and own is not None and own in replica_ids(asked.connection, asked.server):
-        what = f"a replica with server-id {own} is connected already (this task, if it runs)"
+        what = f"a replica with server-id {own} is already connected (this task, if it runs)"
         yield Finding("server_id", ok=False, message=what, fix="Give this task another `server-id`, or none")
     else:
         yield Finding(

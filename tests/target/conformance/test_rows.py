@@ -436,7 +436,7 @@ def test_a_transaction_is_not_begun_inside_another(session: TargetSession, name:
     create(session, structure)
     session.begin()
     session.write(change(structure, upserts=[(1,)]))
-    with pytest.raises(Halted, match="open already"):
+    with pytest.raises(Halted, match="already open"):
         session.begin()
     session.rollback()
     assert session.count(name) == 0

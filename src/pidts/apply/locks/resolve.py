@@ -296,7 +296,7 @@ def resolve_in(
     *,
     awaited: bool = True,
 ) -> list[ResolvePreview]:
-    """Resolves locks as `resolve` does, but in the transaction that is open already.
+    """Resolves locks as `resolve` does, but in the transaction that is already open.
 
     `begun` are the unfinished commands that this call may end. `awaited` is False if no other lock waits for these
     locks.

@@ -109,7 +109,7 @@ class CatalogConnection:
         """Opens a transaction; the first statement that writes locks the database."""
         if self._is_open:
             raise Halted(
-                "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
+                "target-refused", "a transaction is already open", todo="This is a fault of pidts: please report it"
             )
         self.demand_warehouse()
         self._is_open = True

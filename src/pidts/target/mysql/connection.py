@@ -116,7 +116,7 @@ class MySqlConnection:
         """Begins a transaction. Raises if a transaction is open: the server would commit it silently."""
         if self.is_open:
             raise Halted(
-                "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
+                "target-refused", "a transaction is already open", todo="This is a fault of pidts: please report it"
             )
         self._origin = origin or self.zone
         self.pipeline.later(b"START TRANSACTION")

@@ -93,7 +93,7 @@ class PostgresConnection:
         """Begins a transaction. Autocommit is on, so no other statement begins one."""
         if not self.driver.closed and self.in_transaction():
             raise Halted(
-                "target-refused", "a transaction is open already", todo="This is a fault of pidts: please report it"
+                "target-refused", "a transaction is already open", todo="This is a fault of pidts: please report it"
             )
         self.pipeline.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
