@@ -29,11 +29,11 @@ from pathlib import Path
 from pidts.follow.client import RelayServerAddress
 from pidts.follow.follower import Follower, FollowerConfig
 from pidts.model import Lsn
-from pidts.replicate import Applied
+from pidts.replicate import AppliedPlace
 url, token, ca, relay, start = sys.argv[1:]
 address = RelayServerAddress(url, Path(token), Path(ca))
 address.demand_safe()
-begin = Applied(Lsn.parse(start), "", "")
+begin = AppliedPlace(Lsn.parse(start), "", "")
 Follower(FollowerConfig(address, "s", Path(relay), "there", begin)).run(threading.Event())
 """
 

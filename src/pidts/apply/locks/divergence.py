@@ -200,7 +200,7 @@ def compared(
     """Compares one table's changes with the target's rows, and returns the result.
 
     `seen_until` is the place up to which the target may already have the changes. Without `compares`, only keys with
-    foreign events count as different (`Compared.divergence`).
+    foreign events count as different (`ComparedKeys.divergence`).
     """
     events, rows, at = key_rows.events, key_rows.rows, key_rows.at
     batch = events.batch

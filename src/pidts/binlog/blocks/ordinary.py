@@ -42,7 +42,7 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
 # The results: for each array its address, the used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
-# For MySQL's compressed transactions: the entries of those that are decompressed (`payloads.Unpacked`), their number,
+# For MySQL's compressed transactions: the entries of the decompressed ones (`UnpackedTransactions`), their number,
 # and the next one. Then the place of an unknown table's event inside a compressed transaction (-1: it is outside), and
 # the number of table maps inside the last one.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INNER_AT, INNER_MAPS) = range(32, 37)

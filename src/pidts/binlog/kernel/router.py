@@ -54,7 +54,7 @@ PACKED = 5
 # For compressed events: the memory into which images are decompressed, the memory and the address of `inflate`, and the
 # images of the event that is being read.
 (ARENA, ARENA_USED, ARENA_ROOM, NEEDED, WORK, INFLATE, INFLATED, INFLATED_SIZE) = range(24, 32)
-# For MySQL's compressed transactions: the entries of those that are decompressed (`payloads.Unpacked`), their number,
+# For MySQL's compressed transactions: the entries of the decompressed ones (`UnpackedTransactions`), their number,
 # and the next one. Then whether events of one are being read, the address and the size of these events, and the next
 # byte.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(32, 39)
