@@ -31,34 +31,30 @@ def is_same(one: CutoverServer, other: CutoverServer) -> bool:
 def restore(
     source: SourceSpec, made: CutoverServer | None, before: Mapping[str, str], demand_own: Callable[[], None]
 ) -> str:
-    """Restores the earlier variables of the server that a cutover has made read-only.
+    """Restores the earlier variables of the source's server, if this is the server that a cutover has made read-only.
 
-    The cutover was recorded by an earlier version if `made` is None; then this is the source's current server.
-    Otherwise it may also be a standby. `demand_own` raises if another command has taken the cutover over.
+    After a failover, the former server may be a replica, which must not be written. So it stays as it is, even if it is
+    a standby of the task. `made` is None if the cutover was recorded by an earlier version; then the server is not
+    compared. `demand_own` raises if another command has taken the cutover over.
 
-    Returns a text for the operator if no server of the task file is this server; otherwise an empty text. Raises if the
-    current server does not answer.
+    Returns a text for the operator if the source has another server now; otherwise an empty text. Raises if the server
+    does not answer.
     """
-    lost: PidtsError | None = None
-    for server in (source.server, *(source.standbys if made is not None else ())):
-        try:
-            session = connect(server)
-        except PidtsError as error:
-            lost = error if server == source.server else lost
-            continue
-        with closing(session):
-            if made is None or is_same(made, server_of(server, session)):
-                demand_own()
-                read_only.restore(session, before)
-                return ""
-    if lost is not None:
+    try:
+        session = connect(source.server)
+    except PidtsError as error:
         todo = (
-            f"{lost.todo}. If this server is gone for good, name the server that replaces it in the task file, and "
+            f"{error.todo}. If this server is gone for good, name the server that replaces it in the task file, and "
             "undo the cutover again"
         )
-        raise type(lost)(lost.code, lost.what, where=lost.where, todo=todo) from lost
+        raise type(error)(error.code, error.what, where=error.where, todo=todo) from error
+    with closing(session):
+        if made is None or is_same(made, server_of(source.server, session)):
+            demand_own()
+            read_only.restore(session, before)
+            return ""
     return (
         f"source {source.source_id} is another server now, which the cutover has not changed. The cutover has made "
-        f"{made} read-only. If programs are to write there again: run SET GLOBAL read_only = OFF there (MySQL also: "
-        "super_read_only = OFF)"
+        f"{made} read-only, and it stays so. If it is not a replica now, and programs are to write there again: run "
+        "SET GLOBAL read_only = OFF there (MySQL also: super_read_only = OFF)"
     )

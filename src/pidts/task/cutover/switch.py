@@ -168,7 +168,7 @@ class CutoverRun:
         self._is_taken = False
         """Whether another command has changed the record since."""
         self.leaves_read_only = False
-        """Whether an undo has left a server read-only that the task file does not name any more."""
+        """Whether an undo has left a server read-only, since the source has another server now."""
 
     @property
     def has_begun(self) -> bool:
