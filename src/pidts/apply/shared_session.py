@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TypeVar
 
 from pidts.apply.port import Target, TargetSession
@@ -35,7 +35,8 @@ class SharedSession:
     def ask(self, target: Target, work: Callable[[TargetSession], _Answer]) -> _Answer:
         """Returns what `work` returns. `work` may be called twice, and leaves no transaction open.
 
-        If the connection is lost, `work` is called again on a new one: the server may have closed it long before.
+        If a connection that was used before fails with a transient error, `work` is called again on a new one: the
+        server may have closed the former one.
         If another thread uses the session for long, since a record is locked, this call makes a session of its own.
         """
         if not self._acquired():
@@ -43,10 +44,8 @@ class SharedSession:
                 return work(session)
         try:
             if self._session is not None and time.monotonic() < self._used + _IDLE_SECONDS:
-                try:
+                with suppress(Transient):
                     return work(self._session)
-                except Transient:
-                    self._drop()
             self._drop()
             self._session = target.connect()
             return work(self._session)

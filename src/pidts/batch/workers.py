@@ -30,8 +30,10 @@ run begins at the earliest of these places, whose GTID set is known.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Generic, Self, TypeVar
 
 from pidts.model import Checkpoint, Halted, Lsn, Position, TableName, Where
 from pidts.plan import (
@@ -46,53 +48,67 @@ from pidts.plan import (
     slowest,
 )
 
+_Text = TypeVar("_Text")
+_Parsed = TypeVar("_Parsed")
 
-class KnownPlaces:
-    """The places in the texts of checkpoints, each of which is parsed once at most.
 
-    Most workers have equal texts, a text may name thousands of tables, and several steps of a batch need its places. A
-    text that this process has made itself is not parsed at all.
+class _Known(ABC, Generic[_Text, _Parsed]):
+    """What the texts of checkpoints say, each of which is parsed once at most.
+
+    Most workers have equal texts, a text may name thousands of tables, and several steps of a batch need it. A text
+    that this process has made itself is not parsed at all.
     """
 
-    def __init__(self, made: Mapping[tuple[Lsn, str], Places] | None = None) -> None:
+    def __init__(self, made: Mapping[_Text, _Parsed] | None = None) -> None:
         self._found = dict(made or {})
 
-    def of(self, checkpoint: Checkpoint) -> Places:
-        """Returns the places that a checkpoint describes."""
-        text = checkpoint.lsn, checkpoint.copy
+    def of(self, checkpoint: Checkpoint) -> _Parsed:
+        """Returns what a checkpoint's text says."""
+        text = self._text(checkpoint)
         found = self._found.get(text)
         if found is None:
-            found = self._found[text] = Places.of_text(*text)
+            found = self._found[text] = self._parsed(text)
         return found
 
-    def and_those_of(self, other: KnownPlaces) -> KnownPlaces:
-        """Returns the places that this object or the other one knows."""
-        return KnownPlaces({**self._found, **other._found})
+    def and_those_of(self, other: Self) -> Self:
+        """Returns what this object or the other one knows."""
+        return type(self)({**self._found, **other._found})
+
+    @staticmethod
+    @abstractmethod
+    def _text(checkpoint: Checkpoint) -> _Text: ...
+
+    @staticmethod
+    @abstractmethod
+    def _parsed(text: _Text) -> _Parsed: ...
 
 
-class KnownCopies:
-    """The progress of copies in the texts of checkpoints, each of which is parsed once at most.
+class KnownPlaces(_Known[tuple[Lsn, str], Places]):
+    """The places in the texts of checkpoints."""
 
-    A text may have the progress of many thousands of tables. A text that this process has made is not parsed at all.
-    """
+    @staticmethod
+    def _text(checkpoint: Checkpoint) -> tuple[Lsn, str]:
+        return checkpoint.lsn, checkpoint.copy
 
-    def __init__(self, made: Mapping[str, Mapping[TableName, CopyState]] | None = None) -> None:
-        self._found = dict(made or {})
+    @staticmethod
+    def _parsed(text: tuple[Lsn, str]) -> Places:
+        return Places.of_text(*text)
+
+
+class KnownCopies(_Known[str, Mapping[TableName, CopyState]]):
+    """The progress of copies in the texts of checkpoints."""
 
     def __reduce__(self) -> tuple[Callable[[], KnownCopies], tuple[()]]:
         """Sends nothing to another process, since that has the texts."""
         return KnownCopies, ()
 
-    def of(self, checkpoint: Checkpoint) -> Mapping[TableName, CopyState]:
-        """Returns the progress of copies in a checkpoint."""
-        found = self._found.get(checkpoint.copy)
-        if found is None:
-            found = self._found[checkpoint.copy] = copies_of(checkpoint.copy)
-        return found
+    @staticmethod
+    def _text(checkpoint: Checkpoint) -> str:
+        return checkpoint.copy
 
-    def and_those_of(self, other: KnownCopies) -> KnownCopies:
-        """Returns the progress that this object or the other one knows."""
-        return KnownCopies({**self._found, **other._found})
+    @staticmethod
+    def _parsed(text: str) -> Mapping[TableName, CopyState]:
+        return copies_of(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class LineView:
         self._notice = ""
         """The last message about something that has happened."""
         self._due = 0.0
-        self._told: dict[_HaltKey, Halt] = {}
+        self._printed: dict[_HaltKey, Halt] = {}
         """The halts that were printed in full."""
         self._halts_due = 0.0
         """The time at which the next halts are printed, if the last ones left some out."""
@@ -145,7 +145,7 @@ class LineView:
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = self._now()
-        self._tell_halts(progress, now)
+        self._print_halts(progress, now)
         # A changed time of the next attempt is not news: otherwise an absent server would cause a line for each
         # attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
@@ -162,22 +162,22 @@ class LineView:
         if options.shows_progress and not options.has_json_on_stderr:
             write_line(line(progress), sys.stderr)
 
-    def _tell_halts(self, progress: Progress, now: float) -> None:
+    def _print_halts(self, progress: Progress, now: float) -> None:
         """Prints the first new halts that need an operator."""
         # A thousand waiting shards have a thousand halts, each with a long list. None of these lists is looked at here.
         halts = {_key(source, halt): (source, halt) for source, halt in _of_sources(progress) if needs_operator(halt)}
-        self._told = {key: told for key, told in self._told.items() if key in halts and halts[key][1] == told}
+        self._printed = {key: halt for key, halt in self._printed.items() if key in halts and halts[key][1] == halt}
         options = log_options()
         if not options.shows_progress or options.has_json_on_stderr or now < self._halts_due:
             return
-        new = [one for key, one in halts.items() if key not in self._told]
+        new = [one for key, one in halts.items() if key not in self._printed]
         several = len(progress.sources) > 1
         for source, halt in new[:_HALTS_IN_LINE]:
             text = sentence(_of_source(str(halt), source, several=several))
             write_line(
                 f"{progress.task}: halted {text} {'. '.join(_advice(halt, source, several=several))}", sys.stderr
             )
-        self._told |= {_key(source, halt): halt for source, halt in new[:_HALTS_IN_LINE]}
+        self._printed |= {_key(source, halt): halt for source, halt in new[:_HALTS_IN_LINE]}
         if len(new) > _HALTS_IN_LINE:
             self._halts_due = now + LINE_SECONDS
 
