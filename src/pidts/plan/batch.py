@@ -128,6 +128,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: Relev
     joined the task are left out. All changes of a table without a key that is not copied yet are left out, too.
     """
     uncarried, joined = end.uncarried, JoinedTables(end.copy)
+    log = joined.cut(log)
     apart = frozenset(start.exceptions).union(end.exceptions) - uncarried
     without = apart | uncarried if uncarried else apart
     moving = start.index.unlike(end.index) - uncarried

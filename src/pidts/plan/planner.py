@@ -70,6 +70,7 @@ def next_state(
     to apply: a caller may wait for this place.
     """
     copy = {name: one.unread for name, one in state.copy.items() if not one.done}
+    log = JoinedTables(copy).cut(log)
     kept = frozenset(kept) - copy.keys()
     origin = origin_of_held(state, log, relevance_of, done, kept) if limits.one_origin else None
     main = _UnheldTables(state, copy, limits, relevance_of, done, halted, _windows(staged), kept, origin)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -104,6 +105,18 @@ class JoinedTables:
         self._since = {name: state.since for name, state in copy.items() if state.since is not None}
         self._latest = max(self._since.values(), default=None)
 
+    def cut(self, log: Log) -> Log:
+        """Returns the log with entries that end where a table joins, so that no entry has changes from both sides.
+
+        The relay joins small transactions to one entry, which may extend over this place.
+        """
+        latest, places = self._latest, sorted({*self._since.values()})
+
+        def entries(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
+            return log(at, to) if latest is None or at >= latest else _cut(log, places, at, to)
+
+        return entries
+
     def narrow(self, relevance: Relevance, lsn: Lsn) -> Relevance:
         """Returns the part of the relevance that concerns tables which have joined."""
         if self._latest is None or lsn > self._latest or relevance.tables is None:
@@ -123,6 +136,27 @@ class JoinedTables:
         """Whether the table has joined before this place: a change at this place belongs to the table."""
         since = self._since.get(table)
         return since is None or lsn > since
+
+
+def _cut(log: Log, places: Sequence[Lsn], at: Lsn, to: Lsn | None) -> Iterator[LogEntry]:
+    cut: Lsn | None = at
+    while cut is not None:
+        at, cut = cut, None
+        for entry in log(at, to):
+            if entry.count > 1 and (cut := _place_inside(entry, places, at)) is not None:
+                break
+            yield entry
+            at = entry.transaction.lsn
+        if cut is not None:
+            yield from log(at, cut)
+
+
+def _place_inside(entry: LogEntry, places: Sequence[Lsn], at: Lsn) -> Lsn | None:
+    """Returns the first of these sorted places that is after `at` and between two transactions of an entry."""
+    lsn = entry.transaction.lsn
+    inside = places[bisect_right(places, at) : bisect_right(places, lsn)]
+    ends = memoryview(entry.ends).cast("q").tolist() if inside else ()
+    return next((one for one in inside if one < lsn and one.offset in ends), None)
 
 
 def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:
