@@ -102,8 +102,8 @@ def prepared(
     if lagging is not None:
         batches = without_moved(session, batches, lagging, rules.merged)
     if rules.task and absent:
-        # When its repair began, the table may have been the only one in its target table. If other tables share the
-        # target table now, the source of the repaired table does not have their rows.
+        # Other tables may share the repaired table's target table since the repair began. The repaired table's source
+        # does not have their rows.
         absent = [one for one in absent if _is_alone(session, one, rules, unfinished)]
     watched = {
         batch.table.name: session.schema.collision_columns(batch.table) for batch in [*absent, *batches] if len(batch)

@@ -44,7 +44,7 @@ class Cursor:
             return first
         if first in {251, 255}:
             raise DecodeError(
-                "bad-length", f"{self.what} has a number that begins with byte {first}, as no number does"
+                "bad-length", f"{self.what} has a number that begins with byte {first}, and no number may begin so"
             )
         return self.uint({252: 2, 253: 3, 254: 8}[first])
 

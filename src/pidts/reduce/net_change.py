@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRows:
-    """The rows that the target must have before a `NetChange` is written: the rows of the source."""
+    """The source's rows before a `NetChange`. The target must have the same rows before the `NetChange` is written."""
 
     removed: pa.Table
     """The rows whose keys are in `deletes`, with all columns."""

@@ -9,9 +9,10 @@ from pidts.binlog.jit import copy, inline, jit, load8, load32, load64, store8, s
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.temporal import days
 
-# For each column: how its values are read, the size of its cells, and two numbers. For integers, these are the lowest
-# and the highest value. For decimals, they are the number of digits after the point, and the smallest number (read
-# without the point) that has as many digits as the type allows: a number that is not smaller may get no further digit.
+# For each column: how its values are read, the size of its cells, and two numbers. For integers, the two numbers are
+# the lowest and the highest value. For decimals, the first is the number of digits after the point. The second is the
+# smallest number, read without the point, that has all digits that the type allows: no digit is appended to this number
+# or to a larger one.
 TEXT, WHOLE, LARGE, DECIMAL, DATE, MOMENT, TIME = range(7)
 CODE, CELL, A, B, PROGRAM = 0, 8, 16, 24, 32
 

@@ -10,8 +10,9 @@ A DELETE may also find no row because two zones have deleted the row, and then n
 locked, but the DELETE is recorded in the zone's meta schema, and a later INSERT of the key by another task is set
 aside. The lock says which task had deleted a row of the key. Two alternatives were rejected:
 
-- Causal delivery (task bc waits until c has everything from a that b had) would need no locks. But bc would wait for as
-  long as ac does, and would have to know the place of each other task at each transaction of b, in comparable numbers.
+- Causal delivery (task bc waits until c has everything from a that b had) would need no locks. But bc would wait as
+  long as ac waits. And for each transaction of b, bc would have to know how far each other task had applied its log, in
+  numbers that can be compared.
 - Leaving out an INSERT that equals the deleted row would silently lose a row if a zone inserts an equal row once more.
 
 A batch is the net effect of several changes. So a DELETE within a batch counts, too, if it finds another row than the

@@ -19,7 +19,7 @@ def can_be_version(column: Column) -> bool:
 
 
 def ranks(values: pa.Array) -> Numbers:
-    """Returns a number for each value, higher for a later version; 0 for NULL and for dates that are in no calendar."""
+    """Returns a number for each value: a later version has a higher number; NULL and impossible dates have 0."""
     known = only_real(values)
     numbers = np.zeros(len(values), np.int64)
     is_known = known.is_valid().to_numpy(zero_copy_only=False)

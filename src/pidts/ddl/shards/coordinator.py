@@ -148,8 +148,8 @@ class ShardGroups:
     ) -> None:
         """Stores the target's record of groups and members, which was read after a source had claimed the task.
 
-        The record lacks the events of this process since it was read. As long as some parts have not claimed the task,
-        an earlier process may still run these parts and change the record.
+        Events of this process after the reading are not in the record. An earlier process may still run parts that have
+        not claimed the task, and may change the record.
         """
         with self._changing():
             for target, table in agreed.items():

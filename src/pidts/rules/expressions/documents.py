@@ -126,7 +126,7 @@ def _beside_number(text: str, constant: float | Decimal) -> int:
     number = Decimal(text)
     if "e" in text:
         if number.adjusted() < _SMALLEST_EXPONENT and isinstance(constant, Decimal):
-            raise failed(f"servers cut the JSON number {text} off when they compare it with a decimal")
+            raise failed(f"servers lose digits of the JSON number {text} when they compare it with a decimal")
         if isinstance(constant, int):  # an integer is compared with the exact value of a double
             number = Decimal(float(text))
     return (number > wanted) - (number < wanted)

@@ -70,7 +70,7 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
 
 
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
-    """Returns names of keys that the statement adds, or renames a key to, and that the table already has.
+    """Returns the names that the statement gives to new or renamed keys, and that keys of the table already have.
 
     Usually a server refuses to add a key whose name exists. But a new key replaces a key of the same name that the
     server made for a foreign key. So `altered` accepts both.

@@ -66,7 +66,7 @@ class JdbcCatalog(ABC):
     ignoring: ClassVar[str]
     """The end of an INSERT: with it, the statement does nothing if the row exists."""
     tables: ClassVar[str]
-    """A query for the number of the catalog's tables that exist."""
+    """A query that counts how many of the catalog's own tables exist."""
     undoes_ddl: ClassVar[bool] = True
     """Whether a rollback removes tables that the transaction has made."""
     charset: ClassVar[str] = ""

@@ -27,9 +27,9 @@ def version_column_findings(
 ) -> list[Finding]:
     """Returns findings about the version column.
 
-    The findings fail if no table has a fitting version column of this name, or if the log may lack the column's former
-    values. Tables without the column pass with the SQL that adds it. A table that was created while the task ran does
-    not prevent the next start.
+    A finding fails if no table has a column of this name that can be a version column, or if the log may lack the
+    column's former values. A table without the column passes, and its finding has the SQL that adds the column. A table
+    that was created while the task ran never fails the check.
     """
     name = config.version_column
     guarded, others, spelled, addition = 0, [], "", ""
@@ -106,7 +106,8 @@ def _add_to_postgres(table: TableName, column: str) -> str:
 def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
     """Returns findings about the version column.
 
-    A finding fails if the version column can decide between zones in no table, or if the log may lack columns of rows.
+    A finding fails if there is no table in which the version column can decide between zones. It also fails if the log
+    may lack columns of rows.
     """
     if row_image != "FULL":
         what = f"with binlog_row_image = {row_image} the log does not contain whole rows, which pidts.conflict needs"
@@ -116,7 +117,7 @@ def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> 
     fine = [table for table, reason in reasons.items() if not reason]
     if reasons and not fine:
         table, reason = next(iter(reasons.items()))
-        what = f"the version column {name} can decide in no table of this task: {table.name}: {reason}"
+        what = f"there is no table of this task in which the version column {name} can decide; {table.name}: {reason}"
         return [Finding("version_column", ok=False, message=what, fix=_fix_between_zones(table, name))]
     found = [
         Finding("version_column", ok=True, message=f"in {plural('table', len(fine))} {name} decides between zones")
