@@ -169,9 +169,7 @@ def task_name_of(tables: Sequence[SeenTable]) -> str:
 
 
 def security_of(tls: Tls) -> tuple[tuple[str, str], ...]:
-    """Returns the keys of DM's `security` block. The paths of files are absolute, since the task file may be written
-    into another folder.
-    """
+    """Returns the keys of DM's `security` block with absolute paths: the task file may be written to another folder."""
     plain = Tls()
     if tls == plain:
         return ()
