@@ -308,8 +308,9 @@ def test_a_cutover_that_was_killed_before_stop_begins_anew_on_another_server(
         run = made(other, target)
         run._record = record = recorded(parts)
         assert record is not None
-        with pytest.raises(PrecheckFailed, match="now, but the cutover has begun with"):
+        with pytest.raises(PrecheckFailed, match="now, but the cutover has begun with") as refused:
             run._read_only(record)
+        assert refused.value.todo == "This command undoes what it has done. Then run it again", "nothing is undone yet"
     assert not is_writable(mariadb, run_sql)
 
 

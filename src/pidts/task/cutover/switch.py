@@ -110,7 +110,7 @@ _LOCK_SECONDS = 3.0
 """The time in which a server notices that the session of a killed command is closed."""
 _READINGS = 3
 """The number of attempts to read the target's structures, if somebody alters them meanwhile."""
-_AGAIN = "Everything is undone. Run this command again"
+_AGAIN = "This command undoes what it has done. Then run it again"
 _NOT_COMPARED = "left out (--no-verify): the source and the target are not compared"
 _COUNTERS_FINE = "each counter continues above the numbers in the rows"
 _NOTHING_TO_MAKE = "nothing to make: the target has all of them that it can have"
