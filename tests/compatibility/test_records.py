@@ -233,6 +233,12 @@ def test_the_servers_of_a_cutover_are_read_as_they_were_written() -> None:
     assert Cutover.loads(text.replace('"address"', '"more": 1, "address"')).servers == servers
 
 
+def test_the_ends_of_the_logs_at_a_cutover_are_read_as_they_were_written() -> None:
+    """The first version has not recorded them."""
+    recorded = replace(CUTOVER, log_ends={"s": "bin.000042:1337"})
+    assert Cutover.loads(recorded.dumps()) == recorded
+
+
 def test_the_progress_in_a_checkpoint_is_read_as_it_was_written(rows: Mapping[str, Any]) -> None:
     (row,) = rows["checkpoint"]
     text = CHECKPOINT.copy

@@ -684,6 +684,103 @@ def test_a_source_that_was_restarted_after_the_kill_does_not_end_as_done(
     assert record.stage is CutoverStage.STOPPING
 
 
+@pytest.mark.parametrize("options", [CutoverOptions(), CutoverOptions(read_only=False)])
+def test_rows_that_a_source_got_after_stop_are_found_although_it_is_read_only_again(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql, options: CutoverOptions
+) -> None:
+    killed_cutover(parts)
+    run_sql(source, "SET GLOBAL read_only = OFF")
+    run_sql(source, "FLUSH BINARY LOGS")
+    run_sql(source, "INSERT INTO shop.orders (customer) VALUES (1)")
+    run_sql(source, "SET GLOBAL read_only = ON")
+    with pytest.raises(
+        PrecheckFailed, match=r"a program has changed shop\.orders on source one after the step"
+    ) as refused:
+        cut_over(parts, options=options)
+    assert refused.value.code == "source-writable"
+    assert f"pidts cutover {parts[0].path} --undo" in refused.value.todo
+    record = recorded(parts)
+    assert record is not None
+    assert record.stage is CutoverStage.STOPPING
+
+
+def test_a_schema_change_after_stop_is_found(parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql) -> None:
+    killed_cutover(parts)
+    run_sql(source, "ALTER TABLE shop.orders ADD COLUMN note TEXT")
+    with pytest.raises(PrecheckFailed, match=r"has changed tables \(ALTER TABLE shop\.orders ADD COLUMN note TEXT\)"):
+        cut_over(parts)
+
+
+def test_a_log_that_is_not_there_any_more_proves_nothing(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
+) -> None:
+    killed_cutover(parts)
+    run_sql(source, "FLUSH BINARY LOGS")
+    while len(files := run_sql(source, "SHOW BINARY LOGS")) > 1:  # the server may still need the former file
+        run_sql(source, f"PURGE BINARY LOGS TO '{files[-1][0]}'")
+        time.sleep(0.1)
+    with pytest.raises(PrecheckFailed, match="it is not known whether programs have written to source one") as refused:
+        cut_over(parts)
+    assert refused.value.code == "source-writable"
+
+
+def test_a_longer_log_without_changes_of_the_task_does_not_prevent_the_end(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
+) -> None:
+    """A restarted server begins a new log file. With `--writers-stopped`, programs may write to other tables."""
+    killed_cutover(parts)
+    run_sql(source, "FLUSH BINARY LOGS")
+    run_sql(source, "CREATE OR REPLACE DATABASE others")
+    run_sql(source, "CREATE TABLE others.rows_of_others (id INT PRIMARY KEY)")
+    run_sql(source, "INSERT INTO others.rows_of_others VALUES (1)")
+    assert cut_over(parts).is_done
+
+
+LOST = CutoverOptions(read_only=False, lost_seconds=0.0)
+
+
+def without_source(parts: tuple[TaskConfig, ...]) -> tuple[TaskConfig, ...]:
+    """Returns the task with a source that does not answer."""
+    server = replace(parts[0].source.server, port=sandbox.server.free_port())
+    return (replace(parts[0], source=replace(parts[0].source, server=server)),)
+
+
+def test_a_cutover_is_completed_without_a_source_that_is_lost_after_stop(parts: tuple[TaskConfig, ...]) -> None:
+    killed_cutover(parts)
+    lost = without_source(parts)
+    with pytest.raises(Transient) as refused:
+        cut_over(lost)
+    assert refused.value.code == "source-unreachable"
+    assert f"pidts cutover {parts[0].path} --yes --writers-stopped" in refused.value.todo
+    record = recorded(parts)
+    assert record is not None
+    assert record.stage is CutoverStage.STOPPING
+    found = cut_over(lost, options=LOST)
+    assert found.is_done
+    assert [(step.name, step.state) for step in found.steps] == [
+        ("stop", "done"),
+        ("on-update", "skipped"),
+        ("switch", "done"),
+    ]
+    assert "source one does not answer" in found.steps[1].about
+
+
+def test_a_lost_source_ends_a_cutover_that_has_not_reached_stop(parts: tuple[TaskConfig, ...]) -> None:
+    """Only after `stop` it is certain that the target has the whole log."""
+
+    class Killed(CutoverRun):
+        def _undo_after(self, error: BaseException) -> None:
+            pass
+
+    with pytest.raises(Different):
+        cut_over(parts, UNEQUAL, kind=Killed)
+    with pytest.raises(Transient) as refused:
+        cut_over(without_source(parts), options=LOST)
+    assert refused.value.code == "source-unreachable"
+    record = recorded(parts)
+    assert record is None or record.stage is CutoverStage.BEGUN
+
+
 def test_a_second_command_is_refused_while_a_cutover_runs(
     parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
 ) -> None:

@@ -148,6 +148,10 @@ class Cutover:
     """For each source: the server whose rows were compared, and that this cutover makes read-only. An earlier version
     has not recorded it.
     """
+    log_ends: Mapping[str, str] = field(default_factory=dict)
+    """For each source: a place in its log up to which the target had all changes when *stopping* was recorded. An
+    earlier version has not recorded it.
+    """
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
     """The objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences.
     """
@@ -180,6 +184,8 @@ class Cutover:
         }
         if self.servers:
             data["servers"] = {source: asdict(server) for source, server in self.servers.items()}
+        if self.log_ends:
+            data["log_ends"] = dict(self.log_ends)
         if self.command is not None:
             data["command"] = asdict(self.command)
         if self.is_undone:
@@ -208,6 +214,7 @@ class Cutover:
                 source: CutoverServer(server["address"], server["identity"])
                 for source, server in data.get("servers", {}).items()
             },
+            log_ends=data.get("log_ends", {}),
             constraints=tuple(
                 (kind, TableName(schema, table), name) for kind, names in made.items() for schema, table, name in names
             ),

@@ -16,7 +16,9 @@ This list has the crash points, with the state at each. The record is a row of t
    them. The target's catalog shows which statements are still needed.
 6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes. This was proved
    just before: no source has changed a table of the task since the place up to which the target was compared. Only
-   `--undo` leads back. The same command continues here.
+   `--undo` leads back. The same command continues here. The record has the ends of the sources' logs: before *done* is
+   recorded, the command reads each log after this place, since a restart may have made a source writable for a time. If
+   a source is lost for good, the same command with `--writers-stopped` continues without it.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
 8. While columns, FULLTEXT and SPATIAL keys and partitions get the definitions that the source has (see
    `target/mysql/cutover/`), and automatic timestamps are created. The record names each of these timestamps before it
@@ -84,7 +86,7 @@ from pidts.model import (
     Transient,
 )
 from pidts.model.errors import listed, plural
-from pidts.source import Session, connect, position, read_structures
+from pidts.source import Session, connect, log_end, position, read_structures
 from pidts.source import read_only as source_read_only
 from pidts.source.connection import SourceConfig
 from pidts.source.grants import account
@@ -94,6 +96,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import source_server, target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
+from pidts.task.cutover.log_after_stop import demand_unchanged
 from pidts.task.cutover.reverse import irreversible
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.operate.presence import cutover_session, show_cutover
@@ -127,6 +130,9 @@ class CutoverOptions:
     """Whether to make the sources read-only; otherwise the user has stopped all writers."""
     wait_seconds: float = 600.0
     """The time within which an operator has to make a source read-only, if the task's account may not do it."""
+    lost_seconds: float = 20.0
+    """The time within which a source has to answer. Otherwise it counts as lost, if the user has stopped all writers.
+    """
 
 
 class Different(Exception):
@@ -239,20 +245,27 @@ class CutoverRun:
             record = None
         if record is not None:
             record = self._take(record)
+        lost: Collection[str] = ()
         if record is None or record.stage is CutoverStage.BEGUN:
             try:
                 record = self._until_stopping(record)
             except BaseException as error:
                 self._undo_after(error)
                 raise
-        inventory, why = read_inventory(self._parts, self._target), self._irreversible()
+        else:
+            lost = self._lost_sources()
+        inventory = None if lost else read_inventory(self._parts, self._target)
+        why = self._irreversible()
         self._end_runs()
         self._done(StepName.STOP, "no run of the task can begin, or write to the target")
-        if target_side.remakes(self._target):
-            for name, wanted in _remade(inventory):
-                self._remake(name, wanted)
-        record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
-        record = self._end(record)
+        if inventory is None:
+            self._leave_out(lost)
+        else:
+            if target_side.remakes(self._target):
+                for name, wanted in _remade(inventory):
+                    self._remake(name, wanted)
+            record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
+        record = self._end(record, lost)
         self._steps.append(_switched(self._parts[0]))
         return self._checklist(self._steps, inventory, why, record)
 
@@ -262,13 +275,13 @@ class CutoverRun:
         return irreversible(self._parts, tables_of(part, self._target)) if part.target.type == "mysql" else ""
 
     def _checklist(
-        self, steps: Sequence[CutoverStep], inventory: Inventory, why: str, record: Cutover | None
+        self, steps: Sequence[CutoverStep], inventory: Inventory | None, why: str, record: Cutover | None
     ) -> Checklist:
         return Checklist(
             task=self._name,
             steps=steps,
-            left=inventory.left,
-            unseen=inventory.unseen,
+            left=inventory.left if inventory is not None else (),
+            unseen=inventory.unseen if inventory is not None else (),
             irreversible=why,
             record=record,
         )
@@ -325,6 +338,42 @@ class CutoverRun:
             self.leaves_read_only = True
             self._say(text)
 
+    def _lost_sources(self) -> list[str]:
+        """Returns the sources that do not answer, after `stop`: then the target has all changes of their logs.
+
+        Raises if one does not answer, and the user does not assert that no program has written there since `stop`.
+        """
+        lost: list[str] = []
+        deadline = time.monotonic() + self._options.lost_seconds
+        for part in self._parts:
+            while True:
+                try:
+                    connect(part.source.server).close()
+                    break
+                except Transient as error:
+                    if error.code != "source-unreachable":
+                        raise
+                    if self._options.read_only:
+                        again = f"pidts cutover {self._parts[0].shell_path} --yes --writers-stopped"
+                        todo = (
+                            f"{error.todo}. Then run this command again. If the server is gone for good, and no "
+                            f"program has written to it since the step `stop`: {again}"
+                        )
+                        raise type(error)(error.code, error.what, where=error.where, todo=todo) from error
+                    if time.monotonic() > deadline:
+                        lost.append(part.source.source_id)
+                        break
+                if self._stop.wait(_LOOK_SECONDS):
+                    raise CutoverStopped
+        return lost
+
+    def _leave_out(self, lost: Collection[str]) -> None:
+        """Shows the steps that are left out, since they read the sources' definitions."""
+        about = f"left out: source {listed(lost)} does not answer, and this step reads its definitions"
+        remade = (StepName.COLUMNS, StepName.SPECIAL_KEYS, StepName.PARTITIONS)
+        for name in (*(remade if target_side.remakes(self._target) else ()), StepName.ON_UPDATE):
+            self._add(name, StepState.SKIPPED, about)
+
     # The steps that are done.
 
     def _until_stopping(self, record: Cutover | None) -> Cutover:
@@ -353,11 +402,11 @@ class CutoverRun:
         record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit, record)
         record = self._make_constraints(StepName.CHECKS, inventory.checks, (), record)
         record = self._make_constraints(StepName.KEYS, inventory.expression_keys, (), record)
-        self._demand_unchanged(ends)
+        log_ends = self._demand_unchanged(ends)
         self._demand_no_locked_row()
         if self._stop.is_set():
             raise CutoverStopped
-        record = replace(record, stage=CutoverStage.STOPPING)
+        record = replace(record, stage=CutoverStage.STOPPING, log_ends=log_ends)
         self._save(record)
         return record
 
@@ -502,9 +551,16 @@ class CutoverRun:
         about = f"{len(wanted) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
         self._done(step, about, failed)
 
-    def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
-        """Raises if a source has changed a table of the task since it was compared, or can still be written to."""
+    def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> dict[str, str]:
+        """Raises if a source has changed a table of the task since it was compared, or can still be written to.
+
+        Returns for each source a place in its log, up to which the target has all changes.
+        """
         self._demand_read_only(_AGAIN)
+        log_ends = {}
+        for part in self._parts:
+            with closing(connect(part.source.server)) as source:
+                log_ends[part.source.source_id] = str(log_end(source))
         now = self._drain()
         if changed := touched(self._parts, self._target, ends, now):
             what = f"a program wrote to {changed[0]} on the source while no program should write there"
@@ -512,6 +568,7 @@ class CutoverRun:
             if self._options.read_only and (accounts := self._unbound_accounts()):
                 todo += f". Such accounts are {listed(accounts)}"
             raise PrecheckFailed("source-writable", what, todo=todo)
+        return log_ends
 
     def _demand_no_locked_row(self) -> None:
         """Raises if a row was set aside since the first step: the target lacks the row's held changes."""
@@ -521,12 +578,14 @@ class CutoverRun:
                 what = "; ".join(_locked(table, rows) for table, rows in sorted(locked.items()))
                 raise Halted("cutover-halted", what, todo=f"Resolve them first: pidts locks list {part.shell_path}")
 
-    def _demand_read_only(self, todo: str) -> None:
+    def _demand_read_only(self, todo: str, lost: Collection[str] = ()) -> None:
         """Raises if somebody has made a source writable since this command found it read-only, or a restart has.
 
-        Also raises if the source has another server, which may have other rows.
+        Also raises if the source has another server, which may have other rows. The sources in `lost` do not answer.
         """
         for part in self._parts:
+            if part.source.source_id in lost:
+                continue
             with closing(connect(part.source.server)) as source:
                 self._demand_same_server(part, source, todo)
                 if self._options.read_only and not source_read_only.is_read_only(source):
@@ -553,7 +612,7 @@ class CutoverRun:
             self._say("waiting for the run of the task to end")
             time.sleep(0.2)
 
-    def _end(self, record: Cutover) -> Cutover:
+    def _end(self, record: Cutover, lost: Collection[str]) -> Cutover:
         """Records that the cutover is done, where the target's log ends, and the structures of its tables there.
 
         Returns the new record.
@@ -561,7 +620,12 @@ class CutoverRun:
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
         # A command that continues here may come long after the comparison: the source's machine may have restarted.
         undo = f"pidts cutover {self._parts[0].shell_path} --undo"
-        self._demand_read_only(f"Programs may have written there: give this cutover up ({undo}), then begin it again")
+        todo = f"Programs may have written there: give this cutover up ({undo}), then begin it again"
+        self._demand_read_only(todo, lost)
+        for part in self._parts:
+            place = record.log_ends.get(part.source.source_id)
+            if place is not None and part.source.source_id not in lost:
+                demand_unchanged(part, place, todo)
         end = target_log_end(self._parts[0], names)
         record = replace(record, stage=CutoverStage.DONE, position=end.position, gtid=end.gtid, done_at=time.time())
         self._save(record, end.structures)

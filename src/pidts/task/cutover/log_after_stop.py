@@ -1,0 +1,72 @@
+"""Looks in a source's own log for changes that programs have made after the step `stop` of a cutover.
+
+After this step no run begins, so neither the relay nor the target gets these changes. The case that this finds: the
+source's machine restarts, its server is writable for some minutes, programs write, and an operator makes it read-only
+again. Another end of the log alone proves nothing: each start of a server begins a new log file.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.excerpt.blocks import server_blocks
+from pidts.excerpt.cut import LogSelection, pieces
+from pidts.model import PidtsError, Position, PrecheckFailed, Transaction, Transient
+from pidts.model.errors import listed
+from pidts.plan import RelevanceKind
+from pidts.schema import Dialect
+from pidts.source import connect, log_end, source_dialect
+from pidts.task.config.task_file import TaskConfig
+
+_LONGEST_STATEMENT = 120
+
+
+def demand_unchanged(part: TaskConfig, place: str, todo: str) -> None:
+    """Raises if the source's log after this place has changes of the task's tables, or if the log cannot be read.
+
+    `todo` is the advice of the error.
+    """
+    with closing(connect(part.source.server)) as session:
+        if str(log_end(session)) == place:
+            return
+        dialect = source_dialect(session)
+    try:
+        found = _first_change(part, Position.parse(place), dialect)
+    except (Transient, PrecheckFailed):
+        raise
+    except PidtsError as error:
+        what = (
+            f"it is not known whether programs have written to source {part.source.source_id} after the step `stop`: "
+            f"its log after {place} cannot be read: {error.what}"
+        )
+        raise PrecheckFailed("source-writable", what, todo=todo) from error
+    if found is not None:
+        what = (
+            f"a program has changed {_changed(part, found)} on source {part.source.source_id} after the step `stop`, "
+            "and the target does not have this change"
+        )
+        raise PrecheckFailed("source-writable", what, todo=todo)
+
+
+def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transaction | None:
+    """Returns the first transaction after a place in the log that has changed the task's tables."""
+    wanted = LogSelection(part.allow, dialect, statements=True)
+    classifier = TransactionClassifier(part.allow, dialect)
+    # With a configured replica id, the server would end the dump of a replicator that runs on its own.
+    reader = replace(part.source.server, server_id=None)
+    for piece, _ in pieces(server_blocks(reader, place)):
+        found = piece.transaction
+        if wanted.rows(found) or classifier.of_schema_change(found).kind is RelevanceKind.DDL:
+            return found
+    return None
+
+
+def _changed(part: TaskConfig, transaction: Transaction) -> str:
+    """Returns the tables that a transaction has changed, or its statement, for a message."""
+    if transaction.ddl is None:
+        return listed(name for name in transaction.tables if part.allow(name)) or "tables"
+    statement = " ".join(transaction.ddl.split())
+    is_long = len(statement) > _LONGEST_STATEMENT
+    return f"tables ({statement[:_LONGEST_STATEMENT]}{'…' if is_long else ''})"
