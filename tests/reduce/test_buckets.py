@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import buckets
@@ -54,7 +56,7 @@ def place(table: Table, key: tuple[Any, ...], count: int = 1000) -> int:
         ((ColumnType(Kind.BIGINT, unsigned=True),), (2**64 - 1,), 349),
         ((BIN,), ("naïve",), 693),
         ((ColumnType(Kind.VARBINARY, length=9),), (b"\x00\xff",), 564),
-        ((ColumnType(Kind.DECIMAL, precision=65, scale=2),), (Decimal("-1.10"),), 403),
+        ((ColumnType(Kind.DECIMAL, precision=65, scale=2),), (Decimal("-1.10"),), 996),
         ((ColumnType(Kind.DATETIME, fsp=6),), (datetime(2024, 1, 1, 0, 0, 0, 1),), 904),
         ((ColumnType(Kind.DATE),), (date(2024, 1, 1),), 265),
         ((ColumnType(Kind.DOUBLE),), (1.5,), 375),
@@ -105,6 +107,26 @@ def test_a_value_has_its_bucket_whatever_surrounds_it() -> None:
 )
 def test_keys_that_some_server_holds_equal_stay_together(kind: ColumnType, one: Any, two: Any) -> None:
     assert place(table(kind), (one,)) == place(table(kind), (two,))
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9))
+@example(Decimal(0))
+@example(Decimal("0.000001"))
+@example(Decimal(100))
+@example(Decimal("0.0000001"))
+@example(Decimal("-0.00000012"))
+def test_shards_with_other_scales_of_a_decimal_key_have_one_worker_for_a_row(number: Decimal) -> None:
+    """A row that moves from one shard to the other is deleted and inserted by one worker."""
+    least = max(0, -int(number.normalize().as_tuple().exponent))
+    kinds = [ColumnType(Kind.DECIMAL, precision=38, scale=scale) for scale in (least, least + 1, 20, 28)]
+    assert len({place(table(kind), (number,)) for kind in kinds}) == 1
+
+
+def test_different_decimal_keys_are_spread() -> None:
+    kind = ColumnType(Kind.DECIMAL, precision=10, scale=2)
+    numbers = [Decimal(number) / 100 for number in range(-500, 500)]
+    parts = buckets(batch(table(kind), [(Op.INSERT, None, (number,)) for number in numbers]), 1000)
+    assert sum(part is not None for part in parts) > 550
 
 
 def test_columns_besides_folding_text_spread_a_key() -> None:

@@ -30,6 +30,8 @@ TWO_WORKERS = IncompleteInsert("the two keys belong to two workers", "Set worker
 """The reason why the INSERT half of an update may lack values: another worker removes the row with the old key, which
 has these values.
 """
+_DECIMAL_FORMS = ((r"^0(\.0+)?(E.*)?$", "0"), (r"\.0+(E.*)?$", r"\1"), (r"(\.[0-9]*[1-9])0+(E.*)?$", r"\1\2"))
+"""Regular expressions that find zero and zeros at the end of the digits, each with the text that replaces them."""
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
@@ -134,7 +136,7 @@ def _numbers(values: pa.Array) -> pa.UInt64Array:
     if pa.types.is_binary(kind):
         return _of_bytes(values)
     if pa.types.is_decimal(kind):
-        return _of_bytes(values.cast(pa.string()))
+        return _of_bytes(_decimal_texts(values))
     if pa.types.is_floating(kind):
         return values.cast(pa.float64()).view(pa.uint64())
     if pa.types.is_unsigned_integer(kind):
@@ -142,6 +144,14 @@ def _numbers(values: pa.Array) -> pa.UInt64Array:
     if pa.types.is_date(kind):
         values = values.cast(pa.int32())
     return values.cast(pa.int64()).view(pa.uint64())
+
+
+def _decimal_texts(values: pa.Array) -> pa.StringArray:
+    """Returns a text for each decimal number, the same for 1.5 and 1.50: shards may differ in the column's scale."""
+    texts = values.cast(pa.string())
+    for pattern, text in _DECIMAL_FORMS:
+        texts = pc.replace_substring_regex(texts, pattern, text)
+    return texts
 
 
 def _of_bytes(values: pa.Array) -> pa.UInt64Array:
