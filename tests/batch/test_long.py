@@ -45,7 +45,7 @@ from pidts.model import (
     Transient,
     change_schema,
 )
-from pidts.plan import CopyState, HeldTables, PlanState
+from pidts.plan import CopyState, HeldTables, PlanState, dealing_of
 from pidts.reduce import buckets
 
 INT = ColumnType(Kind.INT)
@@ -364,6 +364,27 @@ def test_rows_that_are_settled_in_one_part_never_collide_with_an_earlier_part(sp
         log_parts = partial(history.log_parts, run.cuts, 1, 0)
         applying.apply_long(committer, Commit((before,), (after,)), 0, log_parts, split, part_bytes=1)
     assert run.bags() == run.wanted
+    run.target.forget()
+
+
+def test_the_checkpoint_of_a_part_says_how_its_own_rows_were_assigned_to_workers():
+    """The target's keys were changed while the task was stopped. If a run is killed after this part, the next run has
+    to assign rows as this run did.
+    """
+    run = Run(Transaction(random.Random(3), 40), range(0, 40, 5), 1, 5)
+    stored: list[str] = []
+    with run.begun() as (committer, begun):
+        before = replace(begun, copy=PlanState(BEGIN).copy_json(1, "earlier keys"))
+        after = replace(begun, lsn=END, batch=2, copy=PlanState(END).copy_json(2, "present keys"))
+        applying.apply(committer, Commit((begun,), (before,)), 0, [])
+        run.target.store.hook = lambda _: stored.extend(one.copy for one in run.target.store.checkpoints.values())
+        applying.apply_long(
+            committer, Commit((before,), (after,)), 0, partial(run.transaction.log_parts, run.cuts, 1, 0), 5
+        )
+    run.target.store.hook = None
+    assert run.bags() == run.wanted
+    inside = [text for text in stored if text not in {before.copy, after.copy}]
+    assert {dealing_of(text) for text in inside} == {"present keys"}
     run.target.forget()
 
 

@@ -19,12 +19,12 @@ Each attempt reads the changes of a long batch from the log again. The work can 
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
 which is inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were
-before the batch, except that it names the tables that are held after the batch. A refused row halts its table, which
-then waits at the batch's start, where no table was held before. If the checkpoint did not say so, a restart would pass
-over the refused row. A restart plans the same transaction again, and each worker leaves out the changes up to its own
-checkpoint. Every row of the log has its own Lsn, so no row is lost or written twice, even without a key. Where a part
-ends depends only on the log and on the number of rows in a part. A repeated task finds for each part whether it was
-committed, and continues after the last one.
+before the batch, except that it names the tables that are held after the batch, and says how this run assigns rows to
+workers. A refused row halts its table, which then waits at the batch's start, where no table was held before. If the
+checkpoint did not say so, a restart would pass over the refused row. A restart plans the same transaction again, and
+each worker leaves out the changes up to its own checkpoint. Every row of the log has its own Lsn, so no row is lost or
+written twice, even without a key. Where a part ends depends only on the log and on the number of rows in a part. A
+repeated task finds for each part whether it was committed, and continues after the last one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pidts.batch.log_parts import PART_BYTES, LogPart, parts
 from pidts.batch.source_of_row import source_table
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
-from pidts.plan import CopyMode, CopyState, Phase, inside_batch
+from pidts.plan import CopyMode, CopyState, Phase, dealing_of, inside_batch
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
@@ -150,7 +150,7 @@ def apply_long(
             )
             return _committed(committer, commit, worker, expected, reached, work, has_rows=len(part) > 0)
 
-        copy = inside_batch(before.lsn, before.copy, held_after)
+        copy = inside_batch(before.lsn, before.copy, held_after, dealing_of(after.copy))
         held: LogPart | None = None
         newer = _CommitInput(log_parts, committer.rules, {}, commit.places(before).at).newer()
         for part in parts(newer, PART_BYTES, split_rows):

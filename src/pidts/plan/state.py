@@ -400,17 +400,18 @@ def copied_at(copy_json: str) -> PlanState | None:
     return PlanState(lsn, held=held_at(_places_from_json(found["held"]), lsn))
 
 
-def inside_batch(lsn: Lsn, copy_json: str, later: Places) -> str:
+def inside_batch(lsn: Lsn, copy_json: str, later: Places, dealing: str) -> str:
     """Returns the text of a checkpoint inside a batch.
 
-    The batch begins with a checkpoint that has this Lsn and text, and ends at the places `later`.
+    The batch begins with a checkpoint that has this Lsn and text, and ends at the places `later`. `dealing` says how
+    the batch's rows are assigned to workers: it may differ from the text's, in the first batch of a run.
     The copy progress is that of the batch's start. A schema change in the batch may have renamed a table, or made its
     copy begin again, and this progress does not show it. So a run that uses the progress begins at the batch's start.
     """
     start = PlanState.from_checkpoint(lsn, copy_json)
     inside = PlanState(later.lsn, start.copy, held_at(later.exceptions, later.lsn))
     progress_of = copied_at(copy_json) or (start if start.copy else None)
-    return inside.copy_json(run_of(copy_json), dealing_of(copy_json), progress_of)
+    return inside.copy_json(run_of(copy_json), dealing, progress_of)
 
 
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[HeldTables, ...]:
