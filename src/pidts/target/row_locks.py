@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 from pidts.model import HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
+from pidts.model.advice import RESYNC
 from pidts.target.meta_schema import META_EXISTS, Insert, QueueQuery, Run
 from pidts.target.table_key import DIGESTS_AT_ONCE, OF_TABLE, insert_about, placeholders, portions, schema_and_name
 
@@ -232,8 +232,8 @@ class RowLockRecord:
                 "target-busy",
                 "pidts_meta.locked_structure lacks a structure that pidts_meta.row_lock names",
                 where=Where(table=str(table)),
-                todo="If this error does not go away, somebody has removed the structure. Copy the table again, "
-                f"which ends its locks: pidts run TASK --resync {shlex.quote(str(table))}",
+                todo="If this error does not go away, somebody has removed the structure. Copy the table again, which "
+                f"ends its locks: {RESYNC}",
             )
         return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
 

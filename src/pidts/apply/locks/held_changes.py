@@ -136,7 +136,7 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sour
             "table's columns",
             where=Where(table=str(table.name), key=lock.shown),
             todo="Resolve the row with the version of PiDTS that has locked it, or copy the table again: pidts run "
-            f"TASK --resync {shlex.quote(str(table.name))}",
+            f"TASK --resync {shlex.quote(str(lock.origin))}",
         )
     batch = pa.ipc.read_record_batch(pa.py_buffer(decompress(b64decode(about["rows"]))), schema)
     transactions = (
