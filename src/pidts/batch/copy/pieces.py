@@ -226,8 +226,6 @@ def _by_keys(
         if upto is None:
             return CutRequest(request, (), None, source.nothing(request))
     found = _looked_up(known, limit, parts) or ranges(source.session, table, request.after, upto, limit, parts)
-    if not found:
-        return CutRequest(request, (), upto, replace(source.nothing(request), upto=upto))
     return CutRequest(request, tuple(RequestedChunk(request, batch, limit, one) for one in found), upto)
 
 
