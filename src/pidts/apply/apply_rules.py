@@ -93,10 +93,14 @@ class ApplyRules:
         return not self.safe and self.filters.keeps_away(batch.origin)
 
     def compares(self, batch: ChangeBatch) -> bool:
-        """Whether the target's rows are compared with those that the source had; see `pidts.apply.locks.divergence`."""
+        """Whether the target's rows are compared with those that the source had; see `pidts.apply.locks.divergence`.
+
+        If versions decide about a table, none of its rows is locked. Otherwise a change with an older version, which is
+        left out on purpose, would lock its row.
+        """
         if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
             return False
-        if self.converges and self.guards(batch.table):
+        if (self.converges or self.on_divergence is OnDivergence.LOCK) and self.guards(batch.table):
             return False
         return batch.table.name not in self.merged and not self.filters.drops(batch.origin)
 

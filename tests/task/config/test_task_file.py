@@ -217,8 +217,8 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (ZONE_TASK + "pidts: {conflict: version}\n", "bad-value", 11, "Add pidts.zone"),
         (ZONE_TASK + "pidts: {zone: a, conflict: version}\n", "bad-value", 11, "Add pidts.target-zone"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, conflict: version}\n", "bad-value", 11, "version-column"),
-        (TASK + "pidts: {zone: a, conflict: version, version-column: v}\n", "not-supported", 11, "no program writes"),
-        (TASK + "pidts: {on-divergence: lock, version-column: v}\n", "not-supported", 11, "version-column"),
+        (TASK + "pidts: {zone: a, conflict: version}\n", "not-supported", 11, "no program writes"),
+        (TASK + "pidts: {zone: a, conflict: owner, version-column: v}\n", "not-supported", 11, "no program writes"),
         (TASK + "shard-mode: optimistic\npidts: {on-divergence: lock}\n", "not-supported", 12, "merged tables"),
         ("- a\n- b\n", "wrong-type", 1, "keys and values, not a list"),
         ("", "missing-key", 1, "name"),
@@ -343,6 +343,15 @@ def test_how_rows_are_written(load: Load) -> None:
     text = replaced("worker-count: 4", "worker-count: 4, safe-mode: true")
     config = load(text + "pidts: {version-column: update_time, split-transactions: 5000}\n")
     assert (config.safe_mode, config.version_column, config.split_transactions) == (True, "update_time", 5000)
+
+
+def test_rows_are_locked_besides_a_version_column_and_a_zone_without_a_log(load: Load) -> None:
+    """The file of the fixed interface, whose target is a PostgreSQL, has all of these keys."""
+    keys = "zone: 1, version-column: update_time, on-divergence: lock, conflict: version"
+    config = load(TASK + f"pidts: {{{keys}}}\n")
+    assert (config.zone, config.version_column, config.on_divergence) == ("1", "update_time", "lock")
+    assert not config.zones.converges
+    assert [note.split(": ")[1] for note in config.notes if "conflict" in note] == ["pidts.conflict"]
 
 
 def test_checks_may_be_ignored_by_name(load: Load) -> None:

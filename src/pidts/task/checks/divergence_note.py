@@ -37,6 +37,8 @@ def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[Ta
         if not table.key or table.merged or config.rules.drops(table.source)
     ]
     but = f"; not compared, since they are merged, filtered or have no key: {listed(left)}" if left else ""
+    if policy is OnDivergence.LOCK and parts[0].version_column:
+        but += f"; in tables with {parts[0].version_column}, this column decides instead"
     return (
         f"on-divergence: {policy}: each row that changes is read from the target first, so fewer rows a second are "
         "applied (docs/operate/rows-that-differ.md); if it differs from the row that the source had before the "

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pidts.apply import can_be_version
 from pidts.apply.rows.convergence import why_not
-from pidts.model import Kind, Table, TableName
+from pidts.model import Kind, OnDivergence, Table, TableName
 from pidts.model.errors import plural
 from pidts.source.finding import Finding
 from pidts.source.structures import quoted, quoted_table
@@ -32,6 +32,8 @@ def version_column_findings(
     that was created while the task ran never fails the check.
     """
     name = config.version_column
+    locks = config.on_divergence is OnDivergence.LOCK
+    without = "rows that differ are locked" if locks else "every event is applied"
     guarded, others, spelled, addition = 0, [], "", ""
     for table in tables:
         if name not in table.arrow.names:
@@ -40,7 +42,7 @@ def version_column_findings(
             has = f" but {alike[0]}" if alike else ""
             fix = "" if alike else added(config, table.name, resumed=resumed)
             addition = addition or fix
-            what = f"{table.name} has no column {name}{has}: every event is applied"
+            what = f"{table.name} has no column {name}{has}: {without if table.identity else 'every event is applied'}"
             others.append(Finding("version_column", ok=True, message=what, fix=fix))
         elif not table.identity:
             others.append(
@@ -53,7 +55,7 @@ def version_column_findings(
             if not resumed:
                 fix = "Name a column of a date and time, a whole number or a decimal number"
                 return [Finding("version_column", ok=False, message=what, fix=fix)]
-            others.append(Finding("version_column", ok=True, message=f"{what}: every event is applied"))
+            others.append(Finding("version_column", ok=True, message=f"{what}: {without}"))
         else:
             guarded += 1
     if not guarded:

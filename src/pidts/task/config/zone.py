@@ -78,6 +78,10 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
         )
     if found == "lock":
         return found
+    has_version = bool(ours.text("version-column", ""))
+    if not into_mysql and found == "version" and has_version:
+        ours.note(key, "no effect: no task carries changes of this target back, so version-column alone decides")
+        return "lock"
     if not into_mysql:
         what = "no program writes to this target, so nothing is in conflict"
         raise ours.error(key, "not-supported", what, "Remove it.")
@@ -85,7 +89,6 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
         gets = "would get back rows that its own changes have removed" if found == "version" else "may own rows"
         what = f"the task does not say which zone it writes to, and that zone {gets}"
         raise ours.error(key, "bad-value", what, "Add pidts.target-zone.")
-    has_version = bool(ours.text("version-column", ""))
     if found == "version" and not has_version:
         what = "the task does not say which column has a row's version"
         raise ours.error(key, "bad-value", what, "Add pidts.version-column.")

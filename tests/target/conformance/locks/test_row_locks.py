@@ -138,6 +138,29 @@ def test_the_row_stays_and_all_others_continue(
     assert content(session, structure) == [(2, "bb", 2), (3, "c", 3)]
 
 
+def test_if_versions_decide_about_a_table_none_of_its_rows_is_locked(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    """Column u is the version. An older change is left out, and a later one is written over a row that differs."""
+    put(session, structure, (1, "theirs", 5), (2, "theirs", 2))
+    running = Task(target, task)
+    running.rules = replace(running.rules, version_column="u")
+    running.apply(structure, (Op.UPDATE, (1, "a", 3), (1, "older", 4)), (Op.UPDATE, (2, "b", 1), (2, "later", 6)))
+    assert content(session, structure) == [(1, "theirs", 5), (2, "later", 6)]
+    assert not locks(session, task, structure)
+
+
+def test_rows_of_a_table_without_the_version_column_are_locked(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1))
+    running = Task(target, task)
+    running.rules = replace(running.rules, version_column="absent")
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "aa", 1)), (Op.INSERT, None, (2, "b", 2)))
+    assert content(session, structure) == [(1, "theirs", 1), (2, "b", 2)]
+    assert [lock.shown for lock in locks(session, task, structure)] == ["id=1"]
+
+
 def test_the_targets_row_keeps_what_the_held_changes_leave_alone(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
