@@ -21,7 +21,7 @@ from pidts.binlog.kernel import filter_columns, images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
-from pidts.binlog.kernel.inflate import WORK, inflate
+from pidts.binlog.kernel.inflate import UNCOMPRESS
 from pidts.binlog.kernel.payloads import UnpackedTransactions
 from pidts.binlog.kernel.table_rows import CompiledBinding, CompiledRows
 from pidts.binlog.walk import LogWalker, event_at
@@ -63,8 +63,8 @@ class RoutedDecoder(decode.RowDecoder):
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._pieces: list[object] = []
         """Decompressed transactions and events with rows that were not read completely."""
-        self._arena, self._work = np.empty(0, np.uint8), np.zeros(WORK, np.uint8)
-        """The memory into which events are decompressed, and memory for the decompression."""
+        self._arena, self._done_size = np.empty(0, np.uint8), np.zeros(1, np.int64)
+        """The memory into which events are decompressed, and a number for the decompression."""
         self._has_begun_again = False
         self._block = b""
         """The groups that were decoded; they stay in memory until their rows are taken."""
@@ -74,7 +74,7 @@ class RoutedDecoder(decode.RowDecoder):
         """The groups that are decoded, if these are groups that have prepared XA transactions."""
         self._commits: Sequence[int] = ()
         """For each of these groups the byte of the log file at which the event begins that commits it."""
-        self._state[r.INFLATE], self._state[r.WORK] = inflate.address, address(self._work)
+        self._state[r.UNCOMPRESS], self._state[r.DONE_SIZE] = UNCOMPRESS, address(self._done_size)
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, filter_columns.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1

@@ -33,7 +33,7 @@ from pidts.binlog.event_group_places import LARGEST
 from pidts.binlog.events import CHECKSUM_SIZE, FLAG_ARTIFICIAL, HEADER_SIZE, EventType
 from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64, store8, store64
 from pidts.binlog.kernel import layout as at
-from pidts.binlog.kernel.inflate import MOST_TIMES
+from pidts.binlog.kernel.inflate import MOST_TIMES, inflate
 from pidts.binlog.kernel.presence import known_presence
 from pidts.model.event import Op
 
@@ -51,9 +51,9 @@ PACKED = 5
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
 (LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
 (CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, SKIM_ROWS, BASE) = range(16, 24)
-# For compressed events: the memory into which images are decompressed, the memory and the address of `inflate`, and the
-# images of the event that is being read.
-(ARENA, ARENA_USED, ARENA_ROOM, NEEDED, WORK, INFLATE, INFLATED, INFLATED_SIZE) = range(24, 32)
+# For compressed events: the memory into which images are decompressed, the arguments `done` and `uncompress` of
+# `inflate`, and the images of the event that is being read.
+(ARENA, ARENA_USED, ARENA_ROOM, NEEDED, DONE_SIZE, UNCOMPRESS, INFLATED, INFLATED_SIZE) = range(24, 32)
 # For MySQL's compressed transactions: the entries of the decompressed ones (`UnpackedTransactions`), their number,
 # and the next one. Then whether events of one are being read, the address and the size of these events, and the next
 # byte.
@@ -225,7 +225,7 @@ def _inflate(state: Any, place_: int, end: int) -> int:
         state[NEEDED] = size
         return MORE_ARENA
     target = state[ARENA] + state[ARENA_USED]
-    if invoke(state[INFLATE], place_, end, target, size, state[WORK]) == 0:
+    if not inflate(state[UNCOMPRESS], place_, end, target, size, state[DONE_SIZE]):
         return HAND_OVER
     state[INFLATED], state[INFLATED_SIZE] = target, size
     return _GO_ON
