@@ -1,7 +1,7 @@
 """How much time do a task's rules add to decoding? `python bench/rules/run.py` uses the logs of bench/decode.
 
-A log is decoded as a worker does it, alternately with and without the rules; the cost is the difference. Rows that a
-filter drops are not read completely, so the cost may be negative.
+A log is decoded as a worker does it, alternately with and without the rules; the cost is the difference. Rows that an
+event filter drops are not read, so the cost may be negative.
 """
 
 from __future__ import annotations

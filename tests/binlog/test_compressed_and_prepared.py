@@ -300,7 +300,7 @@ def test_the_times_of_rows_are_those_of_their_commits(kernel):
         seen.extend(times.to_pylist())
         return pa.array([number % 2 == 0 for number in range(len(batch))], pa.bool_())
 
-    filters = EarlyFilter(frozenset(), frozenset(), frozenset(), lambda batch: None, dropped_at)
+    filters = EarlyFilter(frozenset(), lambda batch: None, dropped_at)
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0, "structures": {NAME: table}}
     found = decode_event_groups(*together(groups), **how, early_filter_of=lambda _: filters)
     assert seen == [60_000_000 * number for number in range(9)]

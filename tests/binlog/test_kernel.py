@@ -15,19 +15,18 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.binlog.logs.scenarios import Recording, kept, load
-from tests.binlog.logs.twins import decoded, difference, disagreement
+from tests.binlog.logs.twins import decoded, difference
 from tests.examples import examples
 
 from pidts.binlog import Format, jit
 from pidts.binlog.kernel import buffers, inflate, routed
 from pidts.binlog.kernel.texts import has_ascii
 from pidts.binlog.values import charsets, json
-from pidts.model import Column, ColumnType, DecodeError, EarlyFilter, Halted, Kind, Lsn, Op, Table, TableName
+from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Lsn, Table, TableName
 
 from .test_fuzz import unsealed
 
@@ -538,19 +537,6 @@ def test_machine_code_of_other_sources_is_not_taken(monkeypatch, tmp_path, file)
     path = tmp_path / "binlog" / file
     path.write_text(path.read_text() + "\n")
     assert jit.cache_folder.__wrapped__().name != before
-
-
-@pytest.mark.parametrize("name", CASES[:3])
-def test_a_filter_may_ask_for_columns_that_the_table_has_not(name):
-    recording = load(name)
-
-    def none_of_them(table: Table) -> EarlyFilter:
-        return EarlyFilter(
-            frozenset({"gone"}), frozenset(Op), frozenset(), lambda batch: pa.repeat(pa.scalar(False), len(batch))
-        )
-
-    found = decoded("compiled", recording.events, **arguments(recording), early_filter_of=none_of_them)
-    assert disagreement(found, decoded("python", recording.events, **arguments(recording))) is None
 
 
 def test_threads_that_declare_functions_at_once_keep_them_in_the_same_folder() -> None:

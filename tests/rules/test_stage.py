@@ -300,9 +300,6 @@ class Every(ExpressionFilter):
     def concerns(self, name: TableName) -> bool:
         return True
 
-    def columns(self, table: Table) -> frozenset[str]:
-        return frozenset({"id"})
-
     def dropped(
         self, batch: ChangeBatch, besides: Collection[Op] = (), times: pa.Array | None = None
     ) -> pa.BooleanArray:

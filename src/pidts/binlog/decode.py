@@ -77,8 +77,7 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
 
     `offset` is the byte of the log file at which `raw` begins, or any earlier byte less than 2 GiB away. Tables that
     are not in `structures` are skipped. Rows at or before `after` are left out. So are rows that a table's early filter
-    drops; of such a row, only the columns that the filter uses are read. Each structure of a table has one batch,
-    unless its rows are too large for an Arrow array.
+    drops. Each structure of a table has one batch, unless its rows are too large for an Arrow array.
 
     The rows of a prepared XA transaction are left out, since the transaction may be rolled back. When it is committed,
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
@@ -87,7 +86,7 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     Raises `LargeSliceError` if the rows of a table take `most_bytes` or more: a compressed log may be many times as
     large in memory. The error is not raised while a savepoint is open, since `decode_stream` could not do better.
     """
-    return _decoded(new_decoder(facts, log_stays=True), raw, facts)
+    return _decoded(new_decoder(facts), raw, facts)
 
 
 def decode_event_groups(raw: bytes, groups: CommittedEventGroups, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
@@ -95,7 +94,7 @@ def decode_event_groups(raw: bytes, groups: CommittedEventGroups, **facts: Unpac
 
     `raw` has the events of all groups, one group after the other.
     """
-    return _decoded_event_groups(new_decoder(facts, log_stays=True), raw, groups, facts)
+    return _decoded_event_groups(new_decoder(facts), raw, groups, facts)
 
 
 def event_group_columns(groups: CommittedEventGroups) -> npt.NDArray[np.int64]:
@@ -129,7 +128,7 @@ class KeptDecoder:
         kept, self._kept = self._kept, None
         form, change_no = facts["format"], facts["change_no"]
         is_same = kept is not None and kept[:2] == (form, change_no)
-        decoder = kept[2] if kept is not None and is_same else new_decoder(facts, log_stays=True)
+        decoder = kept[2] if kept is not None and is_same else new_decoder(facts)
         found = decode(decoder)
         if decoder.can_begin_again():
             self._kept = form, change_no, decoder
@@ -173,30 +172,27 @@ def times_of(facts: LogFacts) -> EventTimes:
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
 
-def new_decoder(facts: LogFacts, *, is_final: bool = False, log_stays: bool = False) -> RowDecoder:
+def new_decoder(facts: LogFacts, *, is_final: bool = False) -> RowDecoder:
     """Returns the compiled decoder or the plain one; the arguments are those of `RowDecoder`."""
     if not compiled():
-        return RowDecoder(facts, is_final=is_final, log_stays=log_stays)
+        return RowDecoder(facts, is_final=is_final)
     from pidts.binlog.kernel.routed import RoutedDecoder  # loads the compiler, so only when needed
 
-    return RoutedDecoder(facts, is_final=is_final, log_stays=log_stays)
+    return RoutedDecoder(facts, is_final=is_final)
 
 
 class RowDecoder:
     """Collects the rows of a stream of events, without those that the source rolled back to a savepoint."""
 
-    def __init__(self, facts: LogFacts, *, is_final: bool = False, log_stays: bool = False) -> None:
-        """`is_final`: nothing in this log is rolled back, so rows may be returned before the end of their transaction.
-
-        `log_stays`: the events stay in memory, at the same address, until the rows are taken.
-        """
+    def __init__(self, facts: LogFacts, *, is_final: bool = False) -> None:
+        """`is_final`: nothing in this log is rolled back, so rows may be returned before their transaction ends."""
         structures = facts["structures"]
         self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
         self._change_no, self._mariadb = facts["change_no"], facts["format"].is_mariadb
         self._after, self._commit = facts.get("after"), facts.get("commit")
         self._early_filter_of = facts.get("early_filter_of")
         self._batch_bytes, self._is_limited = BATCH_BYTES, False
-        self._is_final, self._log_stays = is_final, log_stays
+        self._is_final = is_final
         self._places = EventGroupPlaces()
         """Numbers the events of a prepared XA transaction, if these are decoded."""
         self._rows: dict[Table, Rows] = {}

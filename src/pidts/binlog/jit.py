@@ -221,21 +221,6 @@ copy: Any = intrinsic(_copy)
 """`copy(target, source, size)`: copies bytes from one address to another; the two areas must not overlap."""
 
 
-def _prefetch(_context: Any, _address: Any) -> Any:
-    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        builder.call(function, [builder.inttoptr(arguments[0], byte), word(0), word(3), word(1)])
-        return ir.Constant(ir.IntType(8), 0)
-
-    return types.uint8(types.int64), generate
-
-
-prefetch: Any = intrinsic(_prefetch)
-"""Tells the processor that the memory at an address will be read soon. The address need not be valid."""
-
-
 def address(buffer: Any) -> int:
     """Returns the address of a buffer (bytes, memoryview, mmap, array).
 

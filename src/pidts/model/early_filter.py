@@ -1,8 +1,4 @@
-"""Early filters, which decide by some of a table's columns which of its changes are wanted.
-
-The decoder applies the filter before it reads the other columns, and never reads them for a dropped change. Most of a
-row's bytes are in texts that no filter uses.
-"""
+"""Early filters, which decide which of a table's changes are wanted. The decoder applies them."""
 
 from __future__ import annotations
 
@@ -61,18 +57,10 @@ TimesOf = Callable[[pa.Array], pa.Array]
 class EarlyFilter:
     """The early filter of one table."""
 
-    columns: frozenset[str]
-    """The columns that decide, by their names in lower case."""
-    asked: frozenset[Op]
-    """The kinds of changes for which these columns decide. Other changes are kept or dropped because of their kind
-    alone.
-    """
     unwanted: frozenset[Op]
-    """The kinds of changes of which all are dropped."""
+    """The kinds of changes of which all are dropped. Their images are not read."""
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
-    """Marks the changes to drop, except changes of an `unwanted` kind; None if there are none. For kinds in `asked`, it
-    reads only `columns` of the images; for other kinds, no column.
-    """
+    """Marks the changes to drop, except changes of an `unwanted` kind; None if there are none."""
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
     """Replaces `dropped` if the decision depends on the time of each change, in microseconds since 1970. `at` makes
     `dropped` from this function. Before that, nothing calls `dropped`.

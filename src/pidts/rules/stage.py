@@ -171,10 +171,9 @@ class Rules:
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.REFUSE)
         if not (unwanted or refused or self.expressions.concerns(table.name)):
             return None
-        asked = self.expressions.ops(table.name) - unwanted
         dropped = partial(self._dropped, unwanted, refused)
         at = dropped if self.expressions.asks_for_time(table.name) else None
-        return EarlyFilter(self.expressions.columns(table), asked, unwanted, dropped, at)
+        return EarlyFilter(unwanted, dropped, at)
 
     def _verdicts(self, name: TableName) -> dict[Op, FilterDecision]:
         """Returns the event filter's verdict on each kind of change."""

@@ -80,7 +80,7 @@ class Cells:
         """Returns all rows that were added so far. Rows that are added later do not change this table."""
         rows = self._rows
         columns = self._table.columns
-        buffers = self._side.buffers(range(len(columns)), rows)
+        buffers = self._side.buffers(rows)
         arrays = [self._array(column, rows, own) for column, own in zip(columns, buffers, strict=True)]
         self._ahead = max(rows, _FIRST_ROWS)
         self._begin()

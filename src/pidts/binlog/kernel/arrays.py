@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from pidts.binlog.kernel import texts
 from pidts.binlog.kernel.buffers import ImageBuffers, Memory
 from pidts.binlog.values import labels
-from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, image_type
+from pidts.model.batch import ChangeBatch, image_type
 from pidts.model.event import Op
 from pidts.model.lsn import Lsn
 from pidts.model.table import Column, Table, TableName
@@ -16,32 +16,26 @@ from pidts.model.types import Kind
 
 
 def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
-    """Returns all rows of a table; skipped columns are NULL. The batch owns the memory from now on."""
+    """Returns all rows of a table. The batch owns the memory from now on."""
     rows = memory.rows
     inserted, deleted = memory.count(Op.INSERT), memory.count(Op.DELETE)
-    if memory.passed_over or 0 < inserted < rows or 0 < deleted < rows:
+    if 0 < inserted < rows or 0 < deleted < rows:
         memory.fill()
     ops = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(memory.ops[:rows])])
     lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), rows, [None, pa.py_buffer(memory.lsns[: Lsn.SIZE * rows])])
-    before = _struct(table, memory.before, memory.passed_over, ops, Op.INSERT, inserted)
-    after = _struct(table, memory.after, memory.passed_over, ops, Op.DELETE, deleted)
-    if not memory.passed_over:
-        return ChangeBatch.of(table, lsns, ops, before, after, partial)
-    columns = [lsns, ops, before, after, pa.nulls(rows, pa.binary()) if partial is None else partial]
-    return ChangeBatch(table, pa.RecordBatch.from_arrays(columns, names=list(CHANGE_FIELDS)))
+    before = _struct(table, memory.before, ops, Op.INSERT, inserted)
+    after = _struct(table, memory.after, ops, Op.DELETE, deleted)
+    return ChangeBatch.of(table, lsns, ops, before, after, partial)
 
 
-def _struct(
-    table: Table, side: ImageBuffers, passed_over: frozenset[int], ops: pa.Array, without: Op, missing: int
-) -> pa.Array:
+def _struct(table: Table, side: ImageBuffers, ops: pa.Array, without: Op, missing: int) -> pa.Array:
     """Returns the before images or the after images; null for a row whose operation has no such image."""
     rows = len(ops)
-    places = [place for place in range(len(table.columns)) if place not in passed_over]
-    kind = image_type(table) if not passed_over else pa.struct([table.arrow.field(place) for place in places])
+    kind = image_type(table)
     if missing == rows:
         return pa.nulls(rows, kind)
-    buffers = side.buffers(places, rows)
-    arrays = [_column(table.name, table.columns[place], rows, own) for place, own in zip(places, buffers, strict=True)]
+    pairs = zip(table.columns, side.buffers(rows), strict=True)
+    arrays = [_column(table.name, column, rows, buffers) for column, buffers in pairs]
     if not missing and arrays:
         return pa.Array.from_buffers(kind, rows, [None], 0, children=arrays)
     return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pa.array(ops.to_numpy() == without))

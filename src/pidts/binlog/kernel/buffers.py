@@ -8,7 +8,7 @@ copy.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -107,13 +107,11 @@ class ImageBuffers:
         found: int = _TEXT_END.unpack_from(self._block.data, ends + _END * rows)[0]
         return found
 
-    def buffers(self, places: Iterable[int], rows: int) -> list[list[pa.Buffer]]:
+    def buffers(self, rows: int) -> list[list[pa.Buffer]]:
         """Returns columns in Arrow's form: validity, values or their ends, and text."""
         block, found = pa.py_buffer(self._block), []
         begins = (self.columns[:, :2] - block.address).tolist()
-        for place in places:
-            valid, cells = begins[place]
-            cell = self._cells[place]
+        for place, ((valid, cells), cell) in enumerate(zip(begins, self._cells, strict=False)):
             column = [block.slice(valid, (rows + 7) // 8), block.slice(cells, _bytes(cell, rows))]
             if not cell:
                 text = pa.py_buffer(self._texts.get(place, _NO_TEXT))
@@ -130,31 +128,17 @@ class Memory:
         "_layout",
         "after",
         "before",
-        "ends",
-        "events",
-        "logs",
         "lsns",
         "ops",
-        "passed_over",
         "presence_numbers",
         "presences",
         "state",
         "width",
     )
 
-    def __init__(self, table: Table, passed_over: Collection[int] = ()) -> None:
-        """Makes the memory without rows.
-
-        Values of skipped columns (`passed_over`) are not written. If there are such columns, the place where each row
-        ends in its event is written, so that these values can be read later.
-        """
+    def __init__(self, table: Table) -> None:
+        """Makes the memory without rows."""
         cells = [cell_size(column.type) for column in table.columns]
-        for place in passed_over:
-            cells[place] = at.PASSED_OVER
-        self.passed_over = frozenset(passed_over)
-        self.ends = self.events = _NOTHING
-        self.logs: list[Any] = []
-        """The bytes of events of which columns were skipped. They stay in memory: these columns may be read later."""
         self.width = len(cells)
         self.before, self.after = ImageBuffers(cells), ImageBuffers(cells)
         self.state = np.zeros(at.TABLE // 8, np.int64)
@@ -187,26 +171,13 @@ class Memory:
     def make_room(self, capacity: int) -> None:
         """Makes room for this many rows."""
         state, rows = self.state, self.rows
-        lsns, ops = _grown(self.lsns, at.LSN, rows, capacity), _grown(self.ops, 1, rows, capacity)
-        self._place(lsns, ops, capacity)
-        self.presence_numbers = _grown(self.presence_numbers, _NUMBER, rows, capacity)
-        state[at.PRESENCES // 8] = address(self.presence_numbers)
-        if self.passed_over:
-            self.ends = _grown(self.ends, at.END, rows, capacity)
-            self.events = _grown(self.events, at.EVENT, int(state[at.EVENT_COUNT // 8]), capacity)
-            state[at.ENDS // 8], state[at.EVENTS // 8] = address(self.ends), address(self.events)
-
-    def take_places(self, other: Memory, capacity: int) -> None:
-        """Makes room for this many rows, and takes over the Lsns and operations of another `Memory`."""
-        self._place(other.lsns, other.ops, capacity)
-
-    def _place(self, lsns: Any, ops: Any, capacity: int) -> None:
-        state = self.state
+        self.lsns, self.ops = _grown(self.lsns, at.LSN, rows, capacity), _grown(self.ops, 1, rows, capacity)
         self.before.resize(int(state[at.BEFORE_FILLED // 8]), capacity)
         self.after.resize(int(state[at.AFTER_FILLED // 8]), capacity)
-        self.lsns, self.ops = lsns, ops
         state[at.CAPACITY // 8] = capacity
-        state[at.LSNS // 8], state[at.OPS // 8] = address(lsns), address(ops)
+        state[at.LSNS // 8], state[at.OPS // 8] = address(self.lsns), address(self.ops)
+        self.presence_numbers = _grown(self.presence_numbers, _NUMBER, rows, capacity)
+        state[at.PRESENCES // 8] = address(self.presence_numbers)
 
     def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
         """Makes room for a value of the column at this address, and for the values of the expected rows.
@@ -234,9 +205,8 @@ class Memory:
         """Begins again with new memory, since the written memory belongs to a batch now."""
         self.before.clear()
         self.after.clear()
-        self.lsns = self.ops = self.ends = self.events = self.presence_numbers = _NOTHING
-        self.logs = []
-        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.EVENT_COUNT, at.IS_PARTIAL):
+        self.lsns = self.ops = self.presence_numbers = _NOTHING
+        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.IS_PARTIAL):
             self.state[field // 8] = 0
 
     def partial(self) -> pa.Array | None:
@@ -257,13 +227,6 @@ class Memory:
                 images.set_valid(address(side.columns), self.width, rows, written)
                 self.state[filled] = rows
         self.state[at.ROWS // 8] = rows
-        self.state[at.EVENT_COUNT // 8] = np.searchsorted(self.first_rows, rows)
-
-    @property
-    def first_rows(self) -> Any:
-        """Returns the number of the first row of each event."""
-        events = self.events.view(np.int64).reshape(-1, at.EVENT // 8)
-        return events[: self.state[at.EVENT_COUNT // 8], at.FIRST // 8]
 
 
 _NOTHING = np.zeros(0, np.uint8)
@@ -292,8 +255,6 @@ def _aligned(size: int) -> int:
 
 def _bytes(cell: int, rows: int) -> int:
     """Returns how many bytes a column's values, or their ends, take."""
-    if cell == at.PASSED_OVER:
-        return 0
     return cell * rows if cell else _END * (rows + 1)
 
 

@@ -8,17 +8,12 @@ much room it needs.
 
 from __future__ import annotations
 
-from pidts.binlog.jit import copy as copy_bytes
-from pidts.binlog.jit import entry, inline, jit, load8, load32, load64, prefetch, store8, store32, store64
+from pidts.binlog.jit import entry, inline, jit, load8, load32, load64, store8, store32, store64
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.cells import put_null, read_value, set_null
 from pidts.model.event import Op
 
 _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
-
-_EVENTS_AHEAD = 6
-_EARLY_BYTES, _LINE = 256, 64
-"""How many bytes of an event are fetched into the processor's cache in advance, and how many are fetched at once."""
 
 
 @inline
@@ -34,8 +29,6 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
     for number in range(width):
         column = columns + number * at.COLUMN
         cell = load64(program + number * at.PROGRAM + at.CELL)
-        if cell == at.PASSED_OVER:
-            continue
         valid = load64(column + at.VALID)
         row = first
         while row < end and row & 7:
@@ -218,45 +211,4 @@ def read_rows(
         store64(call + at.AT, begin)
         store64(call + at.DONE, done)
         store64(call + at.HELPS, 0)
-    return at.FINE
-
-
-@inline
-def _look_ahead(event: int, mask: int, first_bit: int) -> None:
-    """Fetches the first bytes of an event into the cache, since the processor cannot guess which event is read next."""
-    if has_bit(mask, first_bit + load64(event + at.FIRST)):
-        for line in range(0, _EARLY_BYTES, _LINE):
-            prefetch(load64(event + at.DATA) + line)
-
-
-@entry
-def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -> int:
-    """Reads all columns of the rows in `skimmed` whose bits are set, and moves their Lsns next to each other."""
-    ends, lsns = load64(skimmed + at.ENDS), load64(skimmed + at.LSNS)
-    events, rows = load64(skimmed + at.EVENT_COUNT), load64(skimmed + at.ROWS)
-    number = load64(call + at.DONE)
-    for place in range(load64(call + at.AT), events):
-        event = load64(skimmed + at.EVENTS) + place * at.EVENT
-        first = load64(event + at.FIRST)
-        behind = load64(event + at.EVENT + at.FIRST) if place + 1 < events else rows
-        if place + _EVENTS_AHEAD < events:
-            _look_ahead(event + _EVENTS_AHEAD * at.EVENT, mask, first_bit)
-        data, op, program = load64(event + at.DATA), load64(event + at.OP), load64(event + at.READ_BY)
-        present, bitmaps = load64(event + at.PRESENT), load64(event + at.BITMAPS)
-        while number < behind:
-            if has_bit(mask, first_bit + number):
-                begin = load32(ends + at.END * (number - 1)) if number > first else load64(event + at.BEGIN)
-                row = load64(table + at.ROWS)
-                end = load32(ends + at.END * number)
-                result = _read_row(table, program, data, begin, end, op, present, bitmaps, row, call)
-                if result < 0:
-                    store64(call + at.AT, place)
-                    store64(call + at.DONE, number)
-                    return result
-                if row < number:
-                    copy_bytes(lsns + at.LSN * row, lsns + at.LSN * number, at.LSN)
-                add_images(table, op, row)
-                add_row(table, op, row)
-                store64(call + at.HELPS, 0)
-            number += 1
     return at.FINE

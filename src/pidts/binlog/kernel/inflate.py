@@ -40,4 +40,4 @@ def inflate(uncompress: int, at: int, end: int, target: int, size: int, done: in
         return False
     store64(done, size)
     result = invoke(uncompress, target, done, at, end - at)
-    return result & 0xFFFFFFFF == 0 and load64(done) == size
+    return bool(result & 0xFFFFFFFF == 0 and load64(done) == size)

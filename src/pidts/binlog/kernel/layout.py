@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# A decoding program has a row of eight numbers for each column. They say how the column's values are read.
-PROGRAM = 64
+# A decoding program has a row of six numbers for each column. They say how the column's values are read.
+PROGRAM = 48
 CODE = 0
 """The code for reading the column's values, one of the codes below."""
 WIRE = 8
@@ -12,25 +12,6 @@ CELL = 16
 """How many bytes a value has in its Arrow array; 0 if values vary in size."""
 A, B, C = 24, 32, 40
 """Parameters of the code."""
-PASSED_OVER = -1
-"""The cell size of a skipped column, to which nothing is written."""
-
-# A program that skips columns refers to the program that reads all columns, and to two lists of steps. A list begins
-# with two numbers: how many steps there are for an image with NULLs (one step for each column), and how many for an
-# image without (one step for several neighbouring columns). Then the steps follow in this order.
-FULL = 48
-"""In the first row: the address of the program that reads all columns; 0 if this program reads all columns."""
-STEPS = 56
-"""In the first row: the address of two addresses.
-
-They point to the list of steps that read some columns, and to the list of steps that read none.
-"""
-LOOKING, PASSING = 0, 8
-LEAD, STEP_KIND, STEP_SIZE, STEP_COLUMN = range(0, 32, 8)
-"""A step skips `LEAD` bytes; its kind says what follows."""
-STEP = 32
-LOOK, PASS, PASS_BEHIND_SIZE = range(3)
-
 BYTES1, BYTES2, BYTES4, BYTES8, INT24, UINT24, YEAR, BITS, WORD4, WORD8, DECIMAL18, DECIMAL = range(1, 13)
 FIRST_TEMPORAL = 32
 DATE, TIME2, DATETIME2, TIMESTAMP2 = range(32, 36)
@@ -73,41 +54,25 @@ TOUCHED = 104
 ROWS_BEFORE = 112
 UNWANTED = 120
 """Bits by operation: bit n is set if rows with operation n are not read."""
-# For tables with a filter that uses columns: a first pass reads only these columns, and a second pass reads all columns
-# of the rows that the filter keeps.
-ASKED = 128
-"""Bits by operation: bit n is set if the first pass reads the filter's columns in rows with operation n. Otherwise it
-reads no column of these rows.
-"""
-ENDS = 136
-"""The address of each row's end in the images of its event (32 bits each)."""
-EVENTS = 144
-"""The address of the entries of row events (below), and their number."""
-EVENT_COUNT = 152
-PRESENCES = 160
+PRESENCES = 128
 """The address of each row's number of its column presence (32 bits each); see `pidts.binlog.kernel.presence`."""
-IS_PARTIAL = 168
+IS_PARTIAL = 136
 """1 if some row has lacked columns."""
-KNOWN_PRESENCES = 176
+KNOWN_PRESENCES = 144
 """The address of the slots for known presences, and the number of slots minus 1."""
-PRESENCE_MASK = 184
-PRESENCE_SCRATCH = 192
+PRESENCE_MASK = 152
+PRESENCE_SCRATCH = 160
 """The address of memory for the bitmaps of one event."""
-TABLE = 200
+TABLE = 168
 
 # The slot of a known presence: the address and the size of its bitmaps (0: the slot is free), its number, and the
 # argument `bitmaps` of `read_rows`.
 KEY, KEY_SIZE, PRESENCE_NUMBER, NULL_BYTES = range(0, 32, 8)
 PRESENCE_SLOT = 32
 
-# The entry of a row event whose rows are not read completely: the address of its images, the place of the first row in
-# them, that row's number, the arguments of `read_rows` for the images, and the program that reads all columns.
-DATA, BEGIN, FIRST, OP, PRESENT, BITMAPS, READ_BY = range(0, 56, 8)
-EVENT = 56
-
 # A call's input, its progress, and what it needs to continue.
 AT = 0
-"""The offset of the next row in the images; for rows that are read again, the offset of their event."""
+"""The offset of the next row in the images."""
 DONE = 8
 """The number of rows read, including skipped ones."""
 SIDE = 16
@@ -133,7 +98,6 @@ TORN, BAD_VALUE, TOO_MUCH = -1, -2, -3
 MORE_ROWS, MORE_TEXT, WANTS_HELP = -10, -11, -12
 
 LSN = 20
-END = 4
 FRAME = 48
 DEPTH = 100
 """The highest depth of nested JSON."""

@@ -1,20 +1,14 @@
-"""Chooses, for each column, how the compiled loop reads it. `pidts.binlog.values.columns` does this for plain code.
-
-A second program skips some columns. If an image has no NULLs, one step skips adjacent columns of fixed size together
-with the column after them.
-"""
+"""Chooses, for each column, how the compiled loop reads it. `pidts.binlog.values.columns` does this for plain code."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog.jit import address
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.wire import Wire, WireType
 from pidts.model.table import Column, Table
@@ -147,52 +141,3 @@ def _temporal(column: Column, wire: Wire) -> Instruction:
         case WireType.DATETIME:
             return at.OLD_DATETIME, 8, 0, 0, 0
     return at.OLD_TIMESTAMP, 4, 0, 0, 0
-
-
-Step = tuple[int, int, int, int]
-"""The number of bytes to skip, the kind of the step, the size of a value's length field, and the column's index."""
-
-
-@dataclass(frozen=True, slots=True)
-class Skimming:
-    """A decoding program that skips some columns, and the arrays that it points to."""
-
-    program: Any
-    steps: Any
-    looking: Any
-    passing: Any
-    full: Any
-
-    @classmethod
-    def of(cls, full: Any, passed_over: Collection[int]) -> Skimming:
-        """Makes a program that skips some columns out of the program that reads all columns."""
-        program = full.copy()
-        codes = full[:, [at.CODE // 8, at.WIRE // 8]].tolist()
-        looking, passing = _steps(codes, passed_over), _steps(codes, range(len(codes)))
-        steps = np.array([address(looking), address(passing)], np.int64)
-        program[0, [at.FULL // 8, at.STEPS // 8]] = address(full), address(steps)
-        program[list(passed_over), at.CELL // 8] = at.PASSED_OVER
-        return cls(program, steps, looking, passing, full)
-
-
-def _steps(codes: list[tuple[int, int]], passed_over: Collection[int]) -> Any:
-    single = [_step(code, size, place, passed_over) for place, (code, size) in enumerate(codes)]
-    joined = _joined(single)
-    rows = np.array([*single, *joined], np.int64)
-    return np.concatenate([np.array([len(single), len(joined)], np.int64), rows.reshape(-1)])
-
-
-def _step(code: int, size: int, place: int, passed_over: Collection[int]) -> Step:
-    if place not in passed_over:
-        return 0, at.LOOK, size, place
-    if code >= at.FIRST_VARYING:
-        return 0, at.PASS_BEHIND_SIZE, size, place
-    return size, at.PASS, 0, place
-
-
-def _joined(single: list[Step]) -> list[Step]:
-    joined: list[Step] = []
-    for lead, kind, size, place in single:
-        before = joined.pop()[0] if joined and joined[-1][1] == at.PASS else 0
-        joined.append((before + lead, kind, size, place))
-    return joined

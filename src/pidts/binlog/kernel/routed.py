@@ -17,7 +17,7 @@ from pidts.binlog.blocks import ordinary
 from pidts.binlog.event_group_places import EventGroupPlaces
 from pidts.binlog.events import CHECKSUM_SIZE, Event, EventType
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import filter_columns, images
+from pidts.binlog.kernel import images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel import router as r
 from pidts.binlog.kernel.call import Call
@@ -47,8 +47,8 @@ _MOST_PRESENCES = 1024
 class RoutedDecoder(decode.RowDecoder):
     """Decodes one slice, from its first byte to its last."""
 
-    def __init__(self, facts: decode.LogFacts, *, is_final: bool = False, log_stays: bool = False) -> None:
-        super().__init__(facts, is_final=is_final, log_stays=log_stays)
+    def __init__(self, facts: decode.LogFacts, *, is_final: bool = False) -> None:
+        super().__init__(facts, is_final=is_final)
         self._state = np.zeros(r.STATE_SIZE, np.int64)
         self._call = Call()
         self._charsets = ordinary.plain_charsets()
@@ -61,13 +61,9 @@ class RoutedDecoder(decode.RowDecoder):
         self._numbered: set[CompiledRows] = set()
         """The same objects as in `_tables`."""
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
-        self._pieces: list[object] = []
-        """Decompressed transactions and events with rows that were not read completely."""
         self._arena, self._done_size = np.empty(0, np.uint8), np.zeros(1, np.int64)
         """The memory into which events are decompressed, and a number for the decompression."""
         self._has_begun_again = False
-        self._block = b""
-        """The groups that were decoded; they stay in memory until their rows are taken."""
         self._state[r.COMMIT] = _NO_COMMIT
         self._unpacked = UnpackedTransactions.none()
         self._groups: CommittedEventGroups | None = None
@@ -76,7 +72,7 @@ class RoutedDecoder(decode.RowDecoder):
         """For each of these groups the byte of the log file at which the event begins that commits it."""
         self._state[r.UNCOMPRESS], self._state[r.DONE_SIZE] = UNCOMPRESS, address(self._done_size)
         self._state[r.CHARSETS] = address(self._charsets)
-        self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, filter_columns.skim_rows.address
+        self._state[r.READ_ROWS] = images.read_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
         self._place_arrays()
 
@@ -103,7 +99,7 @@ class RoutedDecoder(decode.RowDecoder):
         _, sizes, offsets, commits, _ = decode.event_group_columns(groups)
         entries = np.column_stack([np.cumsum(sizes) - sizes, offsets, commits])
         state = self._state
-        self._groups, self._commits, self._block = groups, commits, raw
+        self._groups, self._commits = groups, commits
         state[r.GROUPS], state[r.GROUP_COUNT], state[r.GROUP_NEXT] = address(entries), len(groups), 0
         self._commit, self._places = groups.commit, EventGroupPlaces()
         self.follow(walker, raw)
@@ -117,9 +113,6 @@ class RoutedDecoder(decode.RowDecoder):
         shows no order in this slice. Then all tables are in the order of their first rows in this slice.
         """
         taken = super().take(times)
-        self._pieces.clear()
-        self._block = b""
-        self._state[r.ARENA_USED] = 0
         if self._has_begun_again and len(taken) > 1:
             taken.sort(key=_first_lsn)
         return taken
@@ -149,15 +142,8 @@ class RoutedDecoder(decode.RowDecoder):
         for data in compressed.payload_pieces(event.body):
             piece = memoryview(data)
             self._feed_piece(event, piece, base)
-            if self._reads_again:
-                self._pieces.append(piece)
             base += len(piece)
             yield
-
-    @property
-    def _reads_again(self) -> bool:
-        """Whether rows of some table are not read completely at first, so that their events have to stay in memory."""
-        return any(rows.memory.passed_over for rows in self._tables)
 
     def _feed_piece(self, event: Event, piece: memoryview, base: int) -> None:
         place = 0
@@ -186,9 +172,7 @@ class RoutedDecoder(decode.RowDecoder):
         return len(self._unpacked) > 0 and int(self._unpacked.entries[0, 0]) == place
 
     def _take_unpacked(self, unpacked: UnpackedTransactions) -> None:
-        """Makes decompressed transactions the current ones. Keeps the former ones if their rows may be read again."""
-        if len(self._unpacked) and self._reads_again:
-            self._pieces.append(self._unpacked)
+        """Makes decompressed transactions the current ones."""
         self._unpacked, state = unpacked, self._state
         state[r.UNPACKED], state[r.UNPACKED_COUNT], state[r.UNPACKED_NEXT] = address(unpacked.entries), len(unpacked), 0
 
@@ -238,12 +222,9 @@ class RoutedDecoder(decode.RowDecoder):
         return int(state[r.AT])
 
     def _make_arena(self, needed: int) -> None:
-        """Makes new memory for decompressed events. The old memory stays as long as its rows could be read again."""
-        state = self._state
-        if state[r.ARENA_USED]:
-            self._pieces.append(self._arena)
+        """Makes new memory for decompressed events."""
         self._arena = np.empty(max(_ARENA, 2 * needed), np.uint8)
-        state[r.ARENA], state[r.ARENA_USED], state[r.ARENA_ROOM] = address(self._arena), 0, len(self._arena)
+        self._state[r.ARENA], self._state[r.ARENA_ROOM] = address(self._arena), len(self._arena)
 
     def _ahead(self, size: int, decoded: int) -> float:
         """Returns the factor by which the number of rows will probably grow; the rows of one batch are limited."""
@@ -318,7 +299,7 @@ class RoutedDecoder(decode.RowDecoder):
         return binding
 
     def _new_rows(self, table: Table, early_filter: EarlyFilter | None) -> CompiledRows:
-        return CompiledRows(table, early_filter, log_stays=self._log_stays)
+        return CompiledRows(table, early_filter)
 
     def _enter(self, number: int) -> None:
         body, binding = self._known[number]

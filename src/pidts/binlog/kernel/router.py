@@ -50,21 +50,21 @@ PACKED = 5
 # The indexes of the state's numbers.
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
 (LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
-(CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, SKIM_ROWS, BASE) = range(16, 24)
+(CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, BASE) = range(16, 23)
 # For compressed events: the memory into which images are decompressed, the arguments `done` and `uncompress` of
 # `inflate`, and the images of the event that is being read.
-(ARENA, ARENA_USED, ARENA_ROOM, NEEDED, DONE_SIZE, UNCOMPRESS, INFLATED, INFLATED_SIZE) = range(24, 32)
+(ARENA, ARENA_ROOM, NEEDED, DONE_SIZE, UNCOMPRESS, INFLATED, INFLATED_SIZE) = range(23, 30)
 # For MySQL's compressed transactions: the entries of the decompressed ones (`UnpackedTransactions`), their number,
 # and the next one. Then whether events of one are being read, the address and the size of these events, and the next
 # byte.
-(UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(32, 39)
+(UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
 # For groups of events that have prepared XA transactions: their entries, their number, the next one, the byte of the
 # log file at which the group's first event begins (-1: not known yet), the byte at which the event that commits the
 # group begins (-1: there are no groups), and the number after those of the group's events so far (`EventGroupPlaces`).
 # An entry has the byte of the block at which the group begins, a byte of the log file at or before its first event, and
 # the byte of the event that commits it.
-(GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(39, 45)
-STATE_SIZE = 45
+(GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(37, 43)
+STATE_SIZE = 43
 LARGEST_INFLATED = 1 << 26
 """The most bytes of images that are decompressed in compiled code.
 
@@ -221,10 +221,10 @@ def _inflate(state: Any, place_: int, end: int) -> int:
     place_ += 1 + (load8(place_) & 7)
     if size > MOST_TIMES * (end - place_) or size > LARGEST_INFLATED:
         return HAND_OVER
-    if size > state[ARENA_ROOM] - state[ARENA_USED]:
+    if size > state[ARENA_ROOM]:
         state[NEEDED] = size
         return MORE_ARENA
-    target = state[ARENA] + state[ARENA_USED]
+    target = state[ARENA]
     if not inflate(state[UNCOMPRESS], place_, end, target, size, state[DONE_SIZE]):
         return HAND_OVER
     state[INFLATED], state[INFLATED_SIZE] = target, size
@@ -271,13 +271,10 @@ def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, c
     if not state[RESUME]:
         _begin_event(state, table, presence, offset, call)
     state[RESUME] = 0
-    read = state[SKIM_ROWS] if load64(program + at.FULL) else state[READ_ROWS]
-    result: int = invoke(read, table, program, images, size, op, present, bitmaps, first, 0, call)
+    result: int = invoke(state[READ_ROWS], table, program, images, size, op, present, bitmaps, first, 0, call)
     if result != at.FINE:
         return result
     store64(table + at.SIZE, load64(table + at.SIZE) + size)
-    if _IS_COMPRESSED[kind] and load64(program + at.FULL):
-        state[ARENA_USED] += size  # The images may be read again, so they stay.
     return MAKE_ROOM if load64(table + at.SIZE) >= state[LIMIT] else _GO_ON
 
 

@@ -10,15 +10,16 @@ import pyarrow as pa
 
 from pidts.binlog import rows
 from pidts.binlog.jit import address
-from pidts.binlog.kernel import arrays, filter_columns, images, kept_rows
+from pidts.binlog.kernel import arrays, images
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.buffers import Memory
 from pidts.binlog.kernel.call import Call
-from pidts.binlog.kernel.program import Skimming, known_program, program
+from pidts.binlog.kernel.program import known_program
 from pidts.binlog.rows_event import RowsEvent
 from pidts.binlog.table_map import TableMap
 from pidts.model.batch import ChangeBatch
 from pidts.model.early_filter import EarlyFilter
+from pidts.model.errors import Halted, Where
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table
 
@@ -33,18 +34,14 @@ class CompiledRows:
     order.
     """
 
-    __slots__ = ("_maps", "memory", "plain", "table")
+    __slots__ = ("memory", "plain", "table")
 
-    def __init__(self, table: Table, early_filter: EarlyFilter | None = None, *, log_stays: bool = False) -> None:
-        """With `log_stays`, columns that the early filter does not use are skipped at first."""
+    def __init__(self, table: Table, early_filter: EarlyFilter | None = None) -> None:
         self.table = table
-        self.memory = Memory(table, _others(table, early_filter) if early_filter is not None and log_stays else ())
+        self.memory = Memory(table)
         if early_filter is not None:
             self.memory.state[at.UNWANTED // 8] = sum(1 << op for op in early_filter.unwanted)
-            self.memory.state[at.ASKED // 8] = sum(1 << op for op in early_filter.asked)
         self.plain: rows.TableRows | None = None
-        self._maps: dict[int, TableMap] = {}
-        """The table maps by the address of the program that reads all columns."""
 
     def __len__(self) -> int:
         return self.memory.rows + (0 if self.plain is None else len(self.plain))
@@ -75,9 +72,7 @@ class CompiledRows:
     def take(self, early_filter: EarlyFilter | None = None) -> ChangeBatch:
         """Returns the rows so far as one batch, without those that an early filter drops; a new batch begins."""
         batch = arrays.batch(self.table, self.memory, self.memory.partial())
-        if self.memory.passed_over:
-            batch = kept_rows.whole(batch, self.memory, early_filter, self._maps)
-        elif early_filter is not None:
+        if early_filter is not None:
             batch = early_filter.of(batch)
         self.memory.clear()
         if self.plain is None:
@@ -89,35 +84,17 @@ class CompiledRows:
         joined = pa.Table.from_batches([batch.rows, behind.rows]).combine_chunks()
         return ChangeBatch(self.table, joined.to_batches()[0])
 
-    def note_map(self, full: int, table_map: TableMap) -> None:
-        """Notes the table map of the program that reads all columns, with which a row may be read again."""
-        self._maps[full] = table_map
-
-
-def _others(table: Table, early_filter: EarlyFilter) -> list[int]:
-    """Returns the indexes of the columns that the filter does not use; empty if the filter uses no column."""
-    looked_at = early_filter.columns if early_filter.asked else ()
-    found = [place for place, column in enumerate(table.columns) if column.name.lower() not in looked_at]
-    return found if len(found) < len(table.columns) else []
-
 
 class CompiledBinding:
     """Decodes the row events that have the table id of one TABLE_MAP event."""
 
-    __slots__ = ("_plain", "_skimming", "_table_map", "program", "rows")
+    __slots__ = ("_plain", "_table_map", "program", "rows")
 
     def __init__(self, table_map: TableMap, into: CompiledRows) -> None:
         rows.check_structure(into.table, table_map)
         self.rows = into
         self._table_map = table_map
-        # Skipped columns are read later, with the table map that is stored under the program's address. So each
-        # binding has a program of its own.
-        made = program(into.table.columns, table_map.wires) if into.memory.passed_over else None
-        self.program: Any = known_program(into.table, table_map.wires) if made is None else made
-        if made is not None:
-            self._skimming = Skimming.of(made, into.memory.passed_over)
-            into.note_map(address(made), table_map)
-            self.program = self._skimming.program
+        self.program: Any = known_program(into.table, table_map.wires)
         self._plain: rows.Binding | None = None
 
     def decode(self, event: RowsEvent, first: Lsn, skip: int) -> None:
@@ -131,14 +108,11 @@ class CompiledBinding:
         call.block[at.PREFIX // 8 : at.PREFIX // 8 + 2].view(np.uint8)[:] = np.frombuffer(
             _PREFIX.pack(first.change_no, first.log_index, first.offset), np.uint8
         )
-        if into.memory.passed_over:
-            into.memory.logs.append(event.images)
         sizes = [(held.bit_count() + 7) // 8 for held in event.present]
         bitmaps, bits = sizes[0] << 16 | sizes[-1], 0
         if (partial := event.partial) is not None:
             call.block[at.PRESENCE // 8], bits = into.memory.presences.entered(partial, bitmaps)
-        read = filter_columns.skim_rows if into.memory.passed_over else images.read_rows
-        while result := read.ctypes(
+        while result := images.read_rows.ctypes(
             address(into.memory.state),
             address(self.program),
             address(event.images),
@@ -159,7 +133,12 @@ class CompiledBinding:
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)
         scratch.take()
-        raise kept_rows.rows_too_large(self.rows.table.name)
+        raise Halted(
+            "rows-too-large",
+            "the values of a column take more than 2 GiB in one batch",
+            where=Where(table=str(self.rows.table.name)),
+            todo="Leave the table out of the task, or make the transactions with savepoints on the source smaller",
+        )
 
     def _decode_plainly(self, event: RowsEvent, first: Lsn, skip: int) -> None:
         into = self.rows

@@ -59,20 +59,6 @@ class ExpressionFilter:
                     errors.append(error)
         raise_all(errors)
 
-    def ops(self, name: TableName) -> frozenset[Op]:
-        """Returns the kinds of changes for which the table has a rule."""
-        return frozenset(_op_and_texts(rule)[0] for rule in self.rules if rule.concerns(name))
-
-    def columns(self, table: Table) -> frozenset[str]:
-        """Returns the table's columns that some expression uses, in lower case."""
-        return frozenset(
-            reference.name.lower()
-            for rule in self.rules
-            if rule.concerns(table.name)
-            for text in rule.texts
-            for reference in names_of(parsed(text))
-        )
-
     def asks_for_time(self, name: TableName) -> bool:
         """Whether some expression for the table uses the time of a change."""
         return any(
