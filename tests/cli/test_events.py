@@ -21,6 +21,7 @@ from pidts.cli.app import run_command
 from pidts.cli.events.command import event_line
 from pidts.excerpt.json_value import json_value
 from pidts.excerpt.range import LogRange, RangeFilter, missed, parse_point
+from pidts.excerpt.table_options import tables_or_database
 from pidts.model import (
     DataChange,
     Lsn,
@@ -279,6 +280,20 @@ FIRST = {
     "at": "2024-01-02T03:04:05.678000",
     "e": "y",
 }
+
+
+def test_a_database_in_the_url_stands_for_its_tables_unless_tables_are_named() -> None:
+    assert tables_or_database("", "mysql://u@h:3306/shop%2D1/") == "shop-1.*"
+    assert tables_or_database("crm.t", "mysql://u@h/shop") == "crm.t"
+    assert tables_or_database("", "mysql://u@h/?server-id=7") == ""
+    assert tables_or_database("", "/var/lib/mysql/bin.000001") == ""
+
+
+@pytest.mark.usefixtures("log")
+def test_a_database_in_the_url_limits_the_events(
+    mysql_like: Server, database: str, shown: Callable[..., list[dict[str, Any]]]
+) -> None:
+    assert {event["database"] for event in shown(f"{url(mysql_like).rstrip('/')}/{database}")} == {database}
 
 
 @pytest.mark.usefixtures("log")

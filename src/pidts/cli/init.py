@@ -36,6 +36,7 @@ def init(
 ) -> int:
     """Look at both servers and write a commented task file without passwords."""
     from pidts.cli.server_urls import source_address, target_address
+    from pidts.excerpt.table_options import tables_or_database
     from pidts.rules import AllowList
     from pidts.task.draft.inspect import look_at
     from pidts.task.draft.task_file import Draft, Login, security_of, source_id_of, task_name_of
@@ -46,6 +47,7 @@ def init(
     upstream, downstream = source_address(source, os.environ), target_address(target, os.environ)
     if upstream.source is None:
         raise AssertionError(source)
+    tables = tables_or_database(tables, source)
     allow = AllowList.parse(tables)
     look = look_at(upstream.source, downstream.target(), allow)
     if not look.taken:

@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 from pidts.bounded_file import read_small
 from pidts.model import ConfigError, Where
 from pidts.rules import SYSTEM_SCHEMAS, AllowList
 from pidts.source import SourceConfig
+from pidts.source.connection import split_url
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -45,6 +47,17 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
     else:
         password = _VARIABLE.sub(value, config.password) if config.password else environ.get("MYSQL_PWD", "")
     return replace(config, user=_VARIABLE.sub(value, config.user), password=password)
+
+
+def tables_or_database(tables: str, url: str) -> str:
+    """Returns the tables that a user names, otherwise all tables of the database in the URL.
+
+    The result is empty if the user names neither.
+    """
+    if tables or not is_url(url):
+        return tables
+    database = unquote(split_url(url, "bad-source-url")[0].path.strip("/"))
+    return f"{database}.*" if database else ""
 
 
 def asked_tables(text: str, option: str) -> AllowList:

@@ -54,6 +54,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("meta-schema", "a;b", "bad-value", "expected the name of a schema"),
     ("timezone", "Asia/Tokyo", "rules.expressions.time_zone", "Asia/Tokyo"),
     ("timezone", "+08:00", "rules.expressions.time_zone", "+08:00"),
+    ("timezone", "-6:00", "rules.expressions.time_zone", "-06:00"),
     ("timezone", "Asia/Tokio", "bad-value", "Did you mean 'Asia/Tokyo'?"),
     ("case-sensitive", True, "allow.case_sensitive", True),
     ("collation_compatible", "strict", "not-supported", "translated loosely"),

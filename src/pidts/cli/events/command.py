@@ -20,7 +20,7 @@ from pidts.excerpt.blocks import FileInput, LogInput, ServerInput
 from pidts.excerpt.files import find_files
 from pidts.excerpt.json_value import json_value
 from pidts.excerpt.range import POINT_FORMS, LogRange, Point, parse_point
-from pidts.excerpt.table_options import asked_tables, is_url, server_of
+from pidts.excerpt.table_options import asked_tables, is_url, server_of, tables_or_database
 from pidts.model import ColumnType, ConfigError, DataChange, SchemaEvent, Table
 from pidts.rules import AllowList
 
@@ -42,6 +42,7 @@ def print_events(
     """Prints events until the range or the log ends, Ctrl-C is pressed, or the reader of stdout closes it."""
     if form and form not in _FORMATS:
         raise ConfigError("usage", f"--format {form} is not known", todo=f"Known: {', '.join(_FORMATS)}")
+    tables = tables_or_database(tables, sources[0])
     wanted, allow = LogRange(_point(start, "--from"), _point(end, "--to")), asked_tables(tables, "--tables")
     log = _log(sources, wanted.start, follow=follow)
     structures = Structures(_outside_structures(log, sources, schema_from, allow), allow, _say)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pidts.excerpt.files import find_files
 from pidts.excerpt.range import POINT_FORMS, Point, parse_point
-from pidts.excerpt.table_options import asked_tables, server_of
+from pidts.excerpt.table_options import asked_tables, server_of, tables_or_database
 from pidts.model import ConfigError, TableName, Where
 from pidts.rules import AllowList
 from pidts.source import SourceConfig
@@ -92,7 +92,7 @@ class BinlogOptions:
             relay=Path(options["relay"]).absolute() if options.get("relay") else None,
             source_id=server.source_id if server else options.get("source-id", ""),
             schema_from=schema_from or server,
-            allow=asked_tables(tables, "tables"),
+            allow=asked_tables(tables_or_database(tables, options.get("url", "")), "tables"),
             start=_point(options, "startingPosition", "from"),
             end=_point(options, "endingPosition", "to"),
             typed=_one_table(tables) if _truth(options, "typed") else None,

@@ -29,6 +29,8 @@ from pidts.task.config.section import Section, suggestion
 _Rule = TypeVar("_Rule")
 
 _OFFSET = re.compile(r"[+-](0\d|1[0-4]):[0-5]\d", re.ASCII)
+_SHORT_OFFSET = re.compile(r"\A([+-])(\d:[0-5]\d)\Z", re.ASCII)
+"""An offset whose hour has one digit, as in `-6:00`. MySQL's manual writes offsets in this form, too."""
 _ACTIONS = {"do": "Do", "ignore": "Ignore", "error": "Error"}
 _EXTRACTED = (
     ("extract-table", "table-regexp"),
@@ -147,7 +149,7 @@ def _time_zone(task: Section, *, used: bool) -> str:
     If the zone is not `used` for either, a note says so.
     """
     key, usual = "timezone", "+00:00"
-    zone = task.text(key, "") or usual
+    zone = _SHORT_OFFSET.sub(r"\g<1>0\2", task.text(key, "")) or usual
     try:
         if not _OFFSET.fullmatch(zone):
             ZoneInfo(zone)
