@@ -368,9 +368,10 @@ def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> i
         return check_zones(task, directions, as_json=as_json)
     parts = opened(task, debug=debug, notes=True)
     from pidts.cli.findings import show_findings
-    from pidts.task.checks.all_sources import check_all_sources
+    from pidts.task.checks.all_sources import check_all_sources, lost_log_findings
 
-    return show_findings(parts[0].name, check_all_sources(parts), as_json=as_json)
+    findings = [*check_all_sources(parts), *lost_log_findings(parts)]
+    return show_findings(parts[0].name, findings, as_json=as_json)
 
 
 @app.command("plan", short_help="Show what the task would do; change nothing.")

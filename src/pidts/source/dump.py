@@ -43,6 +43,11 @@ _SILENT_BEATS = 4
 _TAGGED = 1
 _SHORTEST_SILENCE = 2.0
 _SEARCH_SECONDS = 60.0
+RESTORE_LOG = (
+    "If the log file exists elsewhere, restore it on the source (docs/operate/log-purged.md). Then keep logs longer "
+    "(binlog_expire_logs_seconds, expire_logs_days)"
+)
+"""The advice to the operator if the source has purged log that a task needs."""
 _FILE_HEADS = frozenset({4, 15, 35, 161, 163, 164})
 """ROTATE, FORMAT_DESCRIPTION and similar events, which come before the first requested event."""
 
@@ -279,9 +284,5 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
         return Halted("source-went-back", what, where=where, todo=todo)
     if number == _FATAL:
         what = f"the source no longer has the log from here on: {text}"
-        todo = (
-            "If the log file exists elsewhere, restore it on the source (docs/operate/log-purged.md). Then keep logs "
-            "longer (binlog_expire_logs_seconds, expire_logs_days)"
-        )
-        return Halted("position-lost", what, where=where, todo=todo)
+        return Halted("position-lost", what, where=where, todo=RESTORE_LOG)
     return explain(pymysql.err.OperationalError(number, text), where)

@@ -36,10 +36,11 @@ from pidts.sandbox import Server, start_mariadb
 from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import connect, position, read_structures
 from pidts.target.postgres.meta import PostgresCheckpoints
+from pidts.task.checks.all_sources import lost_log_findings
 from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.run import start, table_set
 from pidts.task.run.attempts import Attempts
-from pidts.task.run.log_loss import find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
@@ -561,6 +562,29 @@ def purged(
         source.kill()
 
 
+def assert_lost(task: Task, code: str) -> None:
+    """A check says that the log is gone, and what to do."""
+    (found,) = lost_log_findings([task.config])
+    assert (found.item, found.ok, found.code) == ("log_kept", False, code)
+    assert f"[{code}] " in found.message
+    assert f"pidts run {task.config.path} --resync" in found.fix
+
+
+def test_a_check_finds_no_loss_while_the_relay_or_the_source_has_the_log(task: Task) -> None:
+    assert lost_log_findings([task.config]) == [], "the task has not begun"
+    task.start()
+    for use_gtid in (False, True):
+        config = replace(task.config, source=replace(task.config.source, use_gtid=use_gtid))
+        assert lost_log_findings([config]) == []
+    task.stop()
+    assert lost_log_findings([task.config]) == []
+    lose_relay(task)
+    assert lost_log_findings([task.config]) == [], "the source still has it"
+    task.there("UPDATE pidts_meta.checkpoint SET lsn = '0000.0000000001.000000000004.0000000000'")
+    (altered,) = lost_log_findings([task.config])
+    assert altered.code == "checkpoint-altered"
+
+
 def lose_relay(task: Task) -> None:
     for path in (task.config.relay / "s").glob("0*"):
         path.unlink()
@@ -582,6 +606,7 @@ def test_a_log_that_is_lost_is_reported_and_all_tables_are_copied_from_a_new_pos
         place, _ = position(source)
     assert loss is not None
     assert not loss.keeps_relay
+    assert_lost(task, "position-lost")
     found = with_loss_explained(task.config, Halted("position-lost", "gone", todo="Mend it"), 1_000_000_000)
     assert f"{task.schema}.gone, {task.schema}.t, {task.schema}.u after " in found.what
     assert f" (2001-09-09 01:46:40 UTC) and before {place.file}:4 (20" in found.what
@@ -591,6 +616,9 @@ def test_a_log_that_is_lost_is_reported_and_all_tables_are_copied_from_a_new_pos
     assert caught.value.code == "position-lost"
 
     lose_relay(task)
+    assert_lost(task, "position-lost")
+    source_spec = replace(task.config.source, use_gtid=True)
+    assert_lost(replace(task, config=replace(task.config, source=source_spec)), "position-lost")
     task.sql("ALTER TABLE u ADD b INT")
     with pytest.raises(Halted, match="lacks column b"):
         task.start(resync=())
@@ -660,6 +688,7 @@ def test_a_relay_that_continues_for_others_is_kept(purged: Task) -> None:
             time.sleep(0.05)
     task.stop()
     begins = relay_begin(task)
+    assert_lost(task, "relay-purged")
     found_out = Halted("relay-purged", "the file is gone")
     assert loses_log(found_out)
     notes = task.start(resync=(), lost=loss_from(found_out)).notes

@@ -115,14 +115,14 @@ def show_zones_status(file: Path, directions: Sequence[Direction], *, as_json: b
 def check_zones(file: Path, directions: Sequence[Direction], *, as_json: bool) -> int:
     """Checks each direction; returns the worst exit code."""
     from pidts.cli.findings import show_findings
-    from pidts.task.checks.all_sources import check_all_sources, with_tables_from
+    from pidts.task.checks.all_sources import check_all_sources, lost_log_findings, with_tables_from
     from pidts.task.config.task_file import load_parts
     from pidts.task.config.zones_file import path_of
 
     codes = []
     for one in directions:
         parts = load_parts(path_of(file, one))
-        findings = check_all_sources(parts)
+        findings = [*check_all_sources(parts), *lost_log_findings(parts)]
         bringing = [other for other in directions if other.copies and other.target == one.source]
         if bringing and one.source != directions[0].source:
             # `pidts run` of the file starts this direction when the target has the tables.

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import structlog
 
-from pidts.model import TableName
+from pidts.model import PidtsError, TableName
 from pidts.source.finding import Finding, demand, lost_is_down
 from pidts.task.checks.rule_hints import unused_rule_findings
 from pidts.task.checks.shards import shard_findings
 from pidts.task.checks.source import NO_TABLE, check_one_source, passed_if_ignored
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.log_loss import lost_log
 from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
@@ -32,6 +33,24 @@ def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns
     if any(seen.values()):
         of_each = [_with_tables_elsewhere(one) for one in of_each]
     return [*of_each, *unused_rule_findings(parts, seen), *together]
+
+
+def lost_log_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
+    """Returns a failed finding for each source whose log after the target's checkpoint is known to be gone.
+
+    The findings are those of `pidts check` alone. A run finds the loss by itself, unless it copies all tables again.
+    """
+    found = []
+    for part in parts:
+        try:
+            error = lost_log(part, is_one_of_several=len(parts) > 1)
+        except PidtsError:
+            continue  # Another check says why a server cannot be asked.
+        if error is not None:
+            named = f"{part.source.source_id}: " if len(parts) > 1 else ""
+            message = f"{named}[{error.code}] {error.what}"
+            found.append(Finding("log_kept", ok=False, message=message, fix=error.todo, code=error.code))
+    return [passed_if_ignored(finding, parts[0].ignored_checks) for finding in found]
 
 
 def _with_tables_elsewhere(finding: Finding) -> Finding:

@@ -54,6 +54,7 @@ from pidts.task.measure.stage_meter import StageMeter
 from pidts.task.measure.standby_sampling import StandbySampling
 from pidts.task.measure.target_ping import TargetPing
 from pidts.task.operate.catalog_publications import CatalogPublications
+from pidts.task.operate.log_loss import last_moved, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
 from pidts.task.operate.publications import Publications, PublishingTurns
@@ -68,7 +69,6 @@ from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import ProvenGoal, RunCompletion, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.locked_rows import LockedRows, demand_unlocked, has_locked_rows
-from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess

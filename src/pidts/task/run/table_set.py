@@ -84,7 +84,7 @@ from pidts.schema.affected_tables import understood
 from pidts.source import Session, position, read_structures, source_dialect, table_names
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.run.log_loss import LogLoss, find_loss
+from pidts.task.operate.log_loss import LogLoss, find_loss
 from pidts.task.run.pending_renames import joining_tables
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
 from pidts.task.tables.copy_start import Patterns, copy_states, is_selected

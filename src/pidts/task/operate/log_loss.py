@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
+from pidts.apply.checkpoint import demand_unaltered
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, PidtsError, Position, SourceTablesKey, parse_gtid_set
 from pidts.model.errors import listed, sentence, utc_time
@@ -13,6 +14,7 @@ from pidts.relay import Origin, RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.task_needs import read_needs
 from pidts.source import Session, binary_logs, connect, event_at, gtids_before, server_info
+from pidts.source.dump import RESTORE_LOG
 from pidts.task.config.task_file import TaskConfig
 
 _PURGED = frozenset({"position-lost", "relay-purged"})
@@ -31,6 +33,8 @@ class LogLoss:
     """The reason why the task cannot follow the log any more."""
 
     reason: str
+    code: str = "position-lost"
+    """The code of the error with which a run would end."""
     keeps_relay: bool = False
     """Whether the relay can continue, since its log is sound and only begins too late for this task."""
 
@@ -54,13 +58,36 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
         own = end.position(origin.log_base) if logs.wrote(origin) else None
         goes_on = logs.has(own, gtids or "")
         if first > state.needs:
-            return LogLoss(f"the relay begins after {first}, and the target is at {state.needs}", keeps_relay=goes_on)
+            what = f"the relay begins after {first}, and the target is at {state.needs}"
+            return LogLoss(what, code="relay-purged", keeps_relay=goes_on)
         return None if goes_on else LogLoss(f"the source has purged its log after {own or gtids}")
     begin = resume_point(stored)
     place = Position.parse(begin.position) if begin.position else None
     if logs.has(place if place is not None and place.base == logs.base else None, begin.gtid):
         return None
     return LogLoss(f"the relay is gone, and the source has purged its log after {begin.position or begin.gtid}")
+
+
+def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
+    """Returns the error with which a run would end because the log is gone; None if the log is not known to be gone."""
+    if config.relay_from is not None:
+        return None  # The relay server's machine receives the log.
+    with closing(config.target.server.connect()) as target:
+        stored = target.meta.checkpoints.read(config.name, config.source.source_id)
+    if not stored:
+        return None
+    try:
+        for row in stored:
+            demand_unaltered(row)
+    except Halted as altered:
+        return altered
+    with closing(connect(config.source.server)) as source:
+        loss = find_loss(config, source, stored)
+    if loss is None:
+        return None
+    todo = RESTORE_LOG if loss.code == "position-lost" else ""
+    error = Halted(loss.code, loss.reason, where=config.source.server.where, todo=todo)
+    return with_loss_explained(config, error, last_moved(config), is_one_of_several=is_one_of_several)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import yaml
 
 from pidts.model import Halted
 from pidts.task.config.task_file import TaskConfig, load_task
-from pidts.task.run.log_loss import with_loss_explained
+from pidts.task.operate.log_loss import with_loss_explained
 
 NOWHERE = {"host": "127.0.0.1", "port": 1, "user": "u"}
 
