@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 
 import pytest
 import yaml
 from tests.running import NOT_THERE, Progress
 
 from pidts.model import Halt
+from pidts.task.operate.orders import AS_BEFORE
 
 SETUP = """
 CREATE TABLE {0}.a (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL);
@@ -66,10 +68,12 @@ class Servers:
         return [Halt.loads(about).to_json() for (about,) in self._target.fetchall()]
 
     def halts(self, table: str, code: str) -> dict:
+        """Waits until this run has halted the table. A record of an earlier run does not show this."""
         name = f"{self.schema}.{table}"
 
         def found() -> list[dict]:
-            return [halt for halt in self.halted() if halt["tables"] == [name]]
+            mine = [halt for halt in self.halted() if halt["tables"] == [name]]
+            return [halt for halt in mine if not halt["what"].endswith(AS_BEFORE)]
 
         self.eventually(found, 60, f"{table} is halted")
         (halt,) = found()
@@ -95,6 +99,7 @@ def begun(mariadb, database, make_task, open_session, eventually, target_server)
         target = target_server(kind)
         task = make_task(mariadb, target, [database], workers=workers)
         servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
+        servers.reader = open_session(target).cursor()
         servers.source(*SETUP.strip().split(";\n"))
         run = task.start()
         run.wait_until(Progress(open_session(target)).is_copied, "all is copied")
@@ -163,6 +168,51 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
         assert (code, said["stage"], said["halted"]) == (0, "synced", []), said
         servers.arrives("b", (4, "longer"))
         assert servers.halted() == []
+    except AssertionError as error:
+        error.add_note(servers.task.logs())
+        raise
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_halt_stays_listed_while_another_table_is_tried_again_and_over_a_restart(begun):
+    servers, run = begun("mariadb", 1)
+    at = str(servers.task.path)
+    seen: list[dict[str, float]] = []
+
+    def looks() -> None:
+        while not over.wait(0.005):
+            servers.reader.execute("SELECT about FROM pidts_meta.halt")
+            halts = [Halt.loads(about) for (about,) in servers.reader.fetchall()]
+            seen.append({str(halt.tables[0].name): halt.since for halt in halts})
+
+    try:
+        servers.target(
+            "ALTER TABLE {0}.a ADD COLUMN late INT",
+            "ALTER TABLE {0}.b MODIFY COLUMN v VARCHAR(3) NOT NULL",
+            "ALTER TABLE {0}.c MODIFY COLUMN v VARCHAR(3) NOT NULL",
+        )
+        servers.source("ALTER TABLE {0}.a ADD COLUMN late INT", "INSERT INTO {0}.b VALUES (3, 'three')")
+        servers.halts("a", "target-refused")
+        servers.halts("b", "target-refused")
+        servers.source("INSERT INTO {0}.c VALUES (3, 'three')")
+        servers.halts("c", "target-refused")
+        before = {halt["tables"][0].rpartition(".")[2]: halt["since"] for halt in servers.halted()}
+        over = threading.Event()
+        looking = threading.Thread(target=looks)
+        looking.start()
+        try:
+            servers.pidts("ddl", "retry", at, "--table", f"{servers.schema}.b", "--yes")
+            servers.eventually(lambda: seen and seen[-1].get("b", 0) > before["b"], 30, "b is refused again")
+            before["b"] = seen[-1]["b"]
+            assert run.stop(60) == 0
+            assert servers.synced()[0] == 5
+        finally:
+            over.set()
+            looking.join()
+        lost = [one for one in seen if (one.get("a"), one.get("c")) != (before["a"], before["c"])]
+        assert lost == [], f"{len(lost)} of {len(seen)}"
+        assert seen[-1] == before
     except AssertionError as error:
         error.add_note(servers.task.logs())
         raise

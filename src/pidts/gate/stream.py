@@ -412,9 +412,12 @@ class ChannelStream:
     def _report(self, due: DueChange, error: Halted) -> None:
         """Records the halt on the target, where `pidts status` and `pidts ddl` read it."""
         halt = replace(due.failed_halt(error), since=time.time())
-        self._halts = (halt,)
+        task, source = self._context.task, self._context.source.source_id
         with suppress(Transient), closing(self._context.target.connect()) as session:
-            session.meta.halts.save(self._context.task, self._context.source.source_id, halt)
+            earlier = (one for one in session.meta.halts.read(task, source) if one.place == halt.place)
+            halt = replace(halt, since=min((one.since for one in earlier if one.since), default=halt.since))
+            session.meta.halts.save(task, source, halt)
+        self._halts = (halt,)
 
     def _remove_old(self) -> None:
         """Removes records that are older than the retention, in small transactions."""

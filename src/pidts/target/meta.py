@@ -65,6 +65,11 @@ class Rows:
         sql = f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES ({places})"
         self._run(sql, (*place, *values.values()))
 
+    def change(self, *place: object, **values: object) -> None:
+        """Changes the row with this complete key, if it exists. A reader finds the row at each moment."""
+        columns = ", ".join(f"{name} = %s" for name in values)
+        self._run(f"UPDATE {self._table} SET {columns} WHERE {self._at(place)}", (*values.values(), *place))
+
     def remove(self, *place: object) -> None:
         """Removes the rows whose key is `place` or begins with it."""
         self._run(f"DELETE FROM {self._table} WHERE {self._at(place)}", place)
@@ -218,8 +223,9 @@ class HaltRecord:
         return [Halt.loads(about) for (about,) in self._rows.read("about", task, source, tail=" ORDER BY place")]
 
     def save(self, task: str, source: str, halt: Halt) -> None:
-        """Inserts or overwrites the halt."""
-        self._rows.put(task, source, halt.place, about=halt.dumps())
+        """Inserts or overwrites the halt. While a halt is overwritten, a reader still finds it."""
+        is_known = bool(self._rows.read("place", task, source, halt.place))
+        (self._rows.change if is_known else self._rows.put)(task, source, halt.place, about=halt.dumps())
 
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
         """Removes the halts at these places; without places, all of them."""

@@ -122,6 +122,41 @@ def test_a_table_that_is_refused_where_it_was_has_been_so_since_then(
     assert since(9.0, state=PlanState(Lsn(0, 1, 900))) == 9.0, "it has gone on in between"
 
 
+def test_a_halt_keeps_its_time_while_other_tables_halt_and_are_tried_again(target: TargetSession) -> None:
+    """A new run tries both tables again, and finds one refused table in each attempt."""
+    server, listed = (
+        ValuesTarget("halting"),
+        lambda: {halt.tables: halt.since for halt in target.meta.halts.read("t", "s")},
+    )
+    first = begun(HaltedTables("t", "s", now=lambda: 5.0), target)
+    for table in ("shop.a", "shop.c"):
+        assert first.halt_table_of(refused(table))
+        begun(first, target)
+    halting = begun(HaltedTables("t", "s", now=lambda: 9.0, record_seconds=0.0), target)
+    for table in ("shop.a", "shop.c"):
+        assert listed() == {(A,): 5.0, (C,): 5.0}
+        assert halting.halt_table_of(refused(table))
+        begun(halting, target)
+    assert listed() == {(A,): 5.0, (C,): 5.0}
+    target.meta.halts.resolve("t", "s", [str(A)])
+    assert halting.has_retry(server)
+    begun(halting, target)
+    assert listed() == {(C,): 5.0}
+    assert halting.halt_table_of(refused("shop.a"))
+    begun(halting, target)
+    assert listed() == {(A,): 9.0, (C,): 5.0}
+
+
+def test_a_retry_during_the_start_of_an_attempt_is_not_lost(target: TargetSession) -> None:
+    halting = begun(HaltedTables("t", "s"), target)
+    assert halting.halt_table_of(refused("shop.a"))
+    begun(halting, target)
+    assert halting.halt_table_of(refused("shop.c"))
+    target.meta.halts.resolve("t", "s", [str(A)])
+    begun(halting, target)
+    assert [halt.tables for halt in halting.rows] == [(C,)]
+
+
 def test_rows_that_did_not_fit_are_tried_again_when_the_table_was_changed_for_other_shards(
     target: TargetSession,
 ) -> None:

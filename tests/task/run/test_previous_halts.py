@@ -1,4 +1,4 @@
-"""A shard that waited in the last run is reported as waiting until it arrives again, and not longer."""
+"""A recorded halt stays recorded until its table is halted again or has passed the place, and not longer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.values_target import ValuesTarget
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, DdlJournal, DdlState, Halt, Lsn, TableName
 from pidts.plan import HeldTables, PlanState
-from pidts.task.run.halted_tables import AS_BEFORE, PreviousHalts
+from pidts.task.operate.orders import AS_BEFORE
+from pidts.task.run.halted_tables import PreviousHalts
 
 A, B, C = (TableName("shop", name) for name in "abc")
 SERVER = ValuesTarget("recall")
@@ -26,8 +27,8 @@ STATE = PlanState(at(500), held=(HeldTables(frozenset({B}), at(100)),))
 
 
 def waits(name: TableName, offset: int, code: str = "shard-awaits", **more: str) -> Halt:
-    values = {"statement": "ALTER TABLE t ADD c INT", "what": "others have not come", **more}
-    return Halt(tables=(name,), lsn=at(offset), code=code, awaits=("s2: shop.z",), since=7.0, **values)
+    values = {"statement": "ALTER TABLE t ADD c INT", "what": "others have not come", "code": code, **more}
+    return Halt(tables=(name,), lsn=at(offset), awaits=("s2: shop.z",), since=7.0, **values)
 
 
 @pytest.fixture
@@ -58,21 +59,56 @@ def test_a_halt_at_the_same_place_is_reported_as_of_before(target: TargetSession
     assert recorded(target)[0].what.count(AS_BEFORE) == 1, "it is started once more"
 
 
+ROWS = {"statement": "", "code": "target-refused"}
+
+
+@pytest.mark.parametrize(
+    "halt", [waits(A, 500), waits(A, 400), waits(B, 100), waits(C, 600), waits(A, 400, **ROWS), waits(C, 600, **ROWS)]
+)
+def test_halts_are_removed_if_their_tables_have_passed_them_or_are_gone(target: TargetSession, halt: Halt) -> None:
+    begun(target, halt)
+    assert recorded(target) == []
+
+
 @pytest.mark.parametrize(
     "halt",
     [
-        waits(A, 500),
-        waits(A, 400),
-        waits(B, 100),
-        waits(C, 600),
         waits(B, 200, "target-refused"),
         waits(B, 200, "ddl-awaits-tables"),
-        waits(B, 200, statement=""),
+        waits(B, 100, **ROWS),
+        waits(A, 500, **ROWS),
+        replace(waits(A, 600, "target-refused"), tables=()),
     ],
 )
-def test_passed_failed_and_ownerless_halts_are_removed(target: TargetSession, halt: Halt) -> None:
-    begun(target, halt)
+def test_failed_changes_stay_recorded_while_they_are_tried_again(target: TargetSession, halt: Halt) -> None:
+    recall = begun(target, halt)
+    recall.begin_attempt(target, STATE.at, [A, B])
+    assert recorded(target) == [replace(halt, what=f"{halt.what}{AS_BEFORE}")]
+    assert recorded(target)[0].since == 7.0
+    recall.drop_past_records(SERVER, STATE.at, [A, B])
+    assert len(recorded(target)) == 1
+    recall.drop_past_records(SERVER, PlanState(at(700)).at, [A, B])
     assert recorded(target) == []
+
+
+def test_refused_rows_that_the_rules_now_leave_out_are_not_halted(target: TargetSession) -> None:
+    """No log of the table follows, so its place does not change."""
+    recall = begun(target, waits(A, 500, **ROWS), waits(B, 200))
+    recall.drop_past_records(SERVER, STATE.at, [A, B], [A])
+    assert len(recorded(target)) == 2
+    recall.drop_past_records(SERVER, STATE.at, [A, B], [])
+    assert [halt.tables for halt in recorded(target)] == [(B,)]
+
+
+def test_rows_that_follow_a_finished_schema_change_stay_halted(target: TargetSession) -> None:
+    target.meta.prepare()
+    target.meta.checkpoints.claim("t", "s", 1, Checkpoint(task="t", source="s", worker=0, lsn=at(100)))
+    target.begin()
+    journal = DdlJournal(task="t", source="s", lsn=at(100), statement="", rendered=(), step=0)
+    target.meta.journal.write(replace(journal, state=DdlState.DONE))
+    target.commit()
+    begun(target, waits(B, 100, **ROWS))
+    assert [halt.tables for halt in recorded(target)] == [(B,)]
 
 
 def test_a_halt_is_removed_when_another_shard_has_made_the_change(target: TargetSession) -> None:

@@ -24,6 +24,7 @@ from pidts.source.connection import Session, query, server_info
 from pidts.source.position import log_end, settled
 from pidts.source.structures import source_dialect
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.orders import is_tried_again
 from pidts.task.operate.presence import is_present
 from pidts.verify import NotCaughtUp
 
@@ -203,10 +204,11 @@ class TaskCatchUp:
     def _halt(self, table: TableName, at: Lsn) -> Halt | None:
         """Returns the halt that blocks the table or the task; None if there is none.
 
-        A halt at an Lsn before `at` is outdated.
+        A halt at an Lsn before `at` is outdated. A change that is being tried again may succeed.
         """
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
-        return next((halt for halt in halts if halt.lsn >= at and (not halt.tables or table in halt.tables)), None)
+        open_halts = (halt for halt in halts if halt.lsn >= at and not is_tried_again(halt))
+        return next((halt for halt in open_halts if not halt.tables or table in halt.tables), None)
 
     def _since(self, places: tuple[Lsn, ...]) -> float:
         """Returns the time at which these Lsns were first seen. A new combination of Lsns shows that the task runs."""

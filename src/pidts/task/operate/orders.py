@@ -42,6 +42,8 @@ _TRANSACTION = frozenset(
 _ALONE = frozenset({OrderKind.SKIP, OrderKind.REVERT})
 """The ddl commands that concern one shard only."""
 
+AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
+
 _AFTER_ANOTHER = "ddl-awaits-tables"
 """The code of a halt whose statement names tables that are still blocked on an earlier statement."""
 
@@ -116,6 +118,16 @@ def needs_operator(halt: Halt) -> bool:
 def has_failed(halt: Halt) -> bool:
     """Whether the target refused a change that it may accept at the next attempt."""
     return not is_waiting_for_shards(halt) and halt.code != _AFTER_ANOTHER
+
+
+def as_before(halt: Halt) -> Halt:
+    """Returns a recorded halt with the remark that it may no longer be true."""
+    return halt if halt.what.endswith(AS_BEFORE) else replace(halt, what=f"{halt.what}{AS_BEFORE}")
+
+
+def is_tried_again(halt: Halt) -> bool:
+    """Whether a run tries the failed change again, and has not found out yet whether the change fails."""
+    return has_failed(halt) and halt.what.endswith(AS_BEFORE)
 
 
 class TaskOrders:

@@ -404,6 +404,7 @@ class Attempts:
                     finally:
                         self.spark_jobs += stream.spark_jobs
                 self._tracker.locked(self._locked.look(now=True))
+                self._halted.drop_past_records(config.target.server)
                 if self._shared.completion.is_over:
                     publications.finish(self._stop)
                     to_server.finish(self._stop)
@@ -586,9 +587,10 @@ class Attempts:
                 back_at = time.monotonic() + _BACK_SECONDS
             self._tracker.halted(stream.halts)
             self._tracker.locked(self._locked.look())
-            self._halted.drop_past_records(self._config.target.server)
             only_halts_left = self._halted.only_halts_left(stream, relay)
             waiting, lacking = self._waiting_and_lacking(stream, relay, state, received)
+            retried = self._retried.tables if received is not None else None
+            self._halted.drop_past_records(self._config.target.server, retried)
             self._note_waiting(stream, relay, waiting, measuring)
             # Halted tables do not count here, but tables that catch up do.
             catches_up = self._retried.is_any or not state.exceptions.keys() <= stream.halted_tables

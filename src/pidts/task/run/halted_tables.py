@@ -40,7 +40,7 @@ from pidts.relay import RelayReader
 from pidts.rules import Rules
 from pidts.shards.structures import same_version
 from pidts.spark.stream import TaskStream
-from pidts.task.operate.orders import is_waiting_for_shards
+from pidts.task.operate.orders import as_before
 
 _log = structlog.get_logger(__name__)
 
@@ -55,9 +55,8 @@ _BESIDE_OTHERS = (
     "`pidts ddl unlock`. If a change of the other shards was run without this shard (unlock), make the change on this "
     "shard, too, stop the task, and read the shard's rows again: pidts run TASK --resync TABLE. Or add what is missing "
     "to the target's table by hand (ALTER TABLE ... ADD or MODIFY COLUMN), then: pidts ddl retry TASK --source SOURCE "
-    "--table TABLE. If the target has lost "
-    "the whole table, stop the task and run it with --resync of all shards that have rows there: the task creates the "
-    "table again and copies their rows"
+    "--table TABLE --yes. If the target has lost the whole table, stop the task and run it with --resync of all shards "
+    "that have rows there: the task creates the table again and copies their rows"
 )
 
 
@@ -81,6 +80,9 @@ class HaltedTables:
         self._looked, self._asked, self._only_halts_left = 0.0, 0.0, False
         self._epoch = 0
         self._previous = PreviousHalts(task, source)
+        self._recorded: set[str] = set()
+        """The places of the halts that the target has recorded. An operator removes a record to have rows tried again.
+        """
         self._agreed: dict[TableName, Table | None] = {}
         """The structures of merged tables when the attempt began."""
         self._unfit: dict[TableName, Table | None] = {}
@@ -103,9 +105,12 @@ class HaltedTables:
         self._stream, self._epoch = None, epoch
         self._rules = rules
         self._unfit = {name: before for name, before in self._unfit.items() if name in self._halted}
-        self._previous.begin_attempt(target, state.at, tables)
-        for halt in self.rows:
-            target.meta.halts.save(self._task, self._source, halt)
+        recorded = {halt.place for halt in target.meta.halts.read(self._task, self._source)}
+        for name in self._lifted(recorded):
+            _log.info("an operator wants the table to be tried again", table=str(name))
+            del self._halted[name]
+        self._previous.begin_attempt(target, state.at, tables, self.rows)
+        self._recorded = {halt.place for halt in self.rows}
 
     def watch_stream(self, stream: TaskStream | ChannelStream, relay: RelayReader, shards: ShardGroups) -> None:
         """Watches the stream of the attempt. From now on, an error may mean that the target has refused rows."""
@@ -157,10 +162,14 @@ class HaltedTables:
         found = self._relay.position(lsn) if self._relay is not None else None
         return str(found or place)
 
-    def drop_past_records(self, target: Target) -> None:
-        """Removes the records of shards that waited when the attempt began and have continued since."""
+    def drop_past_records(self, target: Target, retried: Collection[TableName] | None = None) -> None:
+        """Removes the records of tables that were halted when the attempt began and have continued since.
+
+        `retried` are the tables that are tried again and have not caught up; None: they are not known.
+        """
         if self._stream is not None:
-            self._previous.drop_past_records(target, self._stream.state.at, self._stream.tables)
+            tables = self._stream.tables
+            self._previous.drop_past_records(target, self._stream.state.at, tables, retried)
 
     def _meant(self, where: Where, tables: Collection[TableName]) -> set[TableName]:
         """Returns the tables that an error concerns: a table of the source, or all shards of a target table.
@@ -189,7 +198,7 @@ class HaltedTables:
             return True
         with suppress(Transient), closing(target.connect()) as session:
             recorded = {halt.place for halt in session.meta.halts.read(self._task, self._source)}
-            lifted = {name for name, halt in self._halted.items() if halt.place not in recorded}
+            lifted = self._lifted(recorded)
             for stored in session.meta.checkpoints.read(self._task, self._source) if lifted else ():
                 if stored.epoch > self._epoch:
                     raise fenced(stored, self._epoch)
@@ -200,6 +209,11 @@ class HaltedTables:
             return bool(lifted)
         self._asked = time.monotonic()
         return False
+
+    def _lifted(self, recorded: Collection[str]) -> list[TableName]:
+        """Returns the tables whose halts an operator has removed. `recorded` are the places that are still recorded."""
+        lifted = self._recorded.difference(recorded)
+        return [name for name, halt in self._halted.items() if halt.place in lifted]
 
     def _differs(self, name: TableName, before: Table | None) -> bool:
         now = self._shards.agreed(self._rules.target_name(name)) if self._shards is not None else None
@@ -214,25 +228,23 @@ class HaltedTables:
         return self._only_halts_left
 
 
-AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
-
 At = Callable[[TableName], Lsn]
 """A function that returns the Lsn up to which the target has a table's changes."""
 
 
 @dataclass(slots=True)
 class PreviousHalts:
-    """The halts of one source that were recorded when the attempt began.
+    """The halts of one source that were recorded when the attempt began, and that may no longer be true.
 
-    An attempt begins without waiting shards: all of them arrive again. Without these records, the status would show no
-    waiting shard while a shard is still blocked on its change. So a shard's record stays, marked as old, until
+    An attempt tries failed changes again, and waiting shards arrive again. Without these records, the status would show
+    no halt until the change has failed again, or until the shard has arrived. If another attempt begins before that,
+    the time since which the table is halted would be lost. So a record stays, marked as old, until
 
-    1. the shard arrives again: its record is written anew, with the same place; or
+    1. the change fails again, or the shard arrives again: its record is written anew, with the same place; or
     2. its table has passed that place in any way, or is no longer part of the task: the record is removed. If a run
        ends before that, the next attempt removes it, because it checks the records before it reports anything.
 
-    Every attempt tries failed changes again. Of their records, only the time is kept: if a table halts at the same
-    place again, it has been halted since that time.
+    If a table is halted at the same place again, it has been halted since the recorded time.
     """
 
     task: str
@@ -241,18 +253,39 @@ class PreviousHalts:
     """All recorded halts when the attempt began."""
     _kept: list[Halt] = field(default_factory=list)
 
-    def begin_attempt(self, target: TargetSession, at: At, tables: Collection[TableName]) -> None:
-        """Removes all recorded halts except the halts of shards that are still blocked at the same place."""
+    def begin_attempt(
+        self, target: TargetSession, at: At, tables: Collection[TableName], present: Collection[Halt] = ()
+    ) -> None:
+        """Removes the recorded halts of tables that have passed their place, and records the present halts."""
         self.recorded = target.meta.halts.read(self.task, self.source)
-        self._kept = [halt for halt in _still_waiting(self.recorded, at, tables) if not self._is_done(target, halt)]
-        target.meta.halts.resolve(self.task, self.source)
-        for halt in self._kept:
-            target.meta.halts.save(self.task, self.source, _as_before(halt))
+        halted = {name for halt in present for name in halt.tables}
+        tried = frozenset(tables) - halted
+        self._kept = [halt for halt in _not_passed(self.recorded, at, tried) if not self._is_done(target, halt)]
+        stay = {halt.place: halt for halt in (*map(as_before, self._kept), *present)}
+        known = {halt.place: halt for halt in self.recorded}
+        for place, halt in stay.items():
+            if halt != known.get(place):
+                target.meta.halts.save(self.task, self.source, halt)
+        over = [place for place in known if place not in stay]
+        target.meta.halts.resolve(self.task, self.source, over)
 
-    def drop_past_records(self, target: Target, at: At, tables: Collection[TableName]) -> None:
-        """Removes the records of shards that have passed their change."""
-        left = _still_waiting(self._kept, at, tables)
-        over = [halt.place for halt in self._kept if halt not in left]
+    def drop_past_records(
+        self, target: Target, at: At, tables: Collection[TableName], retried: Collection[TableName] | None = None
+    ) -> None:
+        """Removes the records of tables that have passed their place.
+
+        `retried` are the tables that are tried again and have not caught up; None: they are not known. If no log
+        follows that concerns a table, only this shows that the target has its rows.
+        """
+        if not self._kept:
+            return
+        left = [
+            halt
+            for halt in _not_passed(self._kept, at, tables)
+            if halt.statement or retried is None or not frozenset(halt.tables).isdisjoint(retried)
+        ]
+        places = {halt.place for halt in left}
+        over = [halt.place for halt in self._kept if halt.place not in places]
         if over:
             with suppress(Transient), closing(target.connect()) as session:
                 session.meta.halts.resolve(self.task, self.source, over)
@@ -264,19 +297,21 @@ class PreviousHalts:
         return min((halt.since for halt in rows if halt.since), default=0.0)
 
     def _is_done(self, target: TargetSession, halt: Halt) -> bool:
+        if not halt.statement:
+            return False  # The rows may follow directly on a schema change that is done.
         journal = target.meta.journal.read(self.task, self.source, halt.lsn)
         return journal is not None and journal.state is DdlState.DONE
 
 
-def _still_waiting(halts: Iterable[Halt], at: At, tables: Collection[TableName]) -> list[Halt]:
+def _not_passed(halts: Iterable[Halt], at: At, tables: Collection[TableName]) -> list[Halt]:
+    """Returns the halts whose tables have not passed the place of the halt. `tables` are those of the task."""
+
+    def is_before(name: TableName, halt: Halt) -> bool:
+        return at(name) < halt.lsn if halt.statement else at(name) <= halt.lsn
+
     return [
         halt
         for halt in halts
-        if halt.statement
-        and is_waiting_for_shards(halt)
-        and any(name in tables and at(name) < halt.lsn for name in halt.tables)
+        if any(name in tables and is_before(name, halt) for name in halt.tables)
+        or (not halt.tables and bool(tables) and all(is_before(name, halt) for name in tables))
     ]
-
-
-def _as_before(halt: Halt) -> Halt:
-    return halt if halt.what.endswith(AS_BEFORE) else replace(halt, what=f"{halt.what}{AS_BEFORE}")

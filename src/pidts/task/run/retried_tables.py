@@ -35,6 +35,11 @@ class RetriedTables:
         """Whether some table is tried again."""
         return bool(self._goals)
 
+    @property
+    def tables(self) -> Collection[TableName]:
+        """The tables that are tried again, as they were when they were last looked at."""
+        return self._goals.keys()
+
     def may_delay_others(self, halted: Collection[TableName]) -> bool:
         """Whether a batch may have old changes of a retried table together with new changes of other tables.
 
