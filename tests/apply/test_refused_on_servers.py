@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -17,6 +17,8 @@ from pidts.batch.blobs import Blob
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName
 from pidts.reduce import net_changes
+from pidts.rules import Rules
+from pidts.rules.event_filter import EventFilter, FilterRule
 
 from .table_history import Row, batch_of
 from .test_on_servers import create, target_on
@@ -36,6 +38,7 @@ class MergedTable:
 
     target: Target
     kind: str
+    filters: Rules = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         self.name = TableName(f"refused_{next(_numbers)}", "t")
@@ -68,7 +71,7 @@ class MergedTable:
         return caught.value
 
     def apply(self, *batches: ChangeBatch) -> None:
-        rules = ApplyRules(task=self.at.task, source="s1", merged=frozenset({self.name}))
+        rules = ApplyRules(task=self.at.task, source="s1", merged=frozenset({self.name}), filters=self.filters)
         beside = replace(batches[0], table=self.other, rows=batches[0].rows.slice(0, 1), upstream=None)
         new = replace(self.at, lsn=Lsn(0, 1, self.at.lsn.offset + 100_000), batch=self.at.batch + 1)
         with Committer(self.target, self.at.task, "s1", self.at.epoch, rules=rules) as committer:
@@ -135,7 +138,30 @@ def test_the_advice_removes_the_unique_index(merged_table: MergedTable) -> None:
     follow_advice(merged_table, 7, r"DROP INDEX [^;]+(?=;)")
 
 
-def follow_advice(merged_table: MergedTable, n: int, advised: str) -> None:
+def test_the_advice_lets_the_column_have_null(merged_table: MergedTable) -> None:
+    merged_table.sql(NOT_NULL.get(merged_table.kind, NOT_NULL[None]))
+    if merged_table.kind == "postgres":
+        return follow_advice(merged_table, None, r'ALTER TABLE .* ALTER COLUMN "n" DROP NOT NULL')
+    place = f"`{merged_table.name.schema}`.`t`"
+    error = merged_table.refused(merged_table.changes("b", {"n": None}))
+    assert f"Column `n` of {place} on the target is NOT NULL" in error.todo
+    assert f"ALTER TABLE {place} MODIFY `n` ... NULL" in error.todo
+    return None
+
+
+@pytest.mark.parametrize("filtered", ["t_b", "t_a"])
+def test_a_filter_that_leaves_out_deletes_is_named_after_a_duplicate_value(
+    merged_table: MergedTable, filtered: str
+) -> None:
+    merged_table.filters = Rules(events=EventFilter((FilterRule("shop", filtered, ("delete",), (), "Ignore"),)))
+    merged_table.sql(UNIQUE[None])
+    error = merged_table.refused(merged_table.changes("b", {"n": 7}))
+    assert ("The task's filters leave out some changes of shop.t_b." in error.todo) == (filtered == "t_b")
+    merged_table.sql(CHECKED[None])
+    assert "filters" not in merged_table.refused(merged_table.changes("b", {"n": 666})).todo
+
+
+def follow_advice(merged_table: MergedTable, n: int | None, advised: str) -> None:
     """Writes a row that is refused, runs the statement of the advice, and writes the row again."""
     bad = merged_table.changes("b", {"n": n})
     error = merged_table.refused(bad)

@@ -60,6 +60,12 @@ Again: TypeAlias = Callable[[Halted], bool]
 
 _log = structlog.get_logger(__name__)
 
+_KEPT_ROW = (
+    "The task's filters leave out some changes of {}. So the target may have kept a row that has this unique value and "
+    "that the source has changed or removed. This is the likely cause: correct that row on the target, or remove it. "
+    "Otherwise: {}"
+)
+"""The advice to the operator if a filter may be the cause of a unique value that two rows have."""
 _MOST_TO_ADVANCE = 16 << 10
 """A checkpoint row is advanced only if the copy progress and the GTID sets of the former row and the new one together
 have at most this number of characters. The statement has both rows, and must be neither larger than the server accepts
@@ -287,7 +293,9 @@ class Committer:
         found = Search(self._target, lock, changes, whose).row(error)
         if found is None:
             return error
-        where = replace(error.where, key=found.error.where.key or str(found))
-        if found.source_table is not None:
-            where = replace(where, source=self._source, table=str(found.source_table))
-        return Halted(error.code, found.error.what, where=where, todo=found.error.todo)
+        where, todo = replace(error.where, key=found.error.where.key or str(found)), found.error.todo
+        if (name := found.source_table) is not None:
+            where = replace(where, source=self._source, table=str(name))
+            if found.error.is_duplicate and self.rules.filters.keeps_rows(name):
+                todo = _KEPT_ROW.format(name, todo)
+        return Halted(error.code, found.error.what, where=where, todo=todo)

@@ -105,6 +105,11 @@ class PidtsError(Exception):
         """Whether a server has refused a statement because the account lacks a privilege."""
         return self.code == "missing-privilege"
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the target has refused a row because another row has one of its unique values."""
+        return False
+
     def __str__(self) -> str:
         text = f"[{self.code}] {self.what}"
         if place := str(self.where):

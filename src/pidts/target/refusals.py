@@ -71,6 +71,17 @@ def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
     return f"{todo}; or, if it belongs to a UNIQUE constraint: {of_constraint}" if of_constraint else todo
 
 
+def not_null_todo(column: str, remedy: str) -> str:
+    """Returns the advice after a row has no value for a column that is NOT NULL on the target.
+
+    `column` is a text with the name and the table of the column. `remedy` is the statement that lets it have NULL.
+    """
+    return (
+        f"Column {column} on the target is NOT NULL, and the row has no value for it. If the source's column allows "
+        f"NULL, or if the source has no such column, allow NULL on the target, too: {remedy}"
+    )
+
+
 def trigger_todo(trigger: str, grant: str = "") -> str:
     """Returns the advice after a trigger has refused a row. `trigger` says how to find it.
 

@@ -23,6 +23,7 @@ from pidts.target.refusals import (
     dependents_todo,
     full_todo,
     grants_command,
+    not_null_todo,
     trigger_todo,
 )
 
@@ -159,6 +160,11 @@ _SIGNALLED = 1644
 """The number of the error that a trigger raises by SIGNAL."""
 _CHECKED = frozenset({3819, 4025})
 """The errors of MySQL and of MariaDB for a row that a CHECK constraint refuses."""
+_NO_VALUE = frozenset({1048, 1263, 1364})
+"""The errors, and the warning of a load, for a row without a value for a column that is NOT NULL."""
+_COLUMN = re.compile(r"(?:[Cc]olumn|Field) '([^']+)'")
+DUPLICATE = frozenset({1062, 1586})
+"""The errors for a row that has a unique value of another row."""
 _CONSTRAINT = re.compile(r"'(.+)'|`((?:[^`]|``)+)`")
 """The first name in the message of a CHECK constraint."""
 _ENTRY_TOO_LARGE = 8025
@@ -181,6 +187,11 @@ class StatementRefused(Halted):
     def lacks_privilege(self) -> bool:
         """Whether the server has refused the statement because the account lacks a privilege."""
         return self.number in _NOT_GRANTED
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether another row has one of the row's unique values."""
+        return self.number in DUPLICATE
 
 
 @contextmanager
@@ -237,6 +248,10 @@ def refused_row_todo(number: int, text: str, table: str) -> str:
     if by_trigger:
         shown = f"SHOW TRIGGERS FROM {quote(schema)} WHERE `Table` = {literal(own_name)}"
         return trigger_todo(f"{shown} lists the triggers")
+    if number in _NO_VALUE and (named := _COLUMN.search(text)):
+        place, column = f"{quote(schema)}.{quote(own_name)}", quote(named[1])
+        remedy = f"ALTER TABLE {place} MODIFY {column} ... NULL, with the column's type instead of the dots"
+        return not_null_todo(f"{column} of {place}", remedy)
     if number not in _CHECKED or not (found := _CONSTRAINT.search(text)):
         return COMPARE_TODO
     name, place = found[1] or found[2].replace("``", "`"), f"{quote(schema)}.{quote(own_name)}"

@@ -31,11 +31,11 @@ from pidts.model import Column, Halted, Kind, Table, Where
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import FILE
 from pidts.target.mysql.encode import escaped, is_number, plain
-from pidts.target.mysql.errors import StatementRefused, refused_row_todo
+from pidts.target.mysql.errors import DUPLICATE, StatementRefused, refused_row_todo
 from pidts.target.mysql.prepared_tables import PreparedTable, PreparedTables
 from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.statement_pipeline import StatementPipeline
-from pidts.target.mysql.writer import DUPLICATE, Writer, each, invalid_labels
+from pidts.target.mysql.writer import Writer, each, invalid_labels
 from pidts.target.text import hex_text, text_of
 
 _SWITCHED_OFF = (1148, 3948, 4166)
@@ -82,7 +82,7 @@ class Loader:
         except _RowExistsError:
             pass
         except StatementRefused as error:
-            if error.number not in DUPLICATE:
+            if not error.is_duplicate:
                 raise
         else:
             return True

@@ -60,7 +60,6 @@ _SIZE = 4 << 20
 _PART_ROWS = 8_000
 _PART = 16 << 20
 """The largest number of rows, and of bytes of Arrow data, that are converted to text at once."""
-DUPLICATE = (1062, 1586)
 
 _T = TypeVar("_T")
 
@@ -69,6 +68,11 @@ Warnings = Callable[[], list[tuple[int, str]]]
 
 class _Collision(Halted):
     """Raised if a row would overwrite another row."""
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether another row has one of the row's unique values."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class Writer:
                 self._upsert(prepared, rows, prepared.update)
                 self._pipeline.flush()
             except (StatementRefused, _Collision) as error:
-                if isinstance(error, StatementRefused) and error.number not in DUPLICATE:
+                if not error.is_duplicate:
                     raise
                 self._pipeline.now(b"ROLLBACK TO SAVEPOINT pidts_upsert")
             else:
@@ -233,7 +237,7 @@ class Writer:
         self, prepared: PreparedTable, sql: bytes, update: bytes, check: ResultCheck | None = None
     ) -> None:
         def explain(error: StatementRefused) -> Halted | None:
-            if error.number in DUPLICATE and (own := _named_key(prepared, error.what)) is not None:
+            if error.is_duplicate and (own := _named_key(prepared, error.what)) is not None:
                 error.todo = _index_todo(prepared, [own], sure=True)
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (TWO_ROWS,)
             if not update or error.number not in signs:

@@ -24,6 +24,7 @@ from pidts.target.refusals import (
     full_todo,
     grants_command,
     index_todo,
+    not_null_todo,
     trigger_todo,
 )
 
@@ -35,6 +36,7 @@ _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
 """The advice to the operator if a table, its schema or a column is missing, for statements about the table's rows."""
 _FOREIGN_KEY = "23503"
 _UNIQUE = "23505"
+_NOT_NULL = "23502"
 _INDEXED = re.compile(r"\((.+?)\)=\(")
 """The columns of a unique index in an error's detail."""
 _CONSTRAINTS = {"23514": "CHECK constraint", "23P01": "exclusion constraint", _FOREIGN_KEY: "foreign key"}
@@ -75,6 +77,11 @@ class StatementRefused(Halted):
     def lacks_privilege(self) -> bool:
         """Whether the server has refused the statement because the role lacks a privilege."""
         return self.sqlstate == _NOT_PERMITTED
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether another row has one of the row's unique values."""
+        return self.sqlstate == _UNIQUE
 
 
 @contextmanager
@@ -143,6 +150,9 @@ def _row_todo(error: psycopg.Error, grant: str) -> str:
     diag = error.diag
     if called := _FUNCTION.search(diag.context or ""):
         return trigger_todo(called[0], grant)
+    if error.sqlstate == _NOT_NULL and diag.column_name and diag.schema_name and diag.table_name:
+        table, column = qualified(TableName(diag.schema_name, diag.table_name)), identifier(diag.column_name)
+        return not_null_todo(f"{column} of {table}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL")
     kind = _CONSTRAINTS.get(error.sqlstate or "")
     if not kind or not diag.constraint_name or not diag.schema_name:
         return ""
