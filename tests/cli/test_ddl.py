@@ -203,7 +203,7 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
         "reached by s2: shop.t_2 at bin.000002:500",
         f"Lsn {LOCK.arrived[1].lsn}, since ",
         "waits for  s2: shop.t_9, since ",
-        f"pidts ddl unlock {TASK} --table shop.orders\n",
+        f"pidts ddl unlock {TASK} --table shop.orders --yes\n",
     ):
         assert words in text
     assert "cannot reach it" not in text

@@ -431,7 +431,7 @@ def test_the_halt_names_the_shards_that_it_waits_for(wait: Wait, code: str, awai
     if code == "shards-disagree":
         assert "column c" in halt.what
         assert "column d" in halt.what
-        assert f"pidts ddl unlock TASK --source a --at {Lsn(0, 1, 9)}. " in halt.todo
+        assert f"pidts ddl unlock TASK --source a --at {Lsn(0, 1, 9)} --yes. " in halt.todo
         assert f"pidts ddl skip TASK --source b --at {wait.disagree[0].lsn}" in halt.todo
 
 

@@ -12,7 +12,7 @@ TEXT = f"Do it by hand, then: {SKIP}. Or: {REPLACE}; or LSN TASK SOURCE TABLE: {
 def test_only_commands_get_what_is_known() -> None:
     text = with_tables(with_place(with_task(TEXT, "my shop.yaml"), "s 1", "bin.3:4"), "s 1", (A,))
     assert text == (
-        "Do it by hand, then: pidts ddl skip 'my shop.yaml' --source 's 1' --at bin.3:4. "
+        "Do it by hand, then: pidts ddl skip 'my shop.yaml' --source 's 1' --at bin.3:4 --yes. "
         "Or: pidts ddl replace 'my shop.yaml' SQL --source 's 1' --at bin.3:4; "
         "or LSN TASK SOURCE TABLE: pidts run 'my shop.yaml' --resync 's 1:shop.a'. See: pidts ddl list 'my shop.yaml'"
     )
@@ -42,11 +42,11 @@ def test_many_tables_are_not_listed() -> None:
 
 
 def test_a_command_may_name_the_table_instead_of_the_place() -> None:
-    assert of_table(SKIP, "s", B) == "pidts ddl skip TASK --source s --table 'shop.b c'"
+    assert of_table(SKIP, "s", B) == "pidts ddl skip TASK --source s --table 'shop.b c' --yes"
 
 
 def test_a_halt_names_its_source_and_place_in_each_command() -> None:
     error = Halted("ddl-moves-rows", "rows move", where=Where(table=str(A)), todo=f"{SKIP}; {RESYNC}")
     lsn = Lsn(0, 1, 9)
     halt = Halt.of(error, (A,), lsn, source="s", statement="ALTER TABLE a DROP PARTITION p")
-    assert halt.todo == f"pidts ddl skip TASK --source s --at {lsn}; pidts run TASK --resync s:shop.a"
+    assert halt.todo == f"pidts ddl skip TASK --source s --at {lsn} --yes; pidts run TASK --resync s:shop.a"

@@ -14,10 +14,11 @@ from collections.abc import Collection
 from pidts.model.table import TableName
 
 LIST = "pidts ddl list TASK"
-SKIP = "pidts ddl skip TASK --source SOURCE --at LSN"
+SKIP = "pidts ddl skip TASK --source SOURCE --at LSN --yes"
 REPLACE = "pidts ddl replace TASK SQL --source SOURCE --at LSN"
-RETRY = "pidts ddl retry TASK --source SOURCE --at LSN"
-UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN"
+"""Shows its effect first, since an operator has to write the SQL. The command then says that `--yes` carries it out."""
+RETRY = "pidts ddl retry TASK --source SOURCE --at LSN --yes"
+UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN --yes"
 RESYNC = "pidts run TASK --resync TABLE"
 """Gets a table past a row at which it has halted. The table's log with this row is left out."""
 RESYNC_ALL = "pidts run TASK --resync"

@@ -10,13 +10,14 @@ from pidts.model.advice import RESYNC
 _MOMENTS = frozenset({Kind.DATETIME, Kind.TIMESTAMP})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 GONE_TODO = (
-    "If the table was renamed on the target, rename it back, then: pidts ddl retry TASK --source SOURCE --table TABLE. "
-    "Otherwise stop the task, and start it with --resync TABLE (the table's name on the source): the task creates the "
-    "table again and copies its rows"
+    "If the table was renamed on the target, rename it back, then: pidts ddl retry TASK --source SOURCE --table TABLE "
+    "--yes. Otherwise stop the task, and start it with --resync TABLE (the table's name on the source): the task "
+    "creates the table again and copies its rows"
 )
 """The advice to the operator if a table is no longer on the target."""
 CHANGED_TODO = (
-    "Give the target's table the columns that the source has, then: pidts ddl retry TASK --source SOURCE --table TABLE"
+    "Give the target's table the columns that the source has, then: pidts ddl retry TASK --source SOURCE --table TABLE "
+    "--yes"
 )
 """The advice to the operator if the target does not accept the name of a table's column."""
 
@@ -55,5 +56,5 @@ def unfit(name: TableName, problems: Sequence[str]) -> Halted:
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
         todo="Give the target's table the structure of the source's, then: pidts ddl retry TASK --source SOURCE "
-        f"--table TABLE. Or drop it, stop the task, and copy it again: {RESYNC}",
+        f"--table TABLE --yes. Or drop it, stop the task, and copy it again: {RESYNC}",
     )

@@ -123,7 +123,7 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
     assert halt.what.endswith(
         "with other values in this shard's rows than on the source; no shard has this column any more"
     )
-    assert f"pidts ddl skip TASK --source one --at {halt.lsn}; pidts run TASK --resync one:" in halt.todo
+    assert f"pidts ddl skip TASK --source one --at {halt.lsn} --yes; pidts run TASK --resync one:" in halt.todo
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])

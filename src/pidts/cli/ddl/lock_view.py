@@ -63,7 +63,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     joins = mine is not None and is_joining(mine)
     choices = [f"decide for this shard only: pidts ddl {'skip' if joins else 'skip|replace|inject'} {quoted} {which}"]
     if not (joins or (mine and mine.stays)):  # for either of these two reasons, unlocking would not end the wait
-        choices.insert(0, f"do not wait for the others: pidts ddl unlock {quoted} --table {table}{of}")
+        choices.insert(0, f"do not wait for the others: pidts ddl unlock {quoted} --table {table}{of} --yes")
     for heading, choice in zip(("or", ""), choices, strict=False):
         print(f"  {heading:<10} {choice}")
 

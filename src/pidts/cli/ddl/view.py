@@ -39,6 +39,7 @@ _HALTS = 12
 _OLD_SECONDS = 24 * 3600
 """A ddl command that was finished longer ago than this is not listed any more."""
 _WITH_SERVICE = "(with a service: `pidts start`, not `pidts run`)"
+_SERVICE_STOPS = "(with a service: `pidts stop`, and then `pidts start` instead of `pidts run`)"
 _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Codes of halts at statements that move rows without writing them to the log."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
@@ -66,7 +67,10 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
 def advised_steps(halt: Halt, task: str, source: str) -> list[str]:
     """Returns the advice about a halt as sentences without a full stop; see `advice`."""
     todo = with_task(halt.todo.rstrip("."), task)
-    return [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
+    steps = [*([todo] if todo else []), *_commands(halt, shlex.quote(task), source)]
+    if _COPIES_AGAIN.search(todo) and not any("top the task" in step for step in steps):
+        steps.append(f"Stop the task before you copy the table again {_SERVICE_STOPS}")
+    return steps
 
 
 def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
@@ -110,9 +114,7 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
         return []
     names_cause = halt.code in _TARGET_REFUSES and halt.todo != COMPARE_TODO
     if _COPIES_AGAIN.search(halt.todo):
-        service = "(with a service: `pidts stop`, and then `pidts start` instead of `pidts run`)"
-        copies = f"Stop the task before you copy the table again {service}"
-        return [f"If you have corrected the target: {again}", copies] if names_cause else [copies]
+        return [f"If you have corrected the target: {again}"] if names_cause else []
     if names_cause or halt.code in _TARGET_DIFFERS:
         return [f"Then: {again}"]
     return [
@@ -245,7 +247,7 @@ def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], 
         says.append(f"  unlocking does not end the wait: {'; '.join(stays)}")
         skip = with_place(SKIP, at.source, str(at.lsn))
         again = with_tables(RESYNC, at.source, at.tables)
-        says.append(for_this_task(f"  instead: {skip}, then {again}"))
+        says.append(for_this_task(f"  instead: {skip}; then stop the task, and: {again}"))
         return says
     says.append(f"  {_effect(kind, lock)}{':' if statements else ''}")
     says += [f"    {sql}" for sql in statements]
@@ -265,7 +267,8 @@ def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], 
     elif kind in {OrderKind.SKIP, OrderKind.REPLACE} and at.tables and not moved:
         of = at.source if at.halt is not None and is_waiting_for_shards(at.halt) else ""
         says.append(
-            "  Rows that are on the target stay as they are. If the source changed their values, copy the table again:"
+            "  Rows that are on the target stay as they are. If the source changed their values, stop the task after "
+            f"it has carried this out, and copy the table again {_SERVICE_STOPS}:"
         )
         says.append(for_this_task(f"    pidts run TASK --resync {shlex.quote(_of_source(at.tables, of))}"))
     return says
@@ -326,7 +329,9 @@ def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> lis
         lines.append(
             f"before their own change, rows of these shards do not fit, and the shards halt until then: {unfit}"
         )
-        lines.append(for_this_task(f"so make the change on these shards first; a table that halts needs: {RESYNC}"))
+        lines.append(
+            for_this_task(f"so make the change on these shards first; if a table halts, stop the task, then: {RESYNC}")
+        )
     return lines
 
 
