@@ -29,6 +29,7 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import Interpreter, overrides
 from pidts.ddl.key_overlap import demand_apart
 from pidts.ddl.outcome import ChangeDone, ChangeWaits, Result
+from pidts.ddl.row_locks_of_merged import demand_lockable
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.protected_rows import SharedTables
@@ -102,6 +103,7 @@ def run_ddl(
         return found
     _carry_locks(context, found.change, due)
     context = replace(context, rules=context.rules.with_keyed(found.keyed))
+    demand_lockable(context, groups, found, due.where)
     demand_apart(context, groups, found, due.where, order, again=again)
     step = admit(groups, due, found, since)
     if isinstance(step, ChangeWaits):

@@ -43,6 +43,7 @@ from pidts.model import (
     Fenced,
     LogEntry,
     Lsn,
+    OnDivergence,
     SourceTablesKey,
     Table,
     TableName,
@@ -169,6 +170,7 @@ class Settings:
     """Whether the shard groups get the sources' rules, which give the target tables of a source that has not begun."""
     rules: Rules | None = None
     """The rules of every source, in place of the usual ones."""
+    on_divergence: OnDivergence = OnDivergence.OVERWRITE
 
 
 class TaskInMemory:
@@ -349,7 +351,9 @@ class TaskInMemory:
             task="t", source=SourceConfig("memory", 1, "u", "p", source_id=source), relay=self.relay,
             staging=self.relay / source / str(epoch), target=self.target, workers=settings.workers, epoch=epoch,
             change_no=0, structures=structures, dialect=Dialect(), charsets={}, rules=rules,
-            writing=ApplyRules(source=source, filters=rules, beside=len(self.shards.sources) > 1),
+            writing=ApplyRules(
+                source=source, filters=rules, beside=len(self.shards.sources) > 1, on_divergence=settings.on_divergence
+            ),
             watched=watched,
         )  # fmt: skip
         return TaskStream(

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from tests.examples import EXAMPLES
 
-from pidts.model import MergedTablesKey, Op, OrderKind, RemainingRowsKey, TableName
+from pidts.model import MergedTablesKey, OnDivergence, Op, OrderKind, RemainingRowsKey, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
 from .step_by_step import MakeStory, Story, T, stories
@@ -110,6 +110,33 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
     (halt,) = task.halts("one")
     assert halt.tables == (NEW,)
     task.give("one", halt.lsn, OrderKind.SKIP)
+    task.finish()
+    assert codes(task) == []
+
+
+@pytest.mark.parametrize("source", ["one", "two"])
+def test_a_table_does_not_join_another_while_the_task_locks_rows(story: MakeStory, source: str) -> None:
+    """Rows of merged tables are not compared, so the first table's rows would be overwritten from then on."""
+    task = story(ALONE, mode="", on_divergence=OnDivergence.LOCK)
+    task.finish_and_check()
+    task.shards.create(source, NEW, 0)
+    task.finish()
+    (halt,) = task.halts(source)
+    assert (halt.code, halt.tables) == ("merged-not-locked", (NEW,))
+    task.start()
+    task.finish()
+    assert [halt.code for halt in task.halts(source)] == ["merged-not-locked"]
+    task.settings.on_divergence = OnDivergence.OVERWRITE
+    task.start()
+    task.write(f"{source}: {NEW}")
+    task.finish_and_check()
+    assert shared(task) == {T}
+
+
+def test_a_table_with_a_target_table_of_its_own_may_be_renamed_while_the_task_locks_rows(story: MakeStory) -> None:
+    task = story(ALONE, mode="", on_divergence=OnDivergence.LOCK)
+    task.finish_and_check()
+    task[A].source.say(f"RENAME TABLE shard_1.t_1 TO {NEW}")
     task.finish()
     assert codes(task) == []
 

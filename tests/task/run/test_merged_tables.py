@@ -17,7 +17,16 @@ import pytest
 from tests.forked_programs import LoadedPrograms
 
 from pidts.cli.findings import show_findings
-from pidts.model import Halt, Halted, MergedTablesKey, PrecheckFailed, RemainingRowsKey, SourceTablesKey, TableName
+from pidts.model import (
+    Halt,
+    Halted,
+    MergedTablesKey,
+    OnDivergence,
+    PrecheckFailed,
+    RemainingRowsKey,
+    SourceTablesKey,
+    TableName,
+)
 from pidts.plan import CopyMode, PlanState
 from pidts.rules import AllowList, Extract
 from pidts.sandbox import Server
@@ -197,6 +206,34 @@ def test_rows_of_no_shard_are_refused_and_otherwise_the_target_is_taken_as_it_is
     assert f"a: {task.schema}_a1.cart_1 (1 to 3) and a:" not in found
     task.start("b")
     assert task.failed("auto_increment_ID") == []
+
+
+def test_merged_tables_do_not_begin_in_a_task_that_locks_rows(task: Task) -> None:
+    """Their rows are not compared, so a row that another program has changed would be overwritten."""
+    task.parts = tuple(replace(part, shard_mode="", on_divergence=OnDivergence.LOCK) for part in task.parts)
+    (found,) = task.failed("row_locks")
+    assert f"are merged into {task.schema}.cart" in found
+    with pytest.raises(PrecheckFailed, match="Set on-divergence to overwrite, warn or halt") as raised:
+        require_all_sources_fit(task.parts, {})
+    assert raised.value.code == "merged-not-locked"
+    for policy in set(OnDivergence) - {OnDivergence.LOCK}:
+        task.parts = tuple(replace(part, on_divergence=policy) for part in task.parts)
+        assert task.failed("row_locks") == []
+        require_all_sources_fit(task.parts, {})
+
+
+def test_a_table_that_joins_by_the_log_does_not_prevent_the_start_of_a_task_that_locks_rows(task: Task) -> None:
+    """It halts alone."""
+    task.sql("DROP TABLE $_a2.cart_1", "DROP TABLE $_b1.cart_1", "CREATE TABLE $_b1.other (id INT PRIMARY KEY)")
+    task.parts = tuple(replace(part, shard_mode="", on_divergence=OnDivergence.LOCK) for part in task.parts)
+    assert task.failed("row_locks") == []
+    task.start("a")
+    task.start("b")
+    task.sql(f"CREATE TABLE $_b1.cart_1 {CART}")
+    (found,) = [one for one in check_all_sources(task.parts) if one.item == "row_locks"]
+    assert found.ok
+    assert found.message.endswith("; the joining table will halt (merged-not-locked)")
+    require_all_sources_fit(task.parts, {})
 
 
 def test_tables_that_differ_do_not_begin_together(task: Task, capsys: pytest.CaptureFixture[str]) -> None:

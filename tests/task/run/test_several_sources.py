@@ -16,7 +16,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from pidts.cli.app import run_command
-from pidts.model import ConfigError, Halt, Halted, Lsn, Member, Position, ShardLock, TableName, Transient
+from pidts.model import ConfigError, Halt, Halted, Lsn, Member, OnDivergence, Position, ShardLock, TableName, Transient
 from pidts.task.config.task_file import TaskConfig, load_part, load_parts, load_task
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
 from pidts.task.run.config_reload import ConfigReload
@@ -196,9 +196,17 @@ class Locks:
 
     def __init__(self) -> None:
         self.waiting: tuple[ShardLock, ...] = ()
+        self.group: tuple[Member, ...] = ()
 
     def locks(self) -> tuple[ShardLock, ...]:
         return self.waiting
+
+    def tables(self, source: str) -> tuple[TableName, ...]:
+        return tuple(one.table for one in self.group if one.source == source)
+
+    def members(self, target: TableName) -> tuple[Member, ...]:
+        assert target == TableName("one", "a")
+        return self.group
 
 
 @pytest.fixture
@@ -282,6 +290,26 @@ def test_routes_stay_while_tables_wait_for_each_other(
         assert watch.parts[0].allow(TableName("more", "t")) is not refused
         assert not any(taken) or not refused
         found.clear()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_running_task_with_merged_tables_does_not_begin_to_lock_rows(
+    write: Write, reload: tuple[ConfigReload, Locks, list[str], set[str]], merged: bool
+) -> None:
+    """Rows of merged tables are not compared, so they would be overwritten, and not locked."""
+    watch, locks, found, _ = reload
+    text = TASK.replace("shard-mode: pessimistic\n", "")
+    write(text)
+    for _ in range(3):
+        watch.look(watch.parts[0])
+    found.clear()
+    south = Member("south", TableName("rest", "a"))
+    locks.group = (south, Member("south", TableName("more", "a"))) if merged else (south,)
+    write(text + "pidts: {on-divergence: lock}\n")
+    for _ in range(3):
+        watch.look(watch.parts[1])
+    assert (watch.parts[1].on_divergence is OnDivergence.LOCK) is not merged
+    assert ("rest.a, more.a are merged into one.a: rows of merged tables cannot be locked" in "".join(found)) is merged
 
 
 def test_the_first_failure_ends_all_and_names_its_source() -> None:

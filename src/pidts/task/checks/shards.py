@@ -12,7 +12,7 @@ from itertools import combinations
 from pidts.apply import TargetSession
 from pidts.apply.merge.differences import differences_text
 from pidts.ddl.shards.record import load_missed
-from pidts.model import Member, MergedTablesKey, PidtsError, SourceTablesKey, Table, TableName
+from pidts.model import Member, MergedTablesKey, OnDivergence, PidtsError, SourceTablesKey, Table, TableName
 from pidts.model.errors import listed
 from pidts.shards.structures import joined, same_version
 from pidts.source.connection import Session, connect, query
@@ -27,6 +27,11 @@ SEPARATE_KEYS = (
     "If the tables never use the same numbers, skip this check with ignore-checking-items: [auto_increment_ID]"
 )
 
+
+LOCK_NO_MERGED = (
+    "Set on-divergence to overwrite, warn or halt: rows of merged tables are then not compared. Or carry the merged "
+    "tables in a task of their own"
+)
 
 _SHOWN = 4
 """The largest number of shards that a message names."""
@@ -79,6 +84,10 @@ class _Group:
     """The sources of these shards with which the task has begun."""
     diverged: str = ""
     """A message about shards that the task already carries and that differ from their merged table."""
+    locks_rows: bool = False
+    """Whether the task locks rows that differ. Rows of merged tables cannot be locked."""
+    merges_now: bool = True
+    """Whether a run would merge several shards at once. Otherwise, all but one of them join the task by the log."""
 
     def findings(self) -> Iterator[Finding]:
         found = structure_conflict(self.members, self.mode)
@@ -91,6 +100,15 @@ class _Group:
             fix=ALIKE if self.diverged else differ_fix(self.mode) if found and not self.resumed else "",
             code="shards-differ",
         )
+        if self.locks_rows:
+            outlook = "" if self.merges_now else "; the joining table will halt (merged-not-locked)"
+            yield Finding(
+                "row_locks",
+                ok=not self.merges_now,
+                message=unlockable_text(self.target_name, names) + outlook,
+                fix=LOCK_NO_MERGED if self.merges_now else "",
+                code="merged-not-locked",
+            )
         overlaps = [(one, other) for one, other in combinations(self.counted, 2) if one.overlaps(other)]
         # A running source may create a table that joins. If its keys overlap, this must not stop the source's other
         # tables.
@@ -103,6 +121,14 @@ class _Group:
         elif joining:
             message = f"{_overlap_text(self.target_name, joining)}; the joining table will halt (shard-keys-meet)"
             yield Finding("auto_increment_ID", ok=True, message=message)
+
+
+def unlockable_text(target_name: TableName, members: str) -> str:
+    """Returns a message about a merged table of a task that locks rows."""
+    return (
+        f"{members} are merged into {target_name}: rows of merged tables cannot be locked (on-divergence: lock), so "
+        "rows that other programs have changed would be overwritten"
+    )
 
 
 def ignores_key_overlap(config: TaskConfig) -> bool:
@@ -205,6 +231,8 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
             parts[0].shard_mode,
             resumed & {one.source for one in members},
             diverged.get(target_name, ""),
+            locks_rows=parts[0].on_divergence is OnDivergence.LOCK,
+            merges_now=sum(one.begun or one.source not in resumed for one in members) > 1,
         )
         for target_name, members in sorted(groups.items())
     ]

@@ -15,15 +15,15 @@ from dataclasses import replace
 import structlog
 
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.model import PidtsError, SourceTablesKey, Transient
-from pidts.model.errors import sentence
+from pidts.model import OnDivergence, PidtsError, SourceTablesKey, Transient
+from pidts.model.errors import listed, sentence
 from pidts.source import connect, read_structures
-from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
+from pidts.task.checks.shards import LOCK_NO_MERGED, SEPARATE_KEYS, overlapping_keys, unlockable_text
 from pidts.task.config.diff import ConfigDifference, FileWatch, difference
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.config.zones_file import split_path
-from pidts.task.tables.merged import own_shards, shards_of_other_sources
+from pidts.task.tables.merged import by_target, own_shards, shards_of_other_sources
 from pidts.task.tables.rule_changes import lock_open_error, rule_conflict, with_other_writers
 from pidts.task.tables.target_fit import fits_of, followable
 
@@ -127,12 +127,24 @@ class ConfigReload:
         configs = [one.config for one in found.values()]
         for source, one in found.items():
             running, config = self._decided[source], one.config
+            if config.on_divergence is OnDivergence.LOCK and (merged := self._merged(config)):
+                return f"{merged}. {LOCK_NO_MERGED}"
             if config.rules == running.rules:
                 continue
             self._demand_unlocked(running, config)
             refused = _refusal(running, config, [other for other in configs if other is not config])
             if refused:
                 return f"source {source}: {refused}" if len(found) > 1 else refused
+        return ""
+
+    def _merged(self, config: TaskConfig) -> str:
+        """Returns a message about a merged table that has a table of this source; empty if there is none."""
+        if self._shards is None:
+            return ""
+        for table in self._shards.tables(config.source.source_id):
+            members = self._shards.members(target := config.rules.target_name(table))
+            if len(members) > 1:
+                return unlockable_text(target, listed(one.table for one in members))
         return ""
 
     def _demand_unlocked(self, running: TaskConfig, config: TaskConfig) -> None:
@@ -160,6 +172,10 @@ def _refusal(running: TaskConfig, config: TaskConfig, other_parts: Sequence[Task
             return f"{new[0].name} cannot join the task, because task-mode incremental copies no rows"
         others = shards_of_other_sources(target, other_parts, config.rules, [table.name for table in new], asks=False)
         others += own_shards(config.rules, kept, begun=True)
+        if config.on_divergence is OnDivergence.LOCK:
+            for target_name, shards in by_target([*others, *own_shards(config.rules, new, begun=False)]).items():
+                if target_name is not None and len(shards) > 1:
+                    return f"{unlockable_text(target_name, listed(shards))}. {LOCK_NO_MERGED}"
         fits = with_other_writers(config, target, fits_of(target, new, config.rules, copies=True, other_shards=others))
         fits = followable(source, fits)
         refused = overlapping_keys(config, target, other_parts, new, kept)

@@ -1,0 +1,47 @@
+"""Refuses a table that would share its target table with other tables, in a task that locks rows.
+
+The rows of a merged table are not compared, since another shard may have written the row that differs. So rows of the
+target that other programs have changed would be overwritten, although the task file says that they are locked
+(`on-divergence: lock`). `pidts check` refuses tables that are merged when a run starts. This module refuses a table
+that a CREATE TABLE in the log adds to a target table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pidts.batch.context import JobContext
+from pidts.ddl.interpreter import DueStatement
+from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.model import Halted, Member, OnDivergence, Where
+from pidts.model.advice import RETRY
+from pidts.model.errors import listed
+
+_TODO = (
+    "Set on-divergence to overwrite, warn or halt in the task file: rows of merged tables are then not compared. Or "
+    f"give the table a target table of its own (routes), or exclude it in block-allow-list. Then run {RETRY}"
+)
+
+
+def demand_lockable(context: JobContext, groups: ShardGroups, found: DueStatement, where: Where) -> None:
+    """Halts if the task locks rows, and a new name of the source maps to the target table of another table."""
+    if context.writing.on_divergence is not OnDivergence.LOCK:
+        return
+    source, after = context.source.source_id, found.change.structures
+    for name in sorted(after.keys() - context.structures.keys()):
+        if after[name] is None:
+            continue
+        target = context.rules.target_name(name)
+        others = [
+            one
+            for one in groups.members(target)
+            if one != Member(source, name) and (one.source != source or after.get(one.table, True) is not None)
+        ]
+        if others:
+            raise Halted(
+                "merged-not-locked",
+                f"rows of {target} would come from {name} and {listed(one.table for one in others)}, and rows of "
+                "merged tables cannot be locked (on-divergence: lock)",
+                where=replace(where, table=str(name)),
+                todo=_TODO,
+            )
