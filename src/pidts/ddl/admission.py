@@ -196,10 +196,10 @@ def _decided(
     dropped = dropped_under(_renamed(due.source, change, member_changes), dropped, groups.known.dropped)
     missed = groups.missed_after(decision, arrival)
     records = dropped_records(dropped, decision.agreed) | missed_records(missed, groups.known.missed)
-    joins = agreed is not None and not arrival.runs and arrival.order is None
+    joins = agreed is not None and not arrival.runs
     if joins:
         records[MergedTablesKey()] = {target: decision.agreed}
-    if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
+    if (joins and arrival.order is None) or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Admission(passing, decision, passes=True, dropped=dropped, missed=missed)
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE

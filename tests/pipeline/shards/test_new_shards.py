@@ -114,8 +114,11 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
     assert codes(task) == []
 
 
+@pytest.mark.parametrize("kind", [None, OrderKind.REVERT])
 @pytest.mark.parametrize("source", ["one", "two"])
-def test_a_table_does_not_join_another_while_the_task_locks_rows(story: MakeStory, source: str) -> None:
+def test_a_table_does_not_join_another_while_the_task_locks_rows(
+    story: MakeStory, source: str, kind: OrderKind | None
+) -> None:
     """Rows of merged tables are not compared, so the first table's rows would be overwritten from then on."""
     task = story(ALONE, mode="", on_divergence=OnDivergence.LOCK)
     task.finish_and_check()
@@ -128,9 +131,11 @@ def test_a_table_does_not_join_another_while_the_task_locks_rows(story: MakeStor
     assert [halt.code for halt in task.halts(source)] == ["merged-not-locked"]
     task.settings.on_divergence = OnDivergence.OVERWRITE
     task.start()
+    if kind is not None:
+        task.give(source, halt.lsn, kind)
     task.write(f"{source}: {NEW}")
     task.finish_and_check()
-    assert shared(task) == {T}
+    assert shared(task) == {T}, "the commit that makes a table shared records this"
 
 
 def test_a_table_with_a_target_table_of_its_own_may_be_renamed_while_the_task_locks_rows(story: MakeStory) -> None:
