@@ -17,7 +17,7 @@ from pidts.model.type_map import TypeMap
 from pidts.rules import SYSTEM_SCHEMAS
 from pidts.source import SourceConfig
 from pidts.task.config import dm_keys
-from pidts.task.config.section import Section
+from pidts.task.config.section import LOCAL_URL, Section
 from pidts.task.config.yaml_lines import Item, read_yaml
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
 def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec:
     """Reads a warehouse, which has no server: it has a directory and the name of its catalog."""
     text = section.text("warehouse")
-    if "://" in text:
+    if "://" in text and not text.startswith(LOCAL_URL):
         what = "the warehouse, with the catalog's database, is a directory of this machine"
         more = "The files of tables may be in an object store: files: s3://bucket/folder."
         raise section.error("warehouse", "not-supported", what, f"Write a path. {more}")
