@@ -172,7 +172,7 @@ class Interpreter:
                     f"{old} was renamed to {new}, and under the new name its rows would have other values on the "
                     "target",
                     where=replace(self.due.where, table=str(old)),
-                    todo="Give SQL that gives the target's rows the values of the new name, and renames the target's "
+                    todo="Give SQL that sets the values of the new name in the target's rows, and renames the target's "
                     f"table if its name changes, too: run {REPLACE}",
                 )
 

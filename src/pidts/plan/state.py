@@ -38,14 +38,15 @@ class HeldTables:
     ends.
     """
     takes_along: bool = False
-    """Whether later tables whose schema change is done wait until these tables reach them, to continue with them."""
+    """Whether tables at later places wait for these tables, to continue with them: their schema change is done."""
     _texts: list[_Text] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def texts(self) -> list[_Text]:
         """Returns each table's schema, name and place, as a checkpoint has them.
 
-        They are kept, since each batch of a task writes those of all its held tables, most of which have not moved.
+        The texts are kept: each batch of a task writes the texts of all held tables, and most of these tables have not
+        moved.
         """
         if self._texts is None:
             texts = [(name.schema, name.name, str(self.lsn)) for name in self.tables]

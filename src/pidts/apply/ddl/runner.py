@@ -35,10 +35,10 @@ run that was replaced. So:
 **A ddl command** about the change is given before the change runs, or after it has failed, and is stored in a table of
 the target. The commit that begins the journal with the command's statements marks the command as taken, if it is still
 in force. Crash before: nothing happened, and the next attempt reads the command that is in force then. After: the
-journal says which step is next. A command that was not taken yet begins a new journal in place of the one that was
-begun without it. Steps that the old journal has completed are not undone. The structure after the command's statements
-cannot be foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again
-if they have not.
+journal says which step is next. If a journal was begun without the command, the command begins a new journal in its
+place. Steps that the old journal has completed are not undone. The structure after the command's statements cannot be
+foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again if they
+have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
 last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order

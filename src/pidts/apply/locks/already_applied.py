@@ -7,7 +7,7 @@ the same time:
 
     a    UPDATE 1 -> 2, UPDATE 2 -> 1
     b    UPDATE 1 -> 2
-    b receives 1 -> 2, which it has already, and 2 -> 1. a receives 1 -> 2. In the end a has 2, and b has 1
+    b receives 1 -> 2, which it already has, and 2 -> 1. a receives 1 -> 2. In the end a has 2, and b has 1
 
 If both zones delete a row, and zone a inserts it again with the same values, the same happens: 2 is then "no row".
 
@@ -42,7 +42,7 @@ Three alternatives were rejected:
 **Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If the
 program's change reaches the two zones before each has the other's change, these two cannot notice the conflict. So the
 third zone's log has a note, and its own next change is set aside in the other zones (`pidts.apply.locks.zone_notes` has
-the argument). Where tasks pass on the changes of other zones, a change that was made already is not in the zone's log,
+the argument). Where tasks pass on the changes of other zones, a change that was already made is not in the zone's log,
 and the argument does not hold (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
@@ -54,7 +54,7 @@ there.
     after COMMIT                            both
     another task has the key's next change  as in `early_removals`: other tasks are locked out first
 
-The records of changes that were made already are in the same table as those of `early_removals`, with other digests.
+The records of changes that were already made are in the same table as those of `early_removals`, with other digests.
 They, too, are used for an hour, measured by the clocks of the servers and of the task's machine. If a task lags by
 more, a change that was made without knowing of another zone's change may come, and is not locked.
 """
@@ -220,7 +220,7 @@ def _breaks(
 ) -> tuple[Mask, Mask]:
     """Returns which events find another row than their key's previous event has left.
 
-    The second item of the result says which of these events leave the row as that previous event has left it.
+    The second item of the result says which of these events do not change the row that the previous event has left.
     """
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
@@ -242,7 +242,7 @@ def _breaks(
 def _is_left(
     events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], RowStorage]
 ) -> Mask:
-    """Returns which events have, as `side` image, the row that the previous event has left, as far as the log shows."""
+    """Returns which events have a `side` image that equals the row that their key's previous event has left."""
     if not len(asked):
         return np.zeros(0, np.bool_)
     table, rows = events.batch.table, events.batch.rows

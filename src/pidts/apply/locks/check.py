@@ -106,7 +106,7 @@ class Checked:
     read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
     """
     differing_rows: Mapping[TableName, pa.Table]
-    """Those rows of `there` that differ from the source's rows and are changed nevertheless."""
+    """The rows of `there` that differ from the source's rows, but are changed in spite of this."""
 
 
 def checked(

@@ -55,7 +55,7 @@ otherwise the tombstone of this DELETE would stop row 4 at g. Then g has
     a later row                it reaches a, too, and is later than 4
     nothing                    another DELETE has removed 4 at g. It reaches a after 4, or before 4 as a tombstone
 
-A returned DELETE carries the state of a tombstone that a has already or should have, so it does no harm, however late
+A returned DELETE carries the state of a tombstone that a already has, or should have, so it does no harm, however late
 it comes. Rows that a task itself removes and writes again in one transaction count as not deleted, and do not return
 (`pidts.batch.returned`). `pidts.batch.transaction_classifier` finds the transactions with DELETEs that return.
 

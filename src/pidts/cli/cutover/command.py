@@ -56,14 +56,14 @@ def cutover(
         bool,
         typer.Option(
             "--writers-stopped",
-            help="Say that you have stopped all programs that write to the source, which is then not made read-only.",
+            help="You have stopped all programs that write to the source, so the command need not make it read-only.",
         ),
     ] = False,
     wait: Annotated[
         float,
         typer.Option(
             min=0,
-            help="If the account may not make the source read-only, wait at most this many seconds until you do it.",
+            help="If the account may not make the source read-only, wait at most this many seconds for you to do it.",
         ),
     ] = 600.0,
     verify_tables: Annotated[

@@ -33,7 +33,7 @@ class Settled:
     """The groups that the COMMITs among some transactions commit."""
 
     matches: Any
-    """For each transaction the index of the transaction that prepared its rows. `NO_GROUP` means that it commits no
+    """For each transaction, the index of the transaction that prepared its rows. `NO_GROUP` means that it commits no
     group; a lower number means that its record is one of `payloads` (see `ALONE`).
     """
     payloads: bytes

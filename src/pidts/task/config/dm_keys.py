@@ -12,7 +12,7 @@ TOGETHER = (
     "no effect: rows and their checkpoint commit in one transaction, so a checkpoint is never older than its rows"
 )
 SAFE_RANGE = (
-    "no effect: safe mode has no length of time here. It ends where the source's log ended when the task first "
+    "no effect: PiDTS does not limit the time of safe mode. It ends where the source's log ended when the task first "
     "started, since only that part may have been applied before; later starts need no safe mode"
 )
 _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"

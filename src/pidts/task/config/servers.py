@@ -546,7 +546,7 @@ def _source_file(instance: Section, source_id: str) -> Section:
 
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
-_EXACT = "no effect: the product sets it itself, so that values arrive as the source has them"
+_EXACT = "no effect: PiDTS sets it itself, so that values arrive as the source has them"
 _CHECKED = "no effect: parent and child rows arrive in any order, and the source has already checked them"
 _ONE_TRANSACTION = "no effect: rows and their checkpoint commit in one transaction, whose kind the product chooses"
 _OFF, _ON = ("0", "off", "false"), ("1", "on", "true")

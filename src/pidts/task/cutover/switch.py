@@ -116,7 +116,7 @@ _READINGS = 3
 _AGAIN = "This command undoes what it has done. Then run it again"
 _NOT_COMPARED = "left out (--no-verify): the source and the target are not compared"
 _COUNTERS_FINE = "each counter continues above the numbers in the rows"
-_NOTHING_TO_MAKE = "nothing to make: the target has all of them that it can have"
+_NOTHING_TO_MAKE = "nothing to make: the target already has all that it can have"
 
 Verify = Callable[[threading.Event, str], Report]
 """A function that compares both sides. The text describes their state: a comparison of the same state is continued."""

@@ -423,7 +423,7 @@ def _none_waits(refused: Sequence[BlockedChange], source: str, table: str) -> Co
     todo = f"See: {LIST}"
     if behind:
         todo = (
-            "These schema changes wait behind refused rows: correct the rows first. To decide about one already now, "
+            "These schema changes wait behind refused rows: correct the rows first. To decide about one of them now, "
             f"name its place: {'; '.join(behind)}. {todo}"
         )
     of = f"of table {table}" if table else "of this task"

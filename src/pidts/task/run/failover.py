@@ -107,8 +107,8 @@ class Failover:
         chosen = chosen_address(config.relay, config.source.source_id)
         if chosen and chosen not in map(address_of, (config.source.server, *config.source.servers)):
             self._say(
-                f"{chosen} was chosen as the source, and this run began without it: "
-                "it is read from the next start on, if the task file names it"
+                f"{chosen} was chosen as the source, but the task file did not name it when this run began: "
+                "the next start reads it, if the task file names it then"
             )
 
     def _say(self, text: str) -> None:
