@@ -56,7 +56,7 @@ class RepairSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class RepairResult:
     """The result of a repair of some keys."""
 
     written: int
@@ -87,7 +87,7 @@ def repair(
     insist: bool = False,
     compares: bool = False,
     removes: bool = True,
-) -> Repaired:
+) -> RepairResult:
     """Repairs a few hundred keys in a transaction of its own, while the task waits.
 
     The repair works even if the task never ran.
@@ -122,7 +122,7 @@ def repair(
         session.rollback()
         raise
     written = sum(len(change.upserts) for change in remedy.changes)
-    return Repaired(written, sum(len(change.deletes) for change in remedy.changes), remedy.shared)
+    return RepairResult(written, sum(len(change.deletes) for change in remedy.changes), remedy.shared)
 
 
 def as_changes(

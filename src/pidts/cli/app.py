@@ -426,7 +426,7 @@ def replicate(
 ) -> None:
     """Run only a task's replicators: write the logs of its sources into the relay, and apply nothing."""
     parts = opened(task, debug=debug, notes=True)
-    from pidts.follow.server import Listening
+    from pidts.follow.server import RelayEndpoint
     from pidts.task.run.replicator_process import replicate as replicate_task
 
     listening = None
@@ -434,7 +434,7 @@ def replicate(
         if token_file is None:
             todo = "Add --token-file FILE; make one: (umask 077; openssl rand -hex 32 > FILE)"
             raise ConfigError("usage", "--serve needs a token file", todo=todo)
-        listening = Listening(serve, token_file, tls_cert, tls_key)
+        listening = RelayEndpoint(serve, token_file, tls_cert, tls_key)
         listening.demand_safe()
     elif token_file or tls_cert or tls_key:
         raise ConfigError(

@@ -103,7 +103,7 @@ class _RunEndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Halted:
+class _HaltedChange:
     """A change that was reported as halted. An operator, or the other shards, can make it continue."""
 
     halt: Halt
@@ -135,7 +135,7 @@ class DdlThreads:
         self._copies_again, self._waits = copies_again, waits
         self._classifier, self._halts_alone, self._shards = classifier, halts, shards or ShardGroups()
         self._since = {halt.lsn: halt.since for halt in earlier if halt.statement}
-        self._halted: dict[Lsn, _Halted] = {}
+        self._halted: dict[Lsn, _HaltedChange] = {}
         self._retried: set[Lsn] = set()
         """Halted changes that are being tried again."""
         self._blocked: dict[Lsn, Halt] = {}
@@ -370,7 +370,7 @@ class DdlThreads:
             say("a schema change waits for other shards", halt=str(halt), statement=halt.statement)
         if halt.tables:
             signal_halted(due.context.staging, lsn)
-        self._halt(lsn, _Halted(halt, now, waits, now))
+        self._halt(lsn, _HaltedChange(halt, now, waits, now))
 
     def _is_reported(self, due: DueChange, waits: ChangeWaits, now: float) -> bool:
         """Whether the change was reported with the same code a short time ago.
@@ -401,7 +401,7 @@ class DdlThreads:
             raise error
         _log.error("a schema change fails, its tables wait for an operator", halt=str(halt), statement=halt.statement)
         signal_halted(due.context.staging, due.lsn)
-        self._halt(due.lsn, _Halted(halt, time.monotonic()))
+        self._halt(due.lsn, _HaltedChange(halt, time.monotonic()))
 
     def _save(self, due: DueChange, halt: Halt) -> None:
         context = due.context
@@ -410,7 +410,7 @@ class DdlThreads:
                 context.target, lambda session: session.meta.halts.save(context.task, due.source, halt)
             )
 
-    def _halt(self, lsn: Lsn, halted: _Halted) -> None:
+    def _halt(self, lsn: Lsn, halted: _HaltedChange) -> None:
         with self._moved:
             self._halted[lsn], self._halts = halted, None
             self._retried.discard(lsn)

@@ -86,7 +86,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedKey:
     """A record that a member of a merged table got a row with this key while another member lagged."""
 
     member: TableName

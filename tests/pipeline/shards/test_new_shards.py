@@ -109,7 +109,7 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
     assert codes(task) == ["shard-keys-meet"]
     (halt,) = task.halts("one")
     assert halt.tables == (NEW,)
-    task.give("one", halt.lsn, OrderKind.SKIP)
+    task.give("one", halt.lsn, CommandKind.SKIP)
     task.finish()
     assert codes(task) == []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pidts.apply import DdlRunner, Outcome, SchemaChange
-from pidts.model import Lsn, OrderKind
+from pidts.model import CommandKind, Lsn
 
 from .free_changes import check_rows
 from .step_by_step import TWO, MakeStory, Story, T, stories
@@ -216,7 +216,7 @@ def test_types_of_different_families_wait_for_each_other(story: MakeStory) -> No
     task.write("two: alone.x")
     finish_and_check(task, B)
     task[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
-    task.order(B, OrderKind.SKIP)
+    task.order(B, CommandKind.SKIP)
     finish_and_check(task)
 
 

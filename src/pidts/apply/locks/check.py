@@ -93,7 +93,7 @@ class ComparisonSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class WritableChanges:
     """Changes that are written, without those that are set aside."""
 
     batches: list[ChangeBatch]
@@ -111,7 +111,7 @@ class Checked:
 
 def checked(
     session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], settings: ComparisonSettings
-) -> Checked:
+) -> WritableChanges:
     """Compares the changes with the target's rows, and returns those that are written.
 
     Raises `Halted` at a row that differs, if the task file demands this.
@@ -168,7 +168,7 @@ def checked(
         rows[batch.table.name] = key_rows.rows
         if len(changed := changed[changed >= 0]):
             differing_rows[batch.table.name] = key_rows.rows.take(pa.array(changed))
-    return Checked(written, rows, expecting, inserting, differing_rows)
+    return WritableChanges(written, rows, expecting, inserting, differing_rows)
 
 
 class _Unread(Enum):

@@ -77,11 +77,11 @@ class CompiledRows:
         self.memory.clear()
         if self.plain is None:
             return batch
-        behind, self.plain = self.plain.take(early_filter), None
+        later, self.plain = self.plain.take(early_filter), None
         self.memory.state[at.PLAIN // 8] = 0
-        if not len(batch) or not len(behind):
-            return batch if len(batch) else behind
-        joined = pa.Table.from_batches([batch.rows, behind.rows]).combine_chunks()
+        if not len(batch) or not len(later):
+            return batch if len(batch) else later
+        joined = pa.Table.from_batches([batch.rows, later.rows]).combine_chunks()
         return ChangeBatch(self.table, joined.to_batches()[0])
 
 

@@ -36,13 +36,13 @@ from pidts.batch.workers import Workers
 from pidts.ddl.outcome import CopyAgain
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
-from pidts.model import DdlOrder, Fenced, Halt, Halted, LogEntry, Lsn, OrderKind, PidtsError, TableName, Transient
+from pidts.model import CommandKind, DdlCommand, Fenced, Halt, Halted, LogEntry, Lsn, PidtsError, TableName, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_needs import TaskNeed
-from pidts.replicate import RELAY_FULL, NotReceiving
+from pidts.replicate import RELAY_FULL, ReceiveProblem
 from pidts.source import Session as SourceSession
 from pidts.source import connect
 from pidts.spark.master import is_local
@@ -113,7 +113,7 @@ class SharedByParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measuring:
+class _Meters:
     """The objects that measure the lag and the stages of one attempt."""
 
     lag: LagMeter
@@ -276,7 +276,7 @@ class Attempts:
         halt = self._replaces
         if halt is None:
             return
-        order = DdlOrder(lsn=halt.lsn, kind=OrderKind.REPLACE, statements=halt.instead)
+        order = DdlCommand(lsn=halt.lsn, kind=CommandKind.REPLACE, statements=halt.instead)
         target.begin()
         target.meta.orders.give(self._config.name, self._config.source.source_id, order)
         target.commit()
@@ -538,12 +538,12 @@ class Attempts:
         if self._lag is not None and not self._retried.may_delay_others(self._halted.at_present):
             self._lag.batch(done)
 
-    def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:
+    def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Meters:
         """Returns the objects that measure this attempt."""
         server = self._config.source.server
         self._lag = LagMeter(relay.folder)
         meter = StageMeter(server.source_id, f"{server.host}:{server.port}", self._config.target)
-        return _Measuring(self._lag, meter, ping)
+        return _Meters(self._lag, meter, ping)
 
     def _watch(
         self,
@@ -551,10 +551,10 @@ class Attempts:
         relay: RelayReader,
         need: TaskNeed,
         watch: CutoverWatch,
-        measuring: _Measuring,
+        measuring: _Meters,
     ) -> None:
         purge_at, look_at, back_at = time.monotonic() + _PURGE_SECONDS, 0.0, time.monotonic() + _BACK_SECONDS
-        lack: NotReceiving | None = None
+        lack: ReceiveProblem | None = None
         caught_up, stamp = False, 0
         while True:
             failure = stream.failure()
@@ -629,7 +629,7 @@ class Attempts:
         self,
         stage: Stage,
         stream: TaskStream | ChannelStream,
-        measuring: _Measuring,
+        measuring: _Meters,
         lacking: LogEntry | None,
         *,
         caught_up: bool,
@@ -674,7 +674,7 @@ class Attempts:
         stream: TaskStream | ChannelStream,
         relay: RelayReader,
         waiting: Mapping[TableName, Lsn],
-        measuring: _Measuring,
+        measuring: _Meters,
     ) -> None:
         """Notes how many tables wait, and when the source committed the oldest change that waits."""
         received, since = relay.received, 0.0
