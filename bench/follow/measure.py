@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def fill(relay: Path, megabytes: int) -> tuple[int, Lsn]:
-    """Writes a relay of this size, in segments of 64 MB. Returns its size in bytes, and its end."""
+    """Writes a relay of this size, in segments of 64 MB. Returns the relay's size in bytes, and its end."""
     writer = opened(relay)
     last = START
     with closing(writer):

@@ -280,7 +280,7 @@ def _without_locked(
 ) -> WritableChanges:
     """Returns the changes without changes of locked rows.
 
-    Compares the changes with the target's rows if the task does so, but not in `copied` tables.
+    Compares the changes with the target's rows if the task has to compare rows, but not in `copied` tables.
     """
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:

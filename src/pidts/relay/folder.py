@@ -164,7 +164,7 @@ class Folder:
         if segment != self.numbers()[-1]:
             return error
         todo = (
-            "Start the replicator again: it cuts the damage off and receives those events again. "
+            "Start the replicator again: it removes the damaged part and receives those events again. "
             f"If this does not help: {error.todo}"
         )
         return Discontinuity(error.code, error.what, where=error.where, todo=todo)

@@ -90,7 +90,7 @@ class Spawner:
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
         """Starts a task and returns its process; None while the spawner loads the program or has not answered.
 
-        If it returns None, call it again.
+        If it returns None, the caller has to call it again.
         """
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)

@@ -176,7 +176,7 @@ class _ReadEntries:
         self.first: list[LogEntry] = []
         """The first `_FEW` of these entries."""
         self.to: Lsn | None = None
-        """The end of the last one."""
+        """The end of the last entry that was read."""
         self.count = self.size = 0
         """The number of their transactions, and of their bytes."""
         self.cut: Signature = None

@@ -28,7 +28,7 @@ _OF_A_TASK = (
     "locked_structure",
     "held_change",
 )
-"""Tables with records of an earlier task of the same name. A new task does not take these records over."""
+"""Tables with records of an earlier task of the same name. A new task does not take over these records."""
 
 
 class CheckpointRecord:

@@ -242,24 +242,24 @@ class OrderRecord:
         self._run, self._rows = run, Rows(run, "ddl_order", "task", "source", "lsn")
 
     def read(self, task: str, source: str) -> list[DdlCommand]:
-        """Returns the orders in the order of the log."""
+        """Returns the ddl commands in the order of the log."""
         return sorted(self._orders(task, source), key=lambda order: order.lsn)
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
-        """Returns the order for the change at this place of the log; None if none was given."""
+        """Returns the ddl command for the change at this place of the log; None if there is none."""
         return next(iter(self._orders(task, source, str(lsn))), None)
 
     def give(self, task: str, source: str, order: DdlCommand) -> None:
-        """Records an order. It replaces an earlier order about the same change."""
+        """Records a ddl command. It replaces an earlier command for the same change."""
         place = (task, source, str(order.lsn))
         numbers = [int(number) for (number,) in self._rows.read("number", *place, tail=" FOR UPDATE")]
         kind, statements = order.kind.value, json.dumps(order.statements)
         self._rows.put(*place, kind=kind, statements=statements, number=max(numbers, default=0) + 1, taken=0)
 
     def take(self, task: str, source: str, order: DdlCommand) -> bool:
-        """Marks an order as taken, in the transaction that begins the ordered change.
+        """Marks a ddl command as taken, in the transaction that begins the change.
 
-        Returns False if another order has replaced this order.
+        Returns False if another command has replaced this command.
         """
         sql = (
             "UPDATE pidts_meta.ddl_order SET taken = 1 "

@@ -53,7 +53,7 @@ class KnownLocks:
         self._locks: dict[str, list[RowLock]] = {}
         """The locks of each form."""
         self._words: dict[str, list[pa.Table]] = {}
-        """For each form one key of each class of equal keys."""
+        """For each form, one key of each class of equal keys."""
         self._class: dict[str, str] = {}
         """The class of each key, by the key's id."""
         self._start = form_start(session, table) if has_text(table) else ""

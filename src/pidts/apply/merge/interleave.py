@@ -119,7 +119,7 @@ def _shared(batch: ChangeBatch, part_of: Numbers) -> list[Numbers]:
 
 
 class _Places:
-    """For each change its operation, and the index of its before image among all images; -1 if it has none."""
+    """For each change, its operation, and the index of its before image among all images; -1 if it has none."""
 
     def __init__(self, op: Numbers, part_of: Numbers) -> None:
         self._part_of, self._size = part_of, len(op)

@@ -120,7 +120,7 @@ class Repairs:
         return self.apply and bool(len(settled.keys))
 
     def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: UnequalKeys) -> UnequalKeys:
-        """Returns the differences without the extra rows that are removed only on request, if nobody has requested it.
+        """Returns the differences. Some extra rows are removed only on request: without a request, these are left out.
 
         These are the extra rows of merged tables, and of tables with filters that may have kept them.
         """

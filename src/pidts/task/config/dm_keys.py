@@ -139,7 +139,7 @@ SOURCE = {
     "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
     "checker": _note("no effect: a lost connection is always tried again"),
     "flavor": _note("no effect: PiDTS asks the server for its kind"),
-    "enable": _refuse("it switches the source off", _ON),
+    "enable": _refuse("it switches off the source", _ON),
     "auto-fix-gtid": _note(_GONE),
     "tracer": _note(_GONE),
     "meta-dir": _note(_GONE),
