@@ -4,9 +4,9 @@ The planner works in another thread, and gets a signal when a change is done (`p
 within the run. The journal on the target decides whether a change is done, and the next run reads the journal.
 
 Crash points: a change begins when the batch that names it as due is committed on the target. A later batch moves the
-change's tables past it. Until that batch is committed, a restart finds the change due again: it runs the change again,
-or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts or
-completes it.
+change's tables past the change. Until that batch is committed, a restart finds the change due again: it runs the change
+again, or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts
+or completes it.
 
 A change that fails permanently *halts* its tables, if they are known. They stay before the change, all other tables
 continue, and the thread of the change waits for a ddl command. If the tables are not known, the run fails with the

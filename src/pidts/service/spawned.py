@@ -80,7 +80,7 @@ class Spawner:
         self._seconds_between = seconds_between
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")
         self._asked: dict[tuple[Path, tuple[str, ...]], Future[ForkedProcess | None]] = {}
-        """For each start that was requested, the spawner's answer, which was not read yet."""
+        """The spawner's answers that were not read yet, one for each requested start."""
         self._process: subprocess.Popen[bytes] | None = None
         self._forker: Forker | None = None
         self._ours: socket.socket | None = None
