@@ -16,7 +16,7 @@ A crash can come at these points:
    for the end of the old transaction. Then it reads whether the old transaction was committed (ALREADY) or not (case
    2).
 4. After COMMIT: the caller repeats the log part and finds ALREADY.
-5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes (a piece takes a
+5. Another run has taken over the task. Each transaction locks the task's checkpoint before it writes (a piece takes a
    shared lock), and compares the epoch. The claim of the new run waits for these locks. Case 2 applies to pieces that
    were committed before the claim; a transaction that gets the lock after the claim finds the new epoch and writes
    nothing (`Fenced`).

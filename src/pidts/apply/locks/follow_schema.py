@@ -171,7 +171,7 @@ def locks_of(session: TargetSession, task: str, source: str, table: TableName) -
 def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table, epoch: int) -> None:
     """Records the structure after a schema change in each lock of a table. Does this in a separate transaction.
 
-    The epoch is checked, since another run may have taken the task over and made later changes.
+    The epoch is checked, since another run may have taken over the task and made later changes.
     """
     session.begin()
     try:

@@ -283,7 +283,7 @@ class Attempts:
         self._replaces = None
 
     def _demand_own_epoch(self) -> None:
-        """Raises if another run has taken the task over since the last claim of this run.
+        """Raises if another run has taken over the task since the last claim of this run.
 
         The check prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task
         back from the run that has replaced it. Or, while the run is frozen, the log that it needs is purged from the
