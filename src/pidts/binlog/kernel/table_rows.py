@@ -108,7 +108,7 @@ class CompiledBinding:
         call.block[at.PREFIX // 8 : at.PREFIX // 8 + 2].view(np.uint8)[:] = np.frombuffer(
             _PREFIX.pack(first.change_no, first.log_index, first.offset), np.uint8
         )
-        sizes = [(held.bit_count() + 7) // 8 for held in event.present]
+        sizes = [(presence.bit_count() + 7) // 8 for presence in event.present]
         bitmaps, bits = sizes[0] << 16 | sizes[-1], 0
         if (partial := event.partial) is not None:
             call.block[at.PRESENCE // 8], bits = into.memory.presences.entered(partial, bitmaps)
