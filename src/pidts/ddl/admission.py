@@ -199,7 +199,7 @@ def _decided(
     joins = agreed is not None and not arrival.runs
     if joins:
         records[MergedTablesKey()] = {target: decision.agreed}
-    if (joins and arrival.order is None) or (decision.passes and arrival.order is not OrderKind.INJECT):
+    if (joins and arrival.order is None) or (decision.passes and arrival.order is not CommandKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Admission(passing, decision, passes=True, dropped=dropped, missed=missed)
     is_replaced = change.order is not None and change.order.kind is CommandKind.REPLACE
