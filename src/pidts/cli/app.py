@@ -24,7 +24,7 @@ from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs, write_line
-from pidts.cli.program import end_at_once_on_signals
+from pidts.cli.program import end_at_once_on_signals, note_signals
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
@@ -229,7 +229,7 @@ def run(
         return _run_zones(
             task, directions, until_synced=until_synced, as_json=as_json, debug=debug, refused=resync or metrics
         )
-    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
+    note_signals()
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json)
 
@@ -248,7 +248,7 @@ def apply(
     With `pidts.relay-from`, this machine keeps a copy of the relay server's relay. Without it, `pidts.relay` is a
     directory that `pidts replicate` on another machine writes.
     """
-    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
+    note_signals()
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json, receives=False)
 
@@ -340,6 +340,7 @@ def _run_zones(
     debug: bool,
     refused: object,
 ) -> int:
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     set_up_logs(debug=debug)
     if refused:
         todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"
