@@ -215,7 +215,7 @@ class DdlThreads:
             finished, self._finished = self._finished, []
         for changed in finished:
             context = changed.applied_to(context)
-        return context
+        return context.with_different_shards() if finished else context
 
     def close(self, seconds: float) -> None:
         """Waits this long for running changes, then leaves them to the next run."""

@@ -374,7 +374,7 @@ class Attempts:
                     watched=watched_by(target, map(begun.rules.target_table, begun.structures.values()), writers),
                     copy_threads=config.limits.threads,
                     copy_rate=config.limits.rate or 0,
-                )
+                ).with_different_shards()
                 stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 ping = TargetPing()
