@@ -118,7 +118,7 @@ class Committer:
         again: Again = lambda _: False,
         origin: str = "",
     ) -> Outcome:
-        """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that this was done already.
+        """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that this was already done.
 
         Each attempt calls `changes` after the statement that locks the worker's checkpoint, and writes the changes;
         `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never

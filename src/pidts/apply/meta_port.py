@@ -346,7 +346,7 @@ class EarlyRemovalRecord(Protocol):
     def add(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
         """Inserts or overwrites the entries of these keys. The values are the times of the removals.
 
-        `removals` may also have the digests of changes that were made already (`pidts.apply.locks.already_applied`).
+        `removals` may also have the digests of changes that were already made (`pidts.apply.locks.already_applied`).
         """
 
     def of_other_tasks(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:

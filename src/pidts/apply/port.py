@@ -70,7 +70,7 @@ class TargetSchema(Protocol):
         """Returns the type of each column as `create_statements` would make it."""
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
-        """Returns statements that create the table; if `before_copy`, without keys that `finish_statements` adds."""
+        """Returns statements that create the table; with `before_copy`, without the keys of `finish_statements`."""
 
     def finish_statements(self, table: Table) -> RenderedChange:
         """Returns statements that complete a copied table.

@@ -7,7 +7,7 @@ The repair is correct because of the order of its steps:
    checkpoints were locked.
 3. The rows are written, and rows that the source does not have are removed. COMMIT.
 
-The log between a checkpoint and the reading is later applied to rows that contain it already. The result is the same,
+The log between a checkpoint and the reading is later applied to rows that already contain it. The result is the same,
 because each change has the whole values of a row, not differences. But within this part of the log, a change may
 collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such collisions.
 But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary unique keys is

@@ -63,7 +63,7 @@ class Admission:
 def admit(
     groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 ) -> Admission | RunByLeader | ChangeWaits:
-    """Returns the group's permission, or the result of a change that is made already, or a wait.
+    """Returns the group's permission, or the result of a change that is already made, or a wait.
 
     `since` is when the member first arrived, in seconds since 1970.
     """

@@ -192,7 +192,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> ChangeDone | None:
-    """Returns the result if the change is made already, with structures that this run does not have yet; else None.
+    """Returns the result if the change is already made, with structures that this run does not have yet; else None.
 
     `again`: this run has tried the change before.
     """

@@ -76,7 +76,7 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class AddKey:
-    """Adds a key; without a name, it gets one by the servers' rule.
+    """Adds a key. A key without a name gets a name by the servers' rule.
 
     If the server creates the key for a foreign key (`supports_foreign_key`), it is added only if no other key begins
     with its columns.

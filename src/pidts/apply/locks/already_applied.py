@@ -16,7 +16,7 @@ makes each change of all zones once, and each change finds exactly the state tha
 from the first state. The end of a walk depends only on its steps, not on their order: apart from its two ends, the walk
 has left each state as often as it has reached it. So all zones end with the same row, however often a state comes back.
 If a change finds neither the state before it nor the state after it, its row is locked. One case is left: a change that
-was *made already* finds the state after it. It is left out, and the zones end with the same row only if all zones leave
+was *already made* finds the state after it. It is left out, and the zones end with the same row only if all zones leave
 out the same steps.
 
 Two zones. Suppose that b leaves out the change c = x -> y of zone a, and that no change of a follows c. At b the row
@@ -24,16 +24,16 @@ has come to y by changes of b that a had not seen when a made c. Together these 
 after c, when the row is at y there. They cannot all find the states that they name: if they did, they would lead from y
 to y + (y - x), which is not a state. So a locks one of them or leaves one out. If a leaves out the last of these
 changes, that change is x -> y, too: after any other one, a's row would be in no state. Then both zones have left out
-the same step. So it is enough to lock each change of another zone that *follows* a change that was made already. A zone
+the same step. So it is enough to lock each change of another zone that *follows* a change that was already made. A zone
 cannot find out whether the zone that made the following change already knew the changes of both zones. So some changes
 are locked although their zone knew these.
 
-After a DELETE that was made already, two zones that have deleted the row agree, and its key may be used again. So it is
+After a DELETE that was already made, two zones that have deleted the row agree, and its key may be used again. So it is
 enough to lock each change of the key that makes the deleted row again, if equal rows have equal texts. There is no
 short proof for this; `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a length.
 Three alternatives were rejected:
 
-- If every change that was made already were locked, no record would be needed, for any number of zones. But jobs that
+- If every change that was already made were locked, no record would be needed, for any number of zones. But jobs that
   run in every zone, and delete or update the same rows, would lock all of these rows.
 - Comparing places of logs (had the change's zone seen this zone's write?) would be exact. But only the rows of the meta
   tables in a zone's log show what the zone had seen, and tasks do not decode these rows.
@@ -92,12 +92,12 @@ _SPELLED = frozenset({Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR})
 
 @dataclass(frozen=True, slots=True)
 class MadeAlready:
-    """The events of a batch that were made already, and the events that may not follow them."""
+    """The events of a batch that were already made, and the events that may not follow them."""
 
     events: Numbers
     """Events that find the row as they would leave it."""
     set_aside: Mapping[int, str]
-    """Events that are set aside, with the reasons. They follow an event that was made already, or find another row than
+    """Events that are set aside, with the reasons. They follow an event that was already made, or find another row than
     the event before them has left.
     """
 
@@ -105,7 +105,7 @@ class MadeAlready:
 def made_already(
     compared: ComparedKeys, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], RowStorage], task: str
 ) -> MadeAlready:
-    """Returns the events of a batch that were made already; each key's first event was compared with the target's row.
+    """Returns the events of a batch that were already made; each key's first event was compared with the target's row.
 
     `until` is the place up to which the target may already have the changes, and `known` says which columns of each
     change the log has; None: all.
@@ -132,7 +132,7 @@ def note_made(
     *,
     has_others: bool,
 ) -> None:
-    """Records, in the open transaction, that these events were made already.
+    """Records, in the open transaction, that these events were already made.
 
     `has_others`: other tasks write to the target, too, so there may be zones that need the record.
     """
@@ -153,9 +153,9 @@ def events_after_made(
     known: KnownColumns | None,
     find_transactions: FindTransactions,
 ) -> Mapping[int, str]:
-    """Returns, with the reasons, the events that may not follow a change that was made already.
+    """Returns, with the reasons, the events that may not follow a change that was already made.
 
-    A task into this zone has recorded the change that was made already, or a task into the source's zone has
+    A task into this zone has recorded the change that was already made, or a task into the source's zone has
     (`pidts.apply.locks.zone_notes`).
     """
     events, table = key_rows.events, key_rows.events.batch.table
@@ -256,7 +256,7 @@ def _is_left(
 
 
 def _first_following(events: KeyEvents, made: Mask, known: KnownColumns | None) -> list[int]:
-    """Returns, for each event that was made already, the first later event that may not follow it."""
+    """Returns, for each event that was already made, the first later event that may not follow it."""
     found = []
     ends = np.append(events.first[1:], len(events.key))
     for event in np.nonzero(made)[0].tolist():

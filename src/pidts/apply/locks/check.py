@@ -244,7 +244,7 @@ def _with_records(
     settings: ComparisonSettings,
     aside: SetAside | None,
 ) -> tuple[KeyRows, _Comparison]:
-    """Records, for other tasks between zones, deletes that found no row, and changes that were made already.
+    """Records, for other tasks between zones, deletes that found no row, and changes that were already made.
 
     Returns the rows and the result of the comparison.
 
@@ -310,7 +310,7 @@ class _Comparison:
     divergence: Divergence | None = None
     """The rows that differ, whose keys are set aside; None if there are none."""
     made: Numbers = field(default_factory=lambda: _NONE)
-    """Between zones, the events whose result the target had already; without events of keys that are set aside."""
+    """Between zones, the events whose result the target already had; without events of keys that are set aside."""
     applied: Numbers = field(default_factory=lambda: _NONE)
     """The indexes of the target's rows that already are as the first change of their key leaves them."""
 

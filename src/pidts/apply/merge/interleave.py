@@ -146,7 +146,7 @@ class _Places:
             here = self._size + event
 
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
-        """Returns, as a set, the table that has the row before these changes; and the index of the row's image.
+        """Returns a set with the table that has the row before these changes, and the index of the row's image.
 
         The first of the `events` that finds the row shows both. If none finds it: an empty set, and -1.
         """

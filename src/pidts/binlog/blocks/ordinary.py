@@ -370,7 +370,7 @@ def _has_room(state: Any, more_tables: int) -> bool:
 
 @inline
 def _meet(state: Any, number: int) -> None:
-    """Adds a table to the open transaction, unless the transaction has it already."""
+    """Adds a table to the open transaction, unless the transaction already has it."""
     if load64(state[MET] + 8 * number) != state[SERIAL]:
         store64(state[MET] + 8 * number, state[SERIAL])
         store32(state[TABLES] + 4 * state[TABLE_COUNT], number)

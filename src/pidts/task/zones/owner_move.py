@@ -51,7 +51,8 @@ class ZoneRecords:
 
 
 Hold = Callable[[str], AbstractContextManager[None]]
-"""A function whose block makes programs' writes to the table in a zone wait."""
+"""A function that returns a context. While the context's block runs, programs that write to the table in a zone wait.
+"""
 Drain = Callable[[str], None]
 """A function that waits until all zones have the changes that a zone had made before the call; raises if they do
 not.
