@@ -32,7 +32,7 @@ from pidts.plan import CopyMode, CopyState, Phase, PlanState
 from pidts.relay import RelayReader
 from pidts.relay.task_needs import TaskNeed
 from pidts.rules import AllowList, Rules
-from pidts.sandbox import Server, start_mariadb
+from pidts.sandbox import Server, start_mariadb, start_mysql97
 from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import connect, position, read_structures
 from pidts.target.postgres.meta import PostgresCheckpoints
@@ -540,11 +540,11 @@ def test_an_incremental_task_copies_a_table_that_was_altered_outside_the_log_whe
 
 
 @pytest.fixture
-def purged(
-    tmp_path: Path, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
-) -> Iterator[Task]:
-    """Yields a task whose relay is lost, and whose source has purged the log after the task's checkpoint."""
-    with start_mariadb() as source:
+def purged(request: pytest.FixtureRequest) -> Iterator[Task]:
+    """Yields a task whose source has purged the log after the task's checkpoint. Its source is MariaDB by default."""
+    fixtures = ("tmp_path", "postgres", "database", "run_sql", "programs")
+    tmp_path, postgres, database, run_sql, programs = map(request.getfixturevalue, fixtures)
+    with getattr(request, "param", start_mariadb)() as source:
         run_sql(source, f"CREATE DATABASE {database}")
         task = make_task(tmp_path, source, postgres, database, run_sql, programs)
         task.follow("t", "u", "gone")
@@ -553,9 +553,9 @@ def purged(
         task.stop()
         task.there(f'INSERT INTO "{database}".t VALUES (7, 7)')
         task.sql("DROP TABLE gone", "INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 3)")
-        (last,) = run_sql(source, "SHOW MASTER STATUS")
-        while run_sql(source, "SHOW BINARY LOGS")[0][0] != last[0]:
-            task.sql(f"PURGE BINARY LOGS TO '{last[0]}'")  # This fails as long as the replicator's connection remains.
+        last = run_sql(source, "SHOW BINARY LOGS")[-1][0]
+        while run_sql(source, "SHOW BINARY LOGS")[0][0] != last:
+            task.sql(f"PURGE BINARY LOGS TO '{last}'")  # This fails as long as the replicator's connection remains.
             time.sleep(0.1)
         yield task
         task.stop()
@@ -583,6 +583,15 @@ def test_a_check_finds_no_loss_while_the_relay_or_the_source_has_the_log(task: T
     task.there("UPDATE pidts_meta.checkpoint SET lsn = '0000.0000000001.000000000004.0000000000'")
     (altered,) = lost_log_findings([task.config])
     assert altered.code == "checkpoint-altered"
+
+
+@pytest.mark.parametrize("purged", [start_mysql97], indirect=True)
+@pytest.mark.parametrize("use_gtid", [False, True])
+def test_a_check_of_a_mysql_source_finds_the_lost_log(purged: Task, *, use_gtid: bool) -> None:
+    purged.config = replace(purged.config, source=replace(purged.config.source, use_gtid=use_gtid))
+    assert_lost(purged, "position-lost")
+    lose_relay(purged)
+    assert_lost(purged, "position-lost")
 
 
 def lose_relay(task: Task) -> None:
