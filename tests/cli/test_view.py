@@ -241,6 +241,18 @@ def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFi
     assert [text.count("too long") for text in said if text.startswith("shop: copy")] == [0] * 4
 
 
+def test_halts_that_differ_only_in_their_statement_or_row_are_each_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    row = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="too long", key="id=7")
+    halts = (row, replace(row, key="id=8"), replace(row, key="", statement="ALTER TABLE a ADD x INT", what="no room"))
+    show = view.LineView()
+    for _ in range(2):
+        show(replace(COPYING, sources=(replace(COPYING.sources[0], halted=halts),)))
+    whole = [text for text in capsys.readouterr().err.splitlines() if text.startswith("shop: halted")]
+    assert len(whole) == 3
+    for words, text in zip(("(key id=7)", "(key id=8)", "no room"), whole, strict=True):
+        assert words in text
+
+
 class _Unread(tuple[str, ...]):
     """A list that no snapshot looks at: a thousand waiting shards have a thousand lists of a thousand names."""
 

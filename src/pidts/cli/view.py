@@ -32,8 +32,8 @@ from pidts.task.operate.stage_report import SlowStage, StageReport
 
 _log = structlog.get_logger(__name__)
 
-_HaltKey: TypeAlias = tuple[str, Lsn, tuple[TableName, ...], str]
-"""A halt's source, place, tables and code."""
+_HaltKey: TypeAlias = tuple[str, Lsn, tuple[TableName, ...], str, str, str]
+"""A halt's source, place, tables, code, statement and row."""
 
 LINE_SECONDS = 5.0
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
@@ -322,7 +322,7 @@ def _of_sources(progress: Progress) -> list[tuple[str, Halt]]:
 
 
 def _key(source: str, halt: Halt) -> _HaltKey:
-    return source, halt.lsn, halt.tables, halt.code
+    return source, halt.lsn, halt.tables, halt.code, halt.statement, halt.key
 
 
 def _of_source(text: str, source: str, *, several: bool) -> str:
