@@ -29,7 +29,7 @@ from pidts.model import (
 from pidts.plan import CopyState, HeldTables, PlanState
 from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.task.config.task_file import TaskConfig, load_parts
-from pidts.task.operate.backlog import NextSchemaChange, backlogs, held_tables, next_schema_changes
+from pidts.task.operate.backlog import CountingTime, NextSchemaChange, backlogs, held_tables, next_schema_changes
 from pidts.task.operate.orders import TaskOrders, is_refused_rows
 from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
@@ -272,6 +272,38 @@ def test_the_search_for_a_schema_change_behind_refused_rows_has_a_time_limit(two
     assert found is not None
     assert found.lsn == at(4)
     assert next_schema_changes(two_sources.parts[0], places, lambda _: False, seconds=-1.0) == [None]
+
+
+@pytest.mark.parametrize(
+    ("sources", "used", "most"), [(1, 1.0, 2.0), (2, 1.0, 4.0), (300, 1.0, 5.001), (300, 0.0, 0.0)]
+)
+def test_the_time_of_a_count_does_not_grow_with_the_sources(sources: int, used: float, most: float) -> None:
+    """Each source uses this part of its time."""
+    clock = [100.0]
+    time = CountingTime(sources, lambda: clock[0])
+    for _ in range(sources):
+        seconds = time.next()
+        assert 0 < seconds <= 2
+        clock[0] += used * seconds
+    assert clock[0] - 100 <= most
+    assert used == 0 or clock[0] - 100 > most - 0.01
+
+
+def test_time_that_a_source_leaves_over_goes_to_later_sources() -> None:
+    time = CountingTime(300, lambda: 0.0)
+    assert [time.next() for _ in range(300)][-3:] == [5 / 3, 2.0, 2.0]
+
+
+@pytest.mark.usefixtures("relay")
+def test_a_backlog_that_is_not_counted_to_its_end_says_so(two_sources: TaskOfTwoSources) -> None:
+    a = TableName("shop", "a")
+    (found,) = backlogs(two_sources.parts[0], [([a], at(3))], seconds=-1.0)
+    assert found is not None
+    assert not found.is_whole
+    row = Checkpoint(task="t", source="s1", worker=0, lsn=at(10))
+    halt = Halt(tables=(a,), lsn=at(10), code="target-refused", what="too long")
+    assert held_tables(two_sources.parts[0], [row], [halt]).lag_seconds is not None
+    assert held_tables(two_sources.parts[0], [row], [halt], seconds=-1.0).lag_seconds is None
 
 
 def test_schema_changes_after_the_first_one_are_counted(two_sources: TaskOfTwoSources) -> None:

@@ -25,6 +25,26 @@ from pidts.task.config.task_file import TaskConfig
 
 _COUNT_SECONDS = 2.0
 """The time after which counting stops, since a quick answer is worth more to an operator than an exact number."""
+_ALL_SECONDS = 5.0
+"""The time of a count for all sources of a task. With 300 sources, two seconds for each would be ten minutes."""
+
+
+class CountingTime:
+    """Divides the time of a count among the sources of a task that are not counted yet.
+
+    The time that a source leaves over is divided among the later sources.
+    """
+
+    def __init__(self, sources: int, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` returns the seconds of a clock that is never set back."""
+        self._left, self._now = sources, now
+        self._end = now() + _ALL_SECONDS
+
+    def next(self) -> float:
+        """Returns the seconds for the next source."""
+        seconds = max(0.0, self._end - self._now()) / max(1, self._left)
+        self._left -= 1
+        return min(_COUNT_SECONDS, seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +137,12 @@ class HeldTablesOfSource:
         }
 
 
-def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
+def backlogs(
+    config: TaskConfig,
+    places: Sequence[tuple[Collection[TableName], Lsn]],
+    *,
+    seconds: float = _COUNT_SECONDS,
+) -> list[Backlog | None]:
     """Returns the backlog of each entry of `places`, which has tables and the Lsn at which they stop.
 
     A backlog is None if the relay is on another machine, or cannot be read. All backlogs are counted in one pass
@@ -135,7 +160,7 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             if relay.received is None:
                 return [None] * len(places)
-            deadline = time.monotonic() + _COUNT_SECONDS
+            deadline = time.monotonic() + seconds
             for entry in relay.entries(min(after for _, after in places)):
                 transaction = entry.transaction
                 if transaction.ddl:
@@ -198,20 +223,27 @@ def next_schema_changes(
     return found
 
 
-def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTablesOfSource:
+def load_held_tables(
+    target: TargetSession, config: TaskConfig, *, seconds: float = _COUNT_SECONDS
+) -> HeldTablesOfSource:
     """Returns the held tables of a source, as the target's checkpoints and halts show them."""
     source = config.source.source_id
     rows = list(target.meta.checkpoints.read(config.name, source))
-    return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else ())
+    return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else (), seconds=seconds)
 
 
 def held_tables(
-    config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()
+    config: TaskConfig,
+    checkpoints: Iterable[Checkpoint],
+    halts: Iterable[Halt] = (),
+    *,
+    seconds: float = _COUNT_SECONDS,
 ) -> HeldTablesOfSource:
     """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
     If a table halts, at a row or at a schema change, the checkpoints do not show this until another table has passed
-    this place. Until then, only `halts` name the table.
+    this place. Until then, only `halts` name the table. If the search for the oldest change takes longer than
+    `seconds`, its time is not known.
     """
     tables: dict[TableName, Lsn] = {}
     copy: dict[TableName, CopyState] = {}
@@ -230,11 +262,13 @@ def held_tables(
                 tables = {**dict.fromkeys(halt.tables, applied), **tables}
     changes = {halt.lsn for halt in halts if halt.statement}
     size = _held_log_bytes(config, tables, changes, min(places)) if tables else 0
-    since = _oldest_change(config, tables, copy) if tables and size is not None else 0.0
+    since = _oldest_change(config, tables, copy, seconds) if tables and size is not None else 0.0
     return HeldTablesOfSource(config.source.source_id, tables, size or 0, is_known=size is not None, since=since)
 
 
-def _oldest_change(config: TaskConfig, tables: Mapping[TableName, Lsn], copy: Mapping[TableName, CopyState]) -> float:
+def _oldest_change(
+    config: TaskConfig, tables: Mapping[TableName, Lsn], copy: Mapping[TableName, CopyState], seconds: float
+) -> float:
     """Returns when the source committed the oldest change of these tables that the target lacks.
 
     Changes that a copy leaves out (`CopyState.since`) do not count.
@@ -245,7 +279,7 @@ def _oldest_change(config: TaskConfig, tables: Mapping[TableName, Lsn], copy: Ma
     classifier = TransactionClassifier(
         config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
     )
-    search, deadline = WaitingTableSearch(classifier), time.monotonic() + _COUNT_SECONDS
+    search, deadline = WaitingTableSearch(classifier), time.monotonic() + seconds
     try:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             received, log = relay.received, partial(relay.entries, joined=True)

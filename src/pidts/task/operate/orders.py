@@ -28,6 +28,7 @@ from pidts.relay import RelayReader
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import (
     Backlog,
+    CountingTime,
     HeldTablesOfSource,
     NextSchemaChange,
     backlogs,
@@ -270,28 +271,35 @@ class TaskOrders:
 
     def held_tables(self) -> list[HeldTablesOfSource]:
         """Returns the waiting tables of each source."""
-        return [load_held_tables(self._target, part) for part in self._parts.values()]
+        time = CountingTime(len(self._parts))
+        return [load_held_tables(self._target, part, seconds=time.next()) for part in self._parts.values()]
 
     def with_backlogs(self, standing: Sequence[BlockedChange]) -> list[BlockedChange]:
         """Returns the changes with their backlogs; a backlog is None if its relay is not on this machine."""
         found = dict(enumerate(standing))
-        for source, part in self._parts.items():
-            mine = [number for number, one in found.items() if one.source == source and one.is_blocked and one.tables]
-            counted = backlogs(part, [(found[number].tables, found[number].lsn) for number in mine])
+        mine_of: dict[str, list[int]] = {}
+        for number, one in found.items():
+            if one.is_blocked and one.tables:
+                mine_of.setdefault(one.source, []).append(number)
+        time = CountingTime(len(mine_of))
+        for source, mine in mine_of.items():
+            places = [(found[number].tables, found[number].lsn) for number in mine]
+            counted = backlogs(self._parts[source], places, seconds=time.next())
             found |= {number: replace(found[number], backlog=one) for number, one in zip(mine, counted, strict=True)}
         return self._with_next_changes(found.values())
 
     def _with_next_changes(self, blocked: Iterable[BlockedChange]) -> list[BlockedChange]:
         """Returns the changes; each halt at refused rows gets the schema change that waits behind it."""
         found = list(blocked)
-        for source, part in self._parts.items():
-            mine = [
-                number
-                for number, one in enumerate(found)
-                if one.source == source and one.halt is not None and is_refused_rows(one.halt)
-            ]
+        mine_of: dict[str, list[int]] = {}
+        for number, one in enumerate(found):
+            if one.halt is not None and is_refused_rows(one.halt):
+                mine_of.setdefault(one.source, []).append(number)
+        time = CountingTime(len(mine_of))
+        for source, mine in mine_of.items():
             places = [(found[number].tables, found[number].lsn) for number in mine]
-            changes = next_schema_changes(part, places, partial(self._is_done, source))
+            is_done = partial(self._is_done, source)
+            changes = next_schema_changes(self._parts[source], places, is_done, seconds=time.next())
             for number, change in zip(mine, changes, strict=True):
                 found[number] = replace(found[number], next_change=change)
         return found
