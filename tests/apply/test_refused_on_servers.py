@@ -55,9 +55,9 @@ class MergedTable:
         """Runs a statement on the target, in a transaction of its own."""
         self.session.execute(statement.format(f"{self.name.schema}.t"))
 
-    def changes(self, shard: str, bad: Row | None = None) -> ChangeBatch:
-        """Returns changes of many rows of one shard; the target refuses one of them."""
-        rows = [{"id": number, "part": shard, "v": "x", "n": number} for number in range(1, ROWS + 1)]
+    def changes(self, shard: str, bad: Row | None = None, count: int = ROWS) -> ChangeBatch:
+        """Returns changes of many rows of one shard; the target refuses the row that gets the values `bad`."""
+        rows = [{"id": number, "part": shard, "v": "x", "n": number} for number in range(1, count + 1)]
         if bad is not None:
             rows[ROWS // 2] |= bad
         batch = batch_of(
@@ -125,6 +125,29 @@ def test_one_row_of_one_shard(merged_table: MergedTable, made: dict[str | None, 
     assert (alone.where.table, alone.where.key) == ("shop.t_b", error.where.key)
     merged_table.apply(merged_table.changes("b"))
     assert merged_table.count() == 3 * ROWS
+
+
+@pytest.mark.parametrize("merged_table", ["mariadb", "mysql97"], indirect=True)
+@pytest.mark.parametrize("large", ["a", "c"])
+def test_a_transaction_that_is_too_large_halts_only_its_largest_shard(merged_table: MergedTable, large: str) -> None:
+    names = ("binlog_cache_size", "max_binlog_cache_size")
+    usual = [merged_table.session.rows(f"SELECT @@{name}")[0][0] for name in names]
+
+    def limit(*sizes: int) -> None:
+        for name, size in zip(names, sizes, strict=True):
+            merged_table.session.execute(f"SET GLOBAL {name} = {size}")
+
+    all_of = {shard: merged_table.changes(shard, count=20_000 if shard == large else ROWS) for shard in SHARDS}
+    limit(32 << 10, 64 << 10)
+    try:
+        error = merged_table.refused(*all_of.values())
+        assert error.code == "transaction-too-large"
+        assert (error.where.source, error.where.table, error.where.key) == ("s1", f"shop.t_{large}", "")
+        assert merged_table.count() == 0
+        merged_table.apply(*(batch for shard, batch in all_of.items() if shard != large))
+        assert merged_table.count() == 2 * ROWS
+    finally:
+        limit(*usual)
 
 
 def test_the_advice_removes_the_constraint(merged_table: MergedTable) -> None:

@@ -54,6 +54,7 @@ from pidts.time_spent import CommitMeter, CommitTime
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write. These may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
+Largest: TypeAlias = Callable[[str], TableName | None]
 """Returns the source table of a row; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
 """Returns whether changes that the target has refused are prepared and written once more, with other rules."""
@@ -115,6 +116,7 @@ class Committer:
         *,
         has_rows: bool = True,
         whose: Whose = lambda _: None,
+        largest: Largest = lambda _: None,
         again: Again = lambda _: False,
         origin: str = "",
     ) -> Outcome:
@@ -123,12 +125,21 @@ class Committer:
         Each attempt calls `changes` after the statement that locks the worker's checkpoint, and writes the changes;
         `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never
         returns ALREADY, even if the connection was lost. The error of a refused row names the row and its source table,
-        if they can be found. `origin` is the other zone from which the rows came. When the target refuses the changes,
-        the attempt has failed; `again` says whether another attempt follows.
+        if they can be found. If the whole transaction is too large, the error names the source table that `largest`
+        returns for the target table. `origin` is the other zone from which the rows came. When the target refuses the
+        changes, the attempt has failed; `again` says whether another attempt follows.
         """
         with self.times.measured():
             return self._commit(
-                worker, expected, checkpoint, changes, has_rows=has_rows, whose=whose, again=again, origin=origin
+                worker,
+                expected,
+                checkpoint,
+                changes,
+                has_rows=has_rows,
+                whose=whose,
+                largest=largest,
+                again=again,
+                origin=origin,
             )
 
     def _commit(
@@ -140,6 +151,7 @@ class Committer:
         *,
         has_rows: bool,
         whose: Whose,
+        largest: Largest,
         again: Again,
         origin: str,
     ) -> Outcome:
@@ -204,7 +216,7 @@ class Committer:
             except Halted as error:
                 if again(error):
                     continue
-                located = self._located(error, worker, changes, whose)
+                located = self._located(error, worker, changes, whose, largest)
                 raise located from (error if located is not error else error.__cause__)
 
     def _mine(self, checkpoint: Checkpoint, worker: int) -> Checkpoint:
@@ -282,9 +294,17 @@ class Committer:
                 error.where = replace(error.where, source=self._source, table=str(change.origin))
             raise
 
-    def _located(self, error: Halted, worker: int, changes: Changes, whose: Whose) -> Halted:
-        """Returns the error with the refused row, and with the table that the row comes from."""
-        if not error.where.table or error.code == TRANSACTION_TOO_LARGE:
+    def _located(self, error: Halted, worker: int, changes: Changes, whose: Whose, largest: Largest) -> Halted:
+        """Returns the error with the refused row, and with the table that the row comes from.
+
+        If the transaction is too large, no row is the cause. Then only the source table with the most changes halts,
+        and the next attempt writes the changes of the others.
+        """
+        if not error.where.table:
+            return error
+        if error.code == TRANSACTION_TOO_LARGE:
+            if (most := largest(error.where.table)) is not None:
+                error.where = replace(error.where, source=self._source, table=str(most))
             return error
 
         def lock(session: TargetSession) -> None:

@@ -32,6 +32,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
@@ -46,7 +47,7 @@ from pidts.batch.lagging_merge import lagging_in
 from pidts.batch.log_parts import PART_BYTES, LogPart, parts
 from pidts.batch.source_of_row import source_table
 from pidts.batch.workers import Commit
-from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
+from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, PidtsError, TableName
 from pidts.plan import CopyMode, CopyState, Phase, dealing_of, inside_batch
 from pidts.reduce import Counts, NetChange
 
@@ -193,6 +194,7 @@ def _committed(
         work,
         has_rows=has_rows,
         whose=work.source_table,
+        largest=work.largest_source,
         again=lambda refusal: work.made_anew(refusal, committer.expecting),
         origin=commit.origin,
     )
@@ -295,6 +297,17 @@ class _CommitInput:
     def source_table(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from; None if no change names the row."""
         return source_table(row, (batch for log_part in self.newer() for batch in log_part.changes))
+
+    def largest_source(self, table: str) -> TableName | None:
+        """Returns the source table with the most changes for this target table; None if the log cannot be read."""
+        changes = Counter[TableName]()
+        with suppress(PidtsError):
+            for log_part in self.newer():
+                for batch in log_part.changes:
+                    if str(batch.table.name) == table:
+                        changes[batch.origin] += len(batch)
+            return max(changes, key=lambda name: changes[name], default=None)
+        return None
 
     def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.
