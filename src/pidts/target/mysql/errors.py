@@ -124,6 +124,13 @@ _FULL = frozenset(
 )
 _OF_FILES = frozenset({1, 3, 4, 27, 1004, 1005, 1006, 1023, 1025, 1026, 1030, 1180})
 """Errors of files and storage engines. Only their text says whether the disk is full."""
+_LOG_TODO = (
+    "The target's storage engine or its files have failed, and the message does not name the cause. Read the target's "
+    "error log, and remove the cause that it names"
+)
+"""The advice for such an error if no full disk is the cause. Waiting might never end: the number 168 means any error
+that the storage engine does not distinguish, such as a damaged file or a missing permission.
+"""
 _NO_SPACE = re.compile(r"(?:errno:?|errcode:|got error) (?:28\b|122 .{0,3}Disk quota)", re.IGNORECASE)
 """The operating system's number for a full disk, or for a full quota, in the text of such an error. A storage engine
 uses the number 122, too, but for another error.
@@ -220,6 +227,8 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         code, todo = "target-shape", GONE_TODO
     elif table and number == _NO_SUCH_COLUMN:
         code, todo = "target-shape", CHANGED_TODO
+    elif number in _OF_FILES:
+        todo = _LOG_TODO
     elif number == _ENTRY_TOO_LARGE:
         todo = "Raise txn-entry-size-limit on the target"
     elif number in _NOT_GRANTED:
