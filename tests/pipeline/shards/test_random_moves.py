@@ -12,6 +12,7 @@ from pidts.batch import applying
 from pidts.model import Op, TableName
 from pidts.plan import Limits
 
+from . import shard_servers
 from .shard_servers import Shards
 from .task_in_memory import Settings, TaskInMemory, driven
 from .test_moved_rows import check, moved
@@ -85,7 +86,11 @@ def happens(task: TaskInMemory) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_any_history(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """If parts are small, shards that catch up are in a part of their own."""
+    """If parts are small, shards that catch up are in a part of their own. Several workers divide the rows of tables
+    that have only their own key.
+    """
+    if seed % 4 > 1:
+        monkeypatch.setattr(shard_servers, "BASE", "CREATE TABLE {t} (id INT NOT NULL PRIMARY KEY, v INT, u INT)")
     if seed % 3:
         monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with driven():
