@@ -84,9 +84,7 @@ class Pair:
     def followed(
         self, meter: Meter, wait_until: Callable[[Callable[[], bool]], None], *statements: str, amount: int
     ) -> Spent:
-        """Runs statements on the source. Returns the time and memory that the running task uses until it has applied
-        the statements.
-        """
+        """Runs statements on the source. Returns what the running task uses until it has applied them."""
         before = meter.spent()
         self.run(*statements)
         wait_until(self.has_all())

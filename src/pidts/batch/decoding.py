@@ -22,7 +22,7 @@ import structlog
 
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
-from pidts.batch.copy.staging import staged_rows
+from pidts.batch.copy.staging import is_absent, staged_rows
 from pidts.batch.log_parts import LogPart
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
@@ -51,7 +51,7 @@ from pidts.model import (
     byte_size,
 )
 from pidts.model.zone_notes import NOTES, only_notes
-from pidts.plan import LogSlice, Phase
+from pidts.plan import LogSlice
 from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
 
@@ -69,8 +69,8 @@ Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
 _GAPS = 64 << 10
-"""Prepared groups are read by one call if the bytes between the groups are not more than the bytes of the groups plus
-this number.
+"""Prepared groups are read at once if the bytes between them are at most as many as those of the groups, plus this
+number.
 """
 _BLOB_BYTES = 8 << 20
 """The most bytes of one blob, since the JVM needs several times a blob's size while Spark shuffles the blob."""
@@ -128,10 +128,8 @@ def decode(context: JobContext, pointer: Pointer, slices: SliceReader | None = N
         target_table = context.rules.target_table(table)
         upstream = context.rules.upstream(table)
         for rows in staged_rows(context.staging, pointer.write):
-            # In this phase the keys were read on the target, and the source does not have them.
-            is_absent = pointer.write.phase is Phase.EXTRAS
             for batch in (
-                absent(target_table, rows) if is_absent else copied(target_table, context.rules.rows(table, rows))
+                absent(target_table, rows) if is_absent(rows) else copied(target_table, context.rules.rows(table, rows))
             ):
                 yield from _deal(context, replace(batch, upstream=upstream), Blob.COPIED)
 

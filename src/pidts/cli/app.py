@@ -24,7 +24,7 @@ from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs, write_line
-from pidts.cli.program import end_at_once_on_signals, note_signals
+from pidts.cli.program import end_at_once_on_signals
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
@@ -100,7 +100,7 @@ app.command("repair", short_help="Make the target equal to the source.")(repair)
 app.command("spark-conf", short_help="Print Spark settings that read a warehouse.")(spark_conf)
 
 _INTERRUPTED = 130
-RESYNC = "--resync"
+RESYNC, REWIND = "--resync", "--rewind-to"
 UntilSynced = Annotated[
     bool,
     typer.Option(
@@ -115,6 +115,16 @@ Resync = Annotated[
         metavar="[TABLE,...]",
         help="Copy these tables again while the task runs. The source's rows overwrite the target's rows, and "
         "rows that only the target has are deleted. Without names: all tables.",
+    ),
+]
+RewindTo = Annotated[
+    str,
+    typer.Option(
+        REWIND,
+        metavar="LSN|TIME",
+        help="Send the changes after this place or time again, up to the task's checkpoint, if rows of the target were "
+        "damaged or lost since then. A time without a zone is UTC. With several sources: SOURCE-ID:LSN.",
+        show_default=False,
     ),
 ]
 Metrics = Annotated[
@@ -220,6 +230,7 @@ def run(
     task: TaskFile,
     until_synced: UntilSynced = False,
     resync: Resync = None,
+    rewind_to: RewindTo = "",
     metrics: Metrics = None,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -227,11 +238,16 @@ def run(
     """Run a task in the foreground and show its progress. If its file has pidts.zones, run all directions."""
     if directions := directions_of(task):
         return _run_zones(
-            task, directions, until_synced=until_synced, as_json=as_json, debug=debug, refused=resync or metrics
+            task,
+            directions,
+            until_synced=until_synced,
+            as_json=as_json,
+            debug=debug,
+            refused=resync or rewind_to or metrics,
         )
-    note_signals()
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     parts = opened(task, debug=debug, quiet=True, notes=True)
-    return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json)
+    return _run(parts, task, resynced(resync), rewind_to, metrics, until_synced=until_synced, as_json=as_json)
 
 
 @app.command("apply", short_help="Only apply what another machine receives.")
@@ -239,6 +255,7 @@ def apply(
     task: TaskFile,
     until_synced: UntilSynced = False,
     resync: Resync = None,
+    rewind_to: RewindTo = "",
     metrics: Metrics = None,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -248,21 +265,27 @@ def apply(
     With `pidts.relay-from`, this machine keeps a copy of the relay server's relay. Without it, `pidts.relay` is a
     directory that `pidts replicate` on another machine writes.
     """
-    note_signals()
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     parts = opened(task, debug=debug, quiet=True, notes=True)
-    return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json, receives=False)
+    return _run(
+        parts, task, resynced(resync), rewind_to, metrics, until_synced=until_synced, as_json=as_json, receives=False
+    )
 
 
 def _run(
     parts: Sequence[TaskConfig],
     task: Path,
     tables: tuple[str, ...] | None,
+    rewind: str,
     metrics: str | None,
     *,
     until_synced: bool,
     as_json: bool,
     receives: bool = True,
 ) -> int:
+    if rewind and tables is not None:
+        todo = f"Give {RESYNC} to copy whole tables, or {REWIND} to send the changes of a part of the log"
+        raise ConfigError("usage", f"{RESYNC} and {REWIND} cannot be given together", todo=todo)
     ends = until_synced or parts[0].mode == "full"
     end_at_once_on_signals(PidtsError.exit_code if ends else 0)
     with ExitStack() as resources:
@@ -299,6 +322,7 @@ def _run(
                     stop=stop,
                     on_progress=show,
                     resync=tables,
+                    rewind=rewind,
                     receives=receives,
                     replicators=replicators,
                 )
@@ -340,11 +364,10 @@ def _run_zones(
     debug: bool,
     refused: object,
 ) -> int:
-    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     set_up_logs(debug=debug)
     if refused:
         todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"
-        raise ConfigError("usage", f"{RESYNC} and --metrics can only be given for one direction", todo=todo)
+        raise ConfigError("usage", f"{RESYNC}, {REWIND} and --metrics can only be given for one direction", todo=todo)
     from pidts.cli.final_summary import print_summary
     from pidts.cli.zones.run import ZONES_END_WITHIN, exit_code_of, run_zones, summary_of
     from pidts.task.checks.joined_zones import demand_joined
@@ -427,7 +450,7 @@ def replicate(
 ) -> None:
     """Run only a task's replicators: write the logs of its sources into the relay, and apply nothing."""
     parts = opened(task, debug=debug, notes=True)
-    from pidts.follow.server import RelayEndpoint
+    from pidts.follow.server import Listening
     from pidts.task.run.replicator_process import replicate as replicate_task
 
     listening = None
@@ -435,7 +458,7 @@ def replicate(
         if token_file is None:
             todo = "Add --token-file FILE; make one: (umask 077; openssl rand -hex 32 > FILE)"
             raise ConfigError("usage", "--serve needs a token file", todo=todo)
-        listening = RelayEndpoint(serve, token_file, tls_cert, tls_key)
+        listening = Listening(serve, token_file, tls_cert, tls_key)
         listening.demand_safe()
     elif token_file or tls_cert or tls_key:
         raise ConfigError(

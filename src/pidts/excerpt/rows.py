@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pidts.binlog import Format, TableMap, decode_slice
+from pidts.binlog.decode import Structures
 from pidts.excerpt.cut import DecodeRange, LogSelection
 from pidts.excerpt.json_columns import image_text
 from pidts.excerpt.row_transactions import RowTransactions
@@ -70,12 +71,17 @@ def row_places(store: Store, log_part: DecodeRange, view: QueryView) -> tuple[in
 
 
 def _decoded(log_part: DecodeRange, view: QueryView, log_format: Format, raw: bytes) -> list[ChangeBatch]:
+    return decoded(log_part, log_format, raw, _structure_of(log_part, view))
+
+
+def decoded(log_part: DecodeRange, log_format: Format, raw: bytes, structures: Structures) -> list[ChangeBatch]:
+    """Returns the rows of a log part."""
     return decode_slice(
         raw,
         format=log_format,
         log_file=log_part.file,
         change_no=log_part.begin.change_no,
-        structures=_structure_of(log_part, view),
+        structures=structures,
         offset=log_part.begin.offset,
         commit=None if log_part.commit is None else _first(log_part),
     )

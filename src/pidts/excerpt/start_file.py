@@ -32,10 +32,11 @@ class _LogHead:
     """The transactions in all files before this file, existing or purged."""
 
 
-def begin_of(server: SourceConfig, start: Point | None) -> Position:
+def begin_of(server: SourceConfig, start: Point | None, *, complete: bool = False) -> Position:
     """Returns the place at which reading has to begin for a range after `start`.
 
-    The place is the beginning of a file, or `start` itself if `start` is a position.
+    The place is the beginning of a file, or `start` itself if `start` is a position. With `complete`, raises if the
+    server has purged log after a time `start`.
     """
     if isinstance(start, Position):
         return start
@@ -60,11 +61,17 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
         return Position.of(files[-1].rpartition(".")[0], start.log_index, FIRST_EVENT)
     if start is None:
         return Position(files[0], FIRST_EVENT)
-    return Position(_last(files, lambda file: _is_before(_head(server, file), start), start, server), FIRST_EVENT)
+    return Position(
+        _last(files, lambda file: _is_before(_head(server, file), start), start, server, complete=complete), FIRST_EVENT
+    )
 
 
-def _last(files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig) -> str:
+def _last(
+    files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig, *, complete: bool
+) -> str:
     """Returns the last file that begins at or before the start; for a time before all files, the first file.
+
+    With `complete`, the first file is not returned for such a time if an earlier file was purged.
 
     `is_before` says whether a file begins at or before the start. All files before such a file do so, too.
     """
@@ -75,7 +82,8 @@ def _last(files: list[str], is_before: Callable[[str], bool], start: Point, serv
             low = middle + 1
         else:
             high = middle
-    if low == 0 and not isinstance(start, datetime):
+    was_purged = int(files[0].rpartition(".")[2]) > 1
+    if low == 0 and (not isinstance(start, datetime) or (complete and was_purged)):
         what = f"the source no longer has all log after {start}: {files[0]} is its oldest log file"
         todo = "Read the older files, if they are kept somewhere, or begin at a later place"
         raise Halted("position-lost", what, where=server.where, todo=todo)

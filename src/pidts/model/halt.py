@@ -121,7 +121,7 @@ class Halt:
         return f"{self.brief} {self.why} (at {self.position or self.lsn})"
 
 
-class CommandKind(StrEnum):
+class OrderKind(StrEnum):
     """The kinds of ddl commands for a statement in the log."""
 
     SKIP = "skip"
@@ -137,11 +137,11 @@ class CommandKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DdlCommand:
+class DdlOrder:
     """An operator's ddl command for one schema change in the log."""
 
     lsn: Lsn
-    kind: CommandKind
+    kind: OrderKind
     statements: tuple[str, ...] = ()
     """The operator's statements, one in each text, in the target's SQL and with the target's names."""
     number: int = 0

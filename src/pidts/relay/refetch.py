@@ -111,6 +111,13 @@ def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
         _write(folder, Refetches(Refetch(after, to, why, time.time()), known.done))
 
 
+def note_repeated(folder: Folder, after: Lsn, to: Lsn) -> None:
+    """Notes that a task sends a part of the log again although the relay is intact: its events get `is_retry`."""
+    with needs_locked(folder):
+        known = read_refetches(folder)
+        _write(folder, Refetches(known.pending, (*known.done, Refetch(after, to, "rewind"))[-_KEPT:]))
+
+
 def forget_refetches(folder: Folder) -> None:
     """Forgets all refetches, for a relay that begins anew.
 

@@ -134,7 +134,7 @@ class DropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class IgnoredStatement:
+class Ignored:
     """A statement that replication of tables can ignore."""
 
     reason: str
@@ -142,7 +142,7 @@ class IgnoredStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceChange(IgnoredStatement):
+class SequenceChange(Ignored):
     """Creates, alters or drops SEQUENCE objects of MariaDB. They are not tables, and are not replicated."""
 
     made: tuple[TableName, ...] = ()
@@ -180,7 +180,7 @@ Statement = (
     | CreateDatabase
     | AlterDatabase
     | DropDatabase
-    | IgnoredStatement
+    | Ignored
     | StatementDml
     | Unknown
 )

@@ -71,16 +71,7 @@ from pidts.ddl.planner_signals import kept_of, signal_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, byte_size, with_gtids
-from pidts.plan import (
-    BatchPlan,
-    Limits,
-    Phase,
-    PlanState,
-    UnappliedSearch,
-    WaitingTableSearch,
-    next_state,
-    plan_between,
-)
+from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, WaitingTableSearch, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
@@ -91,7 +82,7 @@ from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.job_size import Execution, execution_of
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.planning import Planner
-from pidts.time_spent import IDLE, CommitMeter, CommitTime, StepTimes, total
+from pidts.time_spent import IDLE, CommitTime, CommitTimes, StepTimes, total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,6 +98,8 @@ _GRACE_SECONDS = 3.0
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
 """The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
 _BUSY_SECONDS = 1.0
+_READS_ROWS = (Phase.ROWS, Phase.REREAD)
+"""The phases of a copy in which rows of the source are read."""
 _DECODED_BYTES = 256 << 20
 """The most bytes of decoded rows that the driver has in memory at once. A batch with more is carried out in parts. Its
 log is compressed, or its row images lack most columns.
@@ -189,7 +182,7 @@ class TaskStream:
         self._context = context
         self._workers, self._state, claimed = Workers.claimed(checkpoints, context.dealing)
         self._gtids = claimed.gtid
-        self._unapplied, self._waiting_changes = UnappliedSearch(classifier), WaitingTableSearch(classifier)
+        self._unapplied, self._waiting_changes = Unapplied(classifier), WaitingTableSearch(classifier)
         self._halted = halted
         self._halts_seen: _Halts | None = None
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
@@ -222,7 +215,7 @@ class TaskStream:
         self._jobs = 0
         self.times = StepTimes()
         """Measures how the thread that carries out a batch spends its time."""
-        self._job_times = CommitMeter()
+        self._job_times = CommitTimes()
         """The commit times of Spark's tasks, and of committers that were replaced."""
         self._failure: Exception | None = None
 
@@ -489,7 +482,7 @@ class TaskStream:
         # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
         # not read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
-        if rows := sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS):
+        if rows := sum(chunk.rows for chunk in copied if chunk.request.phase in _READS_ROWS):
             counts = replace(counts, copied=rows)
         self._state, self._gtids, self._workers = end, gtids, moved
         left = set(end.open_requests)

@@ -71,11 +71,11 @@ def read_extra_rows(
     found = chunk.rows.select(list(narrow.identity))
     for name, value in own.items():
         found = found.append_column(name, pa.repeat(pa.scalar(value, there.column(name).type.arrow), len(found)))
-    absent = keys.slice(0, 0) if chunk.altered else _absent(target, there, keys, found.select(keys.column_names))
+    absent = keys.slice(0, 0) if chunk.altered else absent_keys(target, there, keys, found.select(keys.column_names))
     return ExtraKeys(chunk.server, chunk.low, chunk.high, keys.num_rows, absent, last, chunk.altered)
 
 
-def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:
+def absent_keys(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:
     """Returns the keys for which the source has no row.
 
     A source whose collation ignores case or accents may return the row 'a' for the key 'A'. The target is then asked

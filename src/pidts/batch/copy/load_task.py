@@ -18,7 +18,7 @@ A table without a key is loaded as a whole, by the first attempt that reaches it
 that attempt, and return it.
 
 In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. (1) The table
-is under repair, so it already has rows. (2) Other batches are applied before the batch that settles the request
+is under repair, so it has rows already. (2) Other batches are applied before the batch that settles the request
 (`ChunkRequest.waits`). (3) The table has a version column, so the target has to be asked for each row which version is
 newer. (4) The target refuses rows for another reason.
 """
@@ -42,9 +42,9 @@ from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.apply.merge.recorded_tables import identifies_own_rows, removes_extra_rows
 from pidts.batch.context import JobContext
-from pidts.batch.copy.extra_rows import read_extra_rows
-from pidts.batch.copy.rereads import recorded_keys
-from pidts.batch.copy.staging import keep
+from pidts.batch.copy.extra_rows import absent_keys, read_extra_rows
+from pidts.batch.copy.rereads import forget_settled, recorded_keys
+from pidts.batch.copy.staging import keep, marked_absent
 from pidts.binlog.compiled_or_plain import compiled
 from pidts.copy import Chunk, Range, read_keys, read_range, read_snapshot
 from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Position, Table, TableName, Transient, Where
@@ -93,6 +93,8 @@ class FetchedPiece:
     altered: bool = False
     last_key: str = ""
     """The last key that was read on the target, or the place of the last recorded key; empty if there are no more."""
+    absent: str = ""
+    """The file with the keys whose rows have to be removed, since the source does not have them; empty if none."""
 
     def to_json(self) -> str:
         """Returns the result as one text, which the Spark task returns to the driver."""
@@ -308,20 +310,56 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
             found = replace(read(None, target_table=table.renamed(target_table)), last_key="")
     low, high = at(context, found.server, found.low, found.high)
     absent = found.absent if is_alone else found.absent.slice(0, 0)
-    name = keep(context.staging, request, absent) if absent.num_rows else ""
-    return FetchedPiece(low, high, found.rows, name, absent.num_rows, altered=found.altered, last_key=found.last_key)
+    name = keep(context.staging, request, marked_absent(absent)) if absent.num_rows else ""
+    return FetchedPiece(
+        low, high, found.rows, absent=name, waiting=absent.num_rows, altered=found.altered, last_key=found.last_key
+    )
 
 
 def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
     """Reads rows by recorded keys. They wait for the batch that settles them, since that batch may record more keys."""
+    request = piece.request
     with closing(context.target.connect()) as session:
-        keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, piece.request)
-    chunk = read_keys(context.source, table, keys, whole=True)
+        forget_settled(session, context.task, context.source.source_id, context.epoch, request)
+        keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, request)
+        chunk = read_keys(context.source, table, keys, whole=True)
+        gone = keys.slice(0, 0) if chunk.altered else _gone(context, session, request, table, keys, chunk.rows)
     low, high = at(context, chunk.server, chunk.low, chunk.high)
     rows = chunk.rows
-    name = keep(context.staging, piece.request, rows) if rows.num_rows else ""
-    fetched = FetchedPiece(low, high, rows.num_rows, name, rows.num_rows, bytes=rows.nbytes, altered=chunk.altered)
-    return replace(fetched, last_key=last if is_more else "")
+    return FetchedPiece(
+        low,
+        high,
+        rows.num_rows,
+        keep(context.staging, request, rows) if rows.num_rows else "",
+        rows.num_rows + gone.num_rows,
+        bytes=rows.nbytes,
+        altered=chunk.altered,
+        last_key=last if is_more else "",
+        absent=keep(context.staging, request, marked_absent(gone)) if gone.num_rows else "",
+    )
+
+
+def _gone(
+    context: JobContext, session: TargetSession, request: ChunkRequest, table: Table, keys: pa.Table, rows: pa.Table
+) -> pa.Table:
+    """Returns the keys that the source does not have, if the target's rows with these keys are the table's own."""
+    rules, task, source = context.rules, context.task, context.source.source_id
+    target_name, found = rules.target_name(table.name), rows.select(keys.column_names)
+    if request.mode is CopyMode.REPAIR:
+        gone = absent_keys(session, table.renamed(target_name), keys, found)
+        is_alone = target_name not in merged(rules, context.structures) and (
+            gone.num_rows == 0 or removes_extra_rows(session, target_name, task, source, context.writing.into_zone)
+        )
+        return gone if is_alone else gone.slice(0, 0)
+    if request.mode is CopyMode.OWN and identifies_own_rows(session, rules, task, source, table.name):
+        target_table, own = rules.target_table(table), rules.routes.destination(table.name).extracted
+        for name, value in own:
+            kind = target_table.column(name).type.arrow
+            keys, found = (
+                one.append_column(name, pa.repeat(pa.scalar(value, kind), len(one))) for one in (keys, found)
+            )
+        return absent_keys(session, target_table, keys, found)
+    return keys.slice(0, 0)
 
 
 def _again(work: Callable[[], Answer]) -> Answer:

@@ -65,7 +65,7 @@ class CutRequest:
             chunk = replace(chunk, last_key=_plain(last.range.upto), is_last=last.range.is_last)
         elif fetched[-1].last_key:
             chunk = replace(chunk, last_key=(fetched[-1].last_key,), is_last=False)
-        stage(context.staging, chunk, [one.file for one in fetched if one.file])
+        stage(context.staging, chunk, [name for one in fetched for name in (one.file, one.absent) if name])
 
 
 class RequestCutter:

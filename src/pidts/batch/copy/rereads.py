@@ -13,7 +13,9 @@ points:
    In this state the record still has to be read.
 4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. By
    then all workers have settled the records up to that place, since a request is carried out only when all workers have
-   reached the state that has the request. So a late removal removes nothing else.
+   reached the state that has the request. The removal checks the epoch in its transaction. So a run that was replaced
+   does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): their places are
+   before all others.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
 the place that all workers have reached; no new record will be at or before that place.
@@ -28,6 +30,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pidts.apply import TargetSession
+from pidts.apply.checkpoint import demand_epoch
 from pidts.apply.uncopied_keys import unpacked
 from pidts.model import Lsn, Table
 from pidts.plan import ChunkRequest
@@ -60,11 +63,18 @@ def has_recorded_keys(session: TargetSession, task: str, source: str, request: C
     return bool(_next(session, task, source, request, 1))
 
 
+def forget_settled(session: TargetSession, task: str, source: str, epoch: int, request: ChunkRequest) -> None:
+    """Removes the records that earlier requests have settled, in a transaction of its own; raises if fenced."""
+    if request.after is None:
+        return
+    session.begin()
+    demand_epoch(session.meta.checkpoints.lock_places(task, source), task, source, epoch)
+    session.meta.rereads.forget(task, source, request.table, _place(request.after))
+    session.commit()
+
+
 def _next(session: TargetSession, task: str, source: str, request: ChunkRequest, most: int) -> list[tuple[Lsn, str]]:
-    records, after = session.meta.rereads, _place(request.after)
-    if request.after is not None:
-        records.forget(task, source, request.table, after)
-    return records.read(task, source, request.table, after, most)
+    return session.meta.rereads.read(task, source, request.table, _place(request.after), most)
 
 
 def _types(keys: pa.Table) -> set[tuple[str, pa.DataType]]:

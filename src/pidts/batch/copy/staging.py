@@ -24,6 +24,8 @@ import pyarrow as pa
 from pidts.model import Lsn
 from pidts.plan import ChunkRequest, StagedChunk, key_values
 
+_ABSENT = {b"absent": b"1"}
+
 
 def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
     """Writes the result of a request for the planner; `files` have its waiting rows."""
@@ -50,8 +52,18 @@ def keep(staging: Path, request: ChunkRequest, rows: pa.Table) -> str:
     return name
 
 
+def marked_absent(keys: pa.Table) -> pa.Table:
+    """Returns keys that the source does not have, with the mark that distinguishes them from rows."""
+    return keys.replace_schema_metadata(_ABSENT)
+
+
+def is_absent(rows: pa.Table) -> bool:
+    """Whether these are keys that the source does not have."""
+    return bool(rows.schema.metadata == _ABSENT)
+
+
 def staged_rows(staging: Path, request: ChunkRequest) -> Iterator[pa.Table]:
-    """Yields the waiting rows of a request, chunk by chunk."""
+    """Yields the waiting rows of a request, chunk by chunk. Some may be keys only (`marked_absent`)."""
     data = _read(staging, request)
     for name in data["files"] if data else ():
         with pa.memory_map(str(_result_file(staging, request).with_name(name))) as source:

@@ -42,9 +42,9 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
             row += 1
         if cell == 0 and first < end:  # A table without rows may have no memory yet.
             cells = load64(column + at.CELLS)
-            stop = load32(cells + 4 * first)
+            behind = load32(cells + 4 * first)
             for place in range(first, end):
-                store32(cells + 4 * place + 4, stop)
+                store32(cells + 4 * place + 4, behind)
 
 
 @jit
@@ -130,18 +130,18 @@ def _read_row(
     """Reads the images of one row; returns the place after them, or the error."""
     width = load64(table + at.WIDTH)
     make_ready(table, program, op, row)
-    stop = begin
+    behind = begin
     if op != _INSERT:
         before = load64(table + at.BEFORE)
-        stop = _read_image(data, stop, end, width, present, bitmaps >> 16, program, before, row, table, call)
-        if stop < 0:
-            return stop
+        behind = _read_image(data, behind, end, width, present, bitmaps >> 16, program, before, row, table, call)
+        if behind < 0:
+            return behind
     if op != _DELETE:
         after = load64(table + at.AFTER)
         if present and op == _UPDATE:
             present += (width + 7) >> 3
-        stop = _read_image(data, stop, end, width, present, bitmaps & 0xFFFF, program, after, row, table, call)
-    return stop
+        behind = _read_image(data, behind, end, width, present, bitmaps & 0xFFFF, program, after, row, table, call)
+    return behind
 
 
 @inline
@@ -193,10 +193,10 @@ def read_rows(
     while begin < end:
         if row >= capacity:
             return at.MORE_ROWS
-        stop = _read_row(table, program, data, begin, end, op, present, bitmaps, row, call)
-        if stop < 0:
-            return stop
-        if stop == begin:
+        behind = _read_row(table, program, data, begin, end, op, present, bitmaps, row, call)
+        if behind < 0:
+            return behind
+        if behind == begin:
             return at.TORN
         if done < skip:
             take_back(table, op, row)
@@ -207,7 +207,7 @@ def read_rows(
             add_row(table, op, row)
             row += 1
         done += 1
-        begin = stop
+        begin = behind
         store64(call + at.AT, begin)
         store64(call + at.DONE, done)
         store64(call + at.HELPS, 0)

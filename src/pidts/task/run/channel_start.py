@@ -62,12 +62,12 @@ def begin_channel(
     """
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     source_id = config.source.source_id
-    if wanted.resync is not None:
+    if wanted.resync is not None or wanted.rewind is not None:
         raise ConfigError(
             "not-supported",
             "a channel has changes and no rows, so there is nothing to copy again",
             where=Where(source=source_id),
-            todo="Run it without --resync",
+            todo=f"Run it without {'--rewind-to' if wanted.resync is None else '--resync'}",
         )
     datacenter = Datacenter(target, config.target.database)
     if misfit := datacenter.misfit():

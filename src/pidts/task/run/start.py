@@ -63,6 +63,7 @@ from pidts.task.run.read_structures import (
     wait_for_relay,
 )
 from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.rewind import demand_sent
 from pidts.task.run.table_set import StartRequest, TableSet
 from pidts.task.tables import rule_changes
 from pidts.task.tables.copy_start import copy_states
@@ -134,6 +135,8 @@ def begin_task(
         first = next((row for row in stored if row.altered), stored[0])
         claimed = _claim(config, target, first, max(row.epoch for row in stored), on_claim)
     else:
+        if wanted.rewind is not None:
+            demand_sent(config, source, stored, wanted.rewind)
         demand_returned(config, source)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim)
     # This check is made after the claim: a cutover that records its end later also claims the task later, and fences
@@ -223,7 +226,7 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
 
     The copy would overwrite rows that programs have written in the target's zone.
     """
-    if config.is_between_zones and (wanted.resync is not None or wanted.lost is not None):
+    if config.is_between_zones and (wanted.resync, wanted.lost, wanted.rewind) != (None, None, None):
         raise Halted(
             "zone-copy",
             "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",

@@ -20,13 +20,13 @@ and its rows are read and corrected. If the log is lost, all tables are copied a
 If a table to copy again is halted because the target refuses its rows, the log that has these rows is left out. If the
 log has no later schema change of the table, the table joins anew, after this log. Otherwise the table stays before the
 next schema change (`SchemaChangesAhead`): its changes up to there are left out (`CopyState.since`), the schema change
-is run like any other, and the rows are copied when the table has caught up. If the table joined anew, its schema change
-would also be left out, and the target's table would keep its former columns and keys. The table joins anew nevertheless
-if the target's table is missing, or does not fit the structure before the schema change. It also joins anew if it was
-altered by a statement that is not in the log: then the log's rows do not fit the recorded structure, whatever statement
-comes later. In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to
-the next schema change, or up to the present end of the log, are left out. A table that was altered by a statement that
-is not in the log is refused there (`check`), since its copy would halt again.
+is run like any other, and the rows are copied when the table has caught up. To join anew would leave the schema change
+out, too, and the target's table would keep its former columns and keys. The table joins anew nevertheless if the
+target's table is missing, or does not fit the structure before the schema change. It also joins anew if it was altered
+by a statement that is not in the log: then the log's rows do not fit the recorded structure, whatever statement comes
+later. In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next
+schema change, or up to the present end of the log, are left out. A table that was altered by a statement that is not in
+the log is refused there (`check`), since its copy would halt again.
 
 Crash points:
 
@@ -87,6 +87,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss
 from pidts.task.run.pending_renames import joining_tables
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
+from pidts.task.run.rewind import Rewind, RewindPoint, demand_sent, note_sent_again, notes_of
 from pidts.task.tables.copy_start import Patterns, copy_states, is_selected
 from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import row_notes, with_other_writers, with_own_rows_only
@@ -107,6 +108,8 @@ class StartRequest:
     """Whether the log did not fit the tables that are known, perhaps because a table has joined under another name."""
     lost: LogLoss | None = None
     """The loss of log that the last attempt has found; None if it has found none."""
+    rewind: RewindPoint | None = None
+    """The place after which the log is sent again; None if it is not."""
 
 
 @dataclass(slots=True)
@@ -172,6 +175,8 @@ class TableSet:
     def check(self, stored: list[Checkpoint]) -> None:
         """Refuses requests that cannot succeed. This is called before the claim, while another run may still work."""
         wanted = self._wanted
+        if wanted.rewind is not None:
+            demand_sent(self._config, self._source, stored, wanted.rewind)
         if wanted.resync is None:
             return
         there = table_names(self._source, self._config.allow)
@@ -228,7 +233,9 @@ class TableSet:
         left = {*change.structures, *self._anew}
         known = {name: table for name, table in known.items() if name not in left}
         since = self._join(change, known, state) if self._config.mode != "incremental" else None
-        self._resync(change, {name: table for name, table in known.items() if name not in change.copy}, state)
+        known = {name: table for name, table in known.items() if name not in change.copy}
+        self._resync(change, known, state)
+        self._rewind(change, known, state, claimed[0])
         if not change.copy and not change.structures:
             return claimed
         return self._commit(claimed, change, since or state.lsn)
@@ -362,15 +369,7 @@ class TableSet:
 
     def _resync(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> None:
         meant = {name: table for name, table in known.items() if self._is_selected(name)}
-        fits = with_own_rows_only(self._config, self._target, self._fits(meant, known), meant)
-        demand_fit(fits)
-        create_missing(self._target, self._config.name, fits, before_copy=True)
-        for name, begun in copy_states(self._source, meant, {fit.name: fit.mode for fit in fits}).items():
-            # A copy that is not complete yet may have left out changes, and they stay left out.
-            places = [state.copy[name].since if name in state.copy else None]
-            places.append(self._left_out.get(name))
-            since = max((place for place in places if place is not None), default=None)
-            change.copy[name] = replace(begun, since=since)
+        fits = self._copy_again(change, meant, known, state)
         skipping = sorted(name for name in meant if name in self._left_out)
         if others := sorted(meant.keys() - skipping):
             self.notes.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} copied again")
@@ -380,6 +379,48 @@ class TableSet:
             for name in skipping
         ]
         self.notes += row_notes(fits)
+
+    def _rewind(self, change: _Change, known: Mapping[TableName, Table], state: PlanState, claimed: Checkpoint) -> None:
+        """Copies the rows again that the log has changed since a past place (`pidts.task.run.rewind`)."""
+        point = self._wanted.rewind
+        if point is None:
+            return
+        config, reader = self._config, self._reader
+        rewind = Rewind(config, self._source, self._target, reader.replicator, reader.stop, claimed)
+        found = rewind.record(point, state, known)
+        again = {name: known[name] for name in {*found.keys, *found.whole}}
+        fits = self._copy_again(change, again, known, state)
+        for fit in fits:
+            begun = change.copy[fit.name]
+            if fit.missing:
+                found.whole.setdefault(fit.name, "the target does not have it")
+            elif fit.name not in found.whole and begun is not None:
+                # A table in mode NEW is emptied before a change of its key.
+                mode = CopyMode.ADD if fit.mode is CopyMode.NEW else fit.mode
+                change.copy[fit.name] = replace(begun, mode=mode, phase=Phase.REREAD, estimate=0)
+        found.forget_keys_of_whole_tables()
+        self.notes += notes_of(point, state.lsn, found)
+        self.notes += row_notes([fit for fit in fits if fit.name in found.whole or fit.mode is CopyMode.ADD])
+        note_sent_again(config, state.lsn, found)
+
+    def _copy_again(
+        self,
+        change: _Change,
+        meant: Mapping[TableName, Table],
+        known: Mapping[TableName, Table],
+        state: PlanState,
+    ) -> list[TableFit]:
+        """Lets the copies of these tables begin again. Returns the fits of the tables."""
+        fits = with_own_rows_only(self._config, self._target, self._fits(meant, known), meant)
+        demand_fit(fits)
+        create_missing(self._target, self._config.name, fits, before_copy=True)
+        for name, begun in copy_states(self._source, meant, {fit.name: fit.mode for fit in fits}).items():
+            # A copy that is not complete yet may have left out changes, and they stay left out.
+            places = [state.copy[name].since if name in state.copy else None]
+            places.append(self._left_out.get(name))
+            since = max((place for place in places if place is not None), default=None)
+            change.copy[name] = replace(begun, since=since)
+        return fits
 
     def _end_of_skipping(self, name: TableName) -> str:
         """Returns the part of a note that says up to where the task skips the changes of a table."""

@@ -35,6 +35,7 @@ from pidts.task.run.cutover_under_way import demand_startable
 from pidts.task.run.goal import RunCompletion
 from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
+from pidts.task.run.rewind import RewindPoint, rewinds_of
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.tracker import CombinedProgress, Tracker, combined
 from pidts.task.tables.copy_start import Patterns, resync_of
@@ -57,6 +58,7 @@ def run_task(
     stop: threading.Event,
     on_progress: Callable[[Progress], None],
     resync: Patterns = None,
+    rewind: str = "",
     receives: bool = True,
     replicators: Forker | None = None,
 ) -> Progress:
@@ -68,7 +70,8 @@ def run_task(
     Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the replicators;
     without it, each replicator is a new program.
 
-    `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
+    `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables. `rewind` is
+    the place or the time after which the log is sent again (`pidts.task.run.rewind`); empty: nothing is sent again.
 
     The run waits for a server that does not answer at the start, even if the task has never begun. A lost connection, a
     dead worker or a dead query does not end the run: the next attempt begins at the target's checkpoint. If the target
@@ -81,7 +84,7 @@ def run_task(
     trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
     for tracker in trackers:
         tracker.begins()
-    wanted = resync_of(parts, resync)
+    wanted, rewinds = resync_of(parts, resync), rewinds_of([part.source.source_id for part in parts], rewind)
     demand_startable(parts[0])
     down: ServerDown | None = None
     try:
@@ -131,7 +134,15 @@ def run_task(
             receives_it = receives or part.relay_from is not None
             replicator = ReplicatorProcess(part, forker=replicators) if receives_it else NoReplicator(part)
             works[source] = partial(
-                _carry_on, part, replicator, tracker, shared, own, wanted[source], until_synced=ends
+                _carry_on,
+                part,
+                replicator,
+                tracker,
+                shared,
+                own,
+                wanted[source],
+                rewind=rewinds[source],
+                until_synced=ends,
             )
         side_by_side(works, stop)
     return combined([tracker.summary(synced=shared.completion.is_over) for tracker in trackers])
@@ -146,11 +157,12 @@ def _carry_on(
     resync: Patterns,
     stop: threading.Event,
     *,
+    rewind: RewindPoint | None,
     until_synced: bool,
 ) -> None:
     """Runs one part, one attempt after another."""
     pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
-    run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
+    run = Attempts(config, replicator, scratch, tracker, shared, stop, resync, rewind)
     try:
         while True:
             batches, spark_jobs = tracker.batches, run.spark_jobs

@@ -1,0 +1,403 @@
+"""Sends a past part of the log again (`--rewind-to`), for rows of the target that were damaged or lost since then.
+
+The log after the given place, up to the checkpoint, is read from the source once more. Of its changes, only the *keys*
+are used. They become records on the target (`pidts.batch.copy.rereads`), and each table of these records is copied
+again, but only the rows with these keys (`Phase.REREAD`): the row that the source has now is written, and a row that
+the source does not have is removed.
+
+Two other ways were considered. To write the last image of each key in the log, before the task continues: this needs
+the structures at each place of the log, and all of a row's columns in the log. To write the source's present rows at
+once, as a repair does: if the task has not applied all of the log yet, the next batches would write older values over
+them. A copy does not have these limits. The batch that writes the rows has all of the log up to their reading, so no
+reader of the target sees an older value after a newer one:
+
+    the target has 4, the source has 7, the log has 5, 6, 7        read: 7        one batch writes 7, not 5 or 6
+
+Some tables are copied again as a whole, since the log does not give the keys of all rows that may be wrong: tables
+without a key, tables with a schema change in the range, and tables that the target does not have.
+
+The crash points:
+
+1. While the log is read, and while records are written: the checkpoint does not name a copy yet, so the request is
+   lost. The command has to be repeated. Records without a copy do no harm: the next copy of their table that reads
+   recorded keys reads them, too, which is correct at any time. An attempt that follows an error in the same run has the
+   request, and reads the log again.
+2. After the COMMIT that saves the copies' states in the checkpoints: every later run continues the copies, as it
+   continues any copy. The request itself is forgotten at this moment, so no attempt repeats it.
+3. A run that was replaced wakes up after the records of the new run were written. It may neither write nor remove
+   records: it first checks the epoch, in the same transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import structlog
+
+from pidts.apply import TargetSession
+from pidts.apply.checkpoint import demand_epoch
+from pidts.apply.uncopied_keys import packed
+from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.binlog import Format
+from pidts.excerpt.blocks import server_blocks
+from pidts.excerpt.cut import DecodeRange, LogCutter, LogSelection, pieces
+from pidts.excerpt.range import LogRange, RangeFilter, parse_point
+from pidts.excerpt.rows import decoded
+from pidts.excerpt.start_file import begin_of
+from pidts.excerpt.store import ServerStore
+from pidts.model import (
+    ChangeBatch,
+    Checkpoint,
+    ConfigError,
+    DecodeError,
+    Halted,
+    Lsn,
+    PrecheckFailed,
+    Table,
+    TableName,
+    Transaction,
+    Transient,
+    Where,
+)
+from pidts.model.errors import listed, plural
+from pidts.plan import Phase, PlanState, RelevanceKind
+from pidts.plan.copy.state import MOST_REREADS
+from pidts.reduce import with_whole_keys
+from pidts.relay import RelayReader
+from pidts.relay.folder import Folder
+from pidts.relay.refetch import note_repeated
+from pidts.source import Session, server_info, source_dialect
+from pidts.source.position import binary_logs
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.read_structures import StartStopped, wait_for_relay
+from pidts.task.run.replicator_process import ReplicatorProcess
+
+_log = structlog.get_logger(__name__)
+
+RewindPoint = Lsn | datetime
+_FORMS = "an Lsn, a time such as 2024-05-01T08:00:00Z, or how long ago: -1h30m. A time without a zone is UTC"
+_PART_BYTES = 8 << 20
+_MOST_BYTES = 1 << 30
+"""The most log of one transaction that is read into memory."""
+_PENDING_KEYS = 100_000
+"""The number of keys of one table after which they become records. Of equal keys among them, one is recorded."""
+_RECORDS_A_COMMIT = 100
+
+
+def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint | None]:
+    """Returns the place of each source from which its log is sent again; None: the source sends nothing again.
+
+    A time is meant for all sources. `SOURCE-ID:` before a place or a time names one source.
+    """
+    if not text:
+        return dict.fromkeys(source_ids)
+    named, colon, rest = text.partition(":")
+    is_named = bool(colon) and named in source_ids
+    try:
+        point = parse_point(rest if is_named else text)
+    except ValueError as error:
+        raise ConfigError("bad-value", f"--rewind-to: {error}", todo=f"Write {_FORMS}") from None
+    if not isinstance(point, Lsn | datetime):
+        raise ConfigError("bad-value", f"--rewind-to: {text} is neither an Lsn nor a time", todo=f"Write {_FORMS}")
+    if isinstance(point, datetime):
+        point = point.replace(microsecond=0)  # the log has whole seconds
+    if isinstance(point, datetime) and point > datetime.now(UTC):
+        raise ConfigError("rewind-place", f"--rewind-to: {_shown(point)} is in the future", todo=f"Write {_FORMS}")
+    if isinstance(point, Lsn) and not is_named and len(source_ids) > 1:
+        todo = (
+            f"Name the source: --rewind-to {min(source_ids)}:{point}. Or write a time, which is meant for all sources"
+        )
+        raise ConfigError(
+            "rewind-place", "an Lsn is a place in the log of one source, and the task has several", todo=todo
+        )
+    return {source: point if source == named or not is_named else None for source in source_ids}
+
+
+def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint], point: RewindPoint) -> None:
+    """Raises unless the range begins before the checkpoint, and the source still has the log from there on."""
+    where = Where(source=config.source.source_id, file=str(config.path))
+    if not stored:
+        todo = "Run the task without --rewind-to"
+        raise ConfigError("rewind-place", "the task has not begun: it has sent nothing yet", where=where, todo=todo)
+    reached = min(row.lsn for row in stored)
+    if isinstance(point, datetime):
+        return  # `begin_of` checks whether the source has the log.
+    if point.change_no != reached.change_no:
+        what = f"{point} is a place in the log of another server, which was the source before or after the checkpoint"
+        raise ConfigError("rewind-place", what, where=where, todo="Write a time instead of the Lsn")
+    if point >= reached:
+        what = f"{point} is not before the task's checkpoint, {reached}: these changes were not sent yet"
+        raise ConfigError("rewind-place", what, where=where, todo="Run the task without --rewind-to")
+    if point.log_index not in {int(name.rpartition(".")[2]) for name, _ in binary_logs(source)}:
+        raise _purged(config, f"the source has no log file {point.log_index:06} any more")
+
+
+@dataclass(slots=True)
+class SentAgain:
+    """The result of `Rewind.record`."""
+
+    begin: Lsn | None = None
+    """The place in the log where the range begins; None if the range has no transactions of the task."""
+    keys: Counter[TableName] = field(default_factory=Counter)
+    """The number of recorded keys of each table."""
+    whole: dict[TableName, str] = field(default_factory=dict)
+    """The tables that have to be copied again as a whole, each with the reason."""
+    left: dict[TableName, str] = field(default_factory=dict)
+    """The tables with changes in the range that are not sent again, each with the reason."""
+
+    def forget_keys_of_whole_tables(self) -> None:
+        """Counts only keys of tables of which single rows are sent again."""
+        for name in self.whole:
+            del self.keys[name]
+
+
+class Rewind:
+    """Reads the keys of a part of the log, and records them."""
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        source: Session,
+        target: TargetSession,
+        replicator: ReplicatorProcess,
+        stop: threading.Event,
+        claimed: Checkpoint,
+        *,
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
+        """The tables of a transaction with more than `most_bytes` of log are copied again as a whole."""
+        self._config, self._source, self._target, self._stop = config, source, target, stop
+        self._replicator, self._claimed = replicator, claimed
+        self._dialect = source_dialect(source)
+        # The replicator has the id of the task file. Without it, the id comes from this process's name as a reader.
+        self._server = replace(config.source.server, server_id=None)
+        self._records, self._most_bytes = 0, most_bytes
+
+    def record(self, point: RewindPoint, state: PlanState, tables: Mapping[TableName, Table]) -> SentAgain:
+        """Records the keys of all changes of `tables` after `point`, up to the place that `state` has reached."""
+        self._demand_same_server(state.lsn)
+        found = SentAgain()
+        _log.info("a past range of the log is read again", source=self._config.source.source_id, after=_shown(point))
+        try:
+            parts = self._parts(point, state.lsn, tables, found)
+            left = self._left(state, tables)
+            pending: dict[TableName, list[pa.Table]] = {}
+            for name, keys in self._keys(parts, tables, found):
+                if name in left:
+                    found.left[name] = left[name]
+                    continue
+                pending.setdefault(name, []).append(keys)
+                if sum(map(len, pending[name])) >= _PENDING_KEYS:
+                    self._save(name, pending.pop(name), found)
+            for name, some in pending.items():
+                self._save(name, some, found)
+        except Halted as error:
+            if error.code != "position-lost":
+                raise
+            raise _purged(self._config, error.what) from None
+        for name in found.whole.keys() & left.keys():
+            found.left[name] = left[name]
+            del found.whole[name]
+        return found
+
+    def _demand_same_server(self, reached: Lsn) -> None:
+        """Raises unless the checkpoint is a place in the log of the server that answers."""
+        config = self._config
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            wait_for_relay(config, self._replicator, reached, self._stop, relay)
+            origin = relay.origin
+        if origin is None or origin.server != server_info(self._source).identity:
+            what = "the relay does not have the log of the server that answers yet"
+            raise Transient("source-moved", what, where=config.source.server.where)
+        if origin.change_no != reached.change_no:
+            what = "another server has become the source since the checkpoint"
+            todo = f"First run the task until it is synced: {config.run_command(' --until-synced')}. Then repeat this"
+            raise ConfigError("rewind-place", what, where=config.source.server.where, todo=todo)
+
+    def _parts(
+        self, point: RewindPoint, reached: Lsn, tables: Mapping[TableName, Table], found: SentAgain
+    ) -> list[DecodeRange]:
+        """Returns the parts of the log to decode, and finds the schema changes.
+
+        All schema changes have to be known before the first row is decoded with the present structures.
+        """
+        classifier = TransactionClassifier(self._config.allow, self._dialect, self._config.rules.events)
+        start = replace(point, change_no=0) if isinstance(point, Lsn) else point
+        cutter = LogCutter(LogSelection(self._config.allow, self._dialect, statements=False), _PART_BYTES)
+        cut = RangeFilter(LogRange(start, replace(reached, change_no=0)))
+        parts: list[DecodeRange] = []
+        blocks = server_blocks(self._server, begin_of(self._server, start, complete=True))
+        for piece, _ in pieces(blocks):
+            self._demand_run()
+            if cut.takes(piece.transaction):
+                if found.begin is None:
+                    found.begin = replace(piece.transaction.begin, change_no=reached.change_no)
+                self._find_changed(piece.transaction, classifier, tables, found)
+                parts += cutter.take(piece)
+            if cut.ended:
+                break
+        return [*parts, *cutter.close()]
+
+    def _find_changed(
+        self,
+        transaction: Transaction,
+        classifier: TransactionClassifier,
+        tables: Mapping[TableName, Table],
+        found: SentAgain,
+    ) -> None:
+        relevance = classifier.of_schema_change(transaction)
+        if relevance.kind is RelevanceKind.DDL:
+            for name in tables:
+                if relevance.touches({name}):
+                    found.whole.setdefault(
+                        name, f"the range has a schema change of it: {(transaction.ddl or '')[:100]}"
+                    )
+
+    def _keys(
+        self, parts: Sequence[DecodeRange], tables: Mapping[TableName, Table], found: SentAgain
+    ) -> Iterator[tuple[TableName, pa.Table]]:
+        store = ServerStore(self._server)
+        wanted = {name: table for name, table in tables.items() if name not in found.whole}
+        for part in parts:
+            self._demand_run()
+            if part.span.size > self._most_bytes and part.tables:
+                large = dict.fromkeys(part.tables, "a transaction of the range is too large to be read again")
+                found.whole = {**{name: why for name, why in large.items() if name in wanted}, **found.whole}
+            wanted = {name: table for name, table in wanted.items() if name not in found.whole}
+            if part.tables and wanted.keys().isdisjoint(part.tables):
+                continue
+            log_format, raw = store.read(part.span)
+            for batch in self._decoded(part, log_format, raw, wanted, found):
+                if not batch.table.identity:
+                    found.whole[batch.table.name] = "it has no key"
+                elif batch.table.name not in found.whole and len(batch):
+                    yield batch.table.name, changed_keys(batch)
+
+    def _decoded(
+        self, part: DecodeRange, log_format: Format, raw: bytes, wanted: Mapping[TableName, Table], found: SentAgain
+    ) -> list[ChangeBatch]:
+        """Decodes a part. A table whose rows do not fit its present structure is copied again as a whole."""
+        while True:
+            there = {name: table for name, table in wanted.items() if name not in found.whole}
+            try:
+                return decoded(part, log_format, raw, there)
+            except DecodeError as error:
+                misfit = [name for name in there if str(name) == error.where.table]
+                if not misfit:
+                    raise
+                found.whole[misfit[0]] = f"its rows in the range cannot be read: {error.what}"
+
+    def _left(self, state: PlanState, tables: Collection[TableName]) -> dict[TableName, str]:
+        """Returns the tables that are not sent again."""
+        config, rules = self._config, self._config.rules
+        locked = self._target.meta.row_locks.recorded(config.name, config.source.source_id)
+        left: dict[TableName, str] = {}
+        for name in tables:
+            copy = state.copy.get(name)
+            if name in state.exceptions:
+                left[name] = "it is halted or waits (pidts ddl list TASK)"
+            elif rules.target_name(name) in locked:
+                left[name] = "it has locked rows: resolve them first (pidts locks list TASK)"
+            elif rules.keeps_away(name):
+                left[name] = "a filter leaves out inserts or updates of it"
+            elif copy is not None and not copy.done and copy.phase in (Phase.ROWS, Phase.EXTRAS):
+                left[name] = "it is being copied"
+        return left
+
+    def _save(self, name: TableName, some: Sequence[pa.Table], found: SentAgain) -> None:
+        """Writes records of the keys, each transaction under the claim of this run.
+
+        The places of the records are before all places of the log, so the copy begins with them. The epoch makes them
+        unique: a record never overwrites a record of an earlier request.
+        """
+        config, target, epoch = self._config, self._target, self._claimed.epoch
+        keys = _distinct(pa.concat_tables(some))
+        texts = [packed(keys.slice(begin, MOST_REREADS)) for begin in range(0, len(keys), MOST_REREADS)]
+        for begin in range(0, len(texts), _RECORDS_A_COMMIT):
+            self._demand_run()
+            target.begin()
+            try:
+                held = target.meta.checkpoints.lock_places(config.name, config.source.source_id)
+                demand_epoch(held, config.name, config.source.source_id, epoch)
+                for text in texts[begin : begin + _RECORDS_A_COMMIT]:
+                    self._records += 1
+                    place = Lsn(0, 0, epoch, self._records)
+                    target.meta.rereads.add(config.name, config.source.source_id, name, place, text)
+                target.commit()
+            except BaseException:
+                target.rollback()
+                raise
+        found.keys[name] += len(keys)
+
+    def _demand_run(self) -> None:
+        if self._stop.is_set():
+            raise StartStopped
+
+
+def notes_of(point: RewindPoint, reached: Lsn, found: SentAgain) -> list[str]:
+    """Returns what a run says about the range that it sends again."""
+    since = f"{_shown(point)} (Lsn {found.begin})" if isinstance(point, datetime) and found.begin else _shown(point)
+    if not (found.keys or found.whole or found.left):
+        return [f"the log after {since} has no change of the task's tables: nothing is sent again"]
+    notes = []
+    if found.keys:
+        count, tables = plural("row", found.keys.total()), listed(sorted(found.keys))
+        notes.append(f"the changes after {since}, up to Lsn {reached}, are sent again: {count} of {tables}")
+    notes += [f"{name} is copied again as a whole: {why}" for name, why in sorted(found.whole.items())]
+    notes += [f"{name} is not sent again: {why}" for name, why in sorted(found.left.items())]
+    return notes
+
+
+def note_sent_again(config: TaskConfig, reached: Lsn, found: SentAgain) -> None:
+    """Notes in the relay that its events of the range are sent again (`is_retry`), and writes a log line."""
+    if found.begin is None or not (found.keys or found.whole):
+        return
+    source = config.source.source_id
+    note_repeated(Folder.of(config.relay, source), found.begin, reached)
+    _log.info(
+        "a past range of the log is sent again",
+        source=source,
+        after=str(found.begin),
+        to=str(reached),
+        rows=found.keys.total(),
+        tables=len(found.keys),
+        whole_tables=len(found.whole),
+        left_tables=len(found.left),
+        is_retry=True,
+    )
+
+
+def changed_keys(batch: ChangeBatch) -> pa.Table:
+    """Returns the keys of all changed rows, before and after the changes; each key once."""
+    rows, names = with_whole_keys(batch).rows, batch.table.identity
+    sides = []
+    for side in ("before", "after"):
+        images = rows.column(side)
+        columns = images.filter(images.is_valid()).flatten()
+        places = [batch.table.arrow.get_field_index(name) for name in names]
+        schema = pa.schema([batch.table.arrow.field(place) for place in places])
+        sides.append(pa.Table.from_arrays([columns[place] for place in places], schema=schema))
+    return _distinct(pa.concat_tables(sides))
+
+
+def _distinct(keys: pa.Table) -> pa.Table:
+    return keys.group_by(keys.column_names).aggregate([]).select(keys.column_names).cast(keys.schema)
+
+
+def _shown(point: RewindPoint) -> str:
+    return point.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if isinstance(point, datetime) else str(point)
+
+
+def _purged(config: TaskConfig, why: str) -> PrecheckFailed:
+    return PrecheckFailed(
+        "rewind-log-purged",
+        f"the range cannot be sent again: {why}. Nothing was changed",
+        where=config.source.server.where,
+        todo=f"Begin later, or copy the tables again: {config.run_command(' --resync')}",
+    )
