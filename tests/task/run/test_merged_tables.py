@@ -222,6 +222,16 @@ def test_merged_tables_do_not_begin_in_a_task_that_locks_rows(task: Task) -> Non
         require_all_sources_fit(task.parts, {})
 
 
+def test_merged_tables_begin_in_a_task_that_locks_rows_if_versions_decide_about_them(task: Task) -> None:
+    """Column a is the version. None of their rows is ever locked."""
+    task.parts = tuple(
+        replace(part, shard_mode="", on_divergence=OnDivergence.LOCK, version_column="a") for part in task.parts
+    )
+    assert task.failed("row_locks") == []
+    require_all_sources_fit(task.parts, {})
+    assert task.start("a").rules.keyed
+
+
 def test_a_table_that_joins_by_the_log_does_not_prevent_the_start_of_a_task_that_locks_rows(task: Task) -> None:
     """It halts alone."""
     task.sql("DROP TABLE $_a2.cart_1", "DROP TABLE $_b1.cart_1", "CREATE TABLE $_b1.other (id INT PRIMARY KEY)")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
 from pidts.apply import TargetSession
+from pidts.apply.apply_rules import is_guarded
 from pidts.apply.merge.differences import differences_text
 from pidts.ddl.shards.record import load_missed
 from pidts.model import Member, MergedTablesKey, OnDivergence, PidtsError, SourceTablesKey, Table, TableName
@@ -32,6 +33,13 @@ LOCK_NO_MERGED = (
     "Set on-divergence to overwrite, warn or halt: rows of merged tables are then not compared. Or carry the merged "
     "tables in a task of their own"
 )
+
+
+def locks_rows(config: TaskConfig, shards: Iterable[Shard]) -> bool:
+    """Whether the task locks rows of these shards: it does not if versions decide about all of them."""
+    is_locking = config.on_divergence is OnDivergence.LOCK
+    return is_locking and not all(is_guarded(one.target_table, config.version_column) for one in shards)
+
 
 _SHOWN = 4
 """The largest number of shards that a message names."""
@@ -231,7 +239,7 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
             parts[0].shard_mode,
             resumed & {one.source for one in members},
             diverged.get(target_name, ""),
-            locks_rows=parts[0].on_divergence is OnDivergence.LOCK,
+            locks_rows=locks_rows(parts[0], members),
             merges_now=sum(one.begun or one.source not in resumed for one in members) > 1,
         )
         for target_name, members in sorted(groups.items())

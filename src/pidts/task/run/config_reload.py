@@ -18,7 +18,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import OnDivergence, PidtsError, SourceTablesKey, Transient
 from pidts.model.errors import listed, sentence
 from pidts.source import connect, read_structures
-from pidts.task.checks.shards import LOCK_NO_MERGED, SEPARATE_KEYS, overlapping_keys, unlockable_text
+from pidts.task.checks.shards import LOCK_NO_MERGED, SEPARATE_KEYS, locks_rows, overlapping_keys, unlockable_text
 from pidts.task.config.diff import ConfigDifference, FileWatch, difference
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig, load_parts
@@ -127,7 +127,8 @@ class ConfigReload:
         configs = [one.config for one in found.values()]
         for source, one in found.items():
             running, config = self._decided[source], one.config
-            if config.on_divergence is OnDivergence.LOCK and (merged := self._merged(config)):
+            begins = config.on_divergence is OnDivergence.LOCK and running.on_divergence is not OnDivergence.LOCK
+            if begins and (merged := self._merged(config)):
                 return f"{merged}. {LOCK_NO_MERGED}"
             if config.rules == running.rules:
                 continue
@@ -172,10 +173,9 @@ def _refusal(running: TaskConfig, config: TaskConfig, other_parts: Sequence[Task
             return f"{new[0].name} cannot join the task, because task-mode incremental copies no rows"
         others = shards_of_other_sources(target, other_parts, config.rules, [table.name for table in new], asks=False)
         others += own_shards(config.rules, kept, begun=True)
-        if config.on_divergence is OnDivergence.LOCK:
-            for target_name, shards in by_target([*others, *own_shards(config.rules, new, begun=False)]).items():
-                if target_name is not None and len(shards) > 1:
-                    return f"{unlockable_text(target_name, listed(shards))}. {LOCK_NO_MERGED}"
+        for target_name, shards in by_target([*others, *own_shards(config.rules, new, begun=False)]).items():
+            if target_name is not None and len(shards) > 1 and locks_rows(config, shards):
+                return f"{unlockable_text(target_name, listed(shards))}. {LOCK_NO_MERGED}"
         fits = with_other_writers(config, target, fits_of(target, new, config.rules, copies=True, other_shards=others))
         fits = followable(source, fits)
         refused = overlapping_keys(config, target, other_parts, new, kept)

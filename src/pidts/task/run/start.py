@@ -27,7 +27,6 @@ from pidts.model import (
     Checkpoint,
     Halted,
     Lsn,
-    OnDivergence,
     Position,
     PrecheckFailed,
     SourceTablesKey,
@@ -49,7 +48,7 @@ from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.restored_zone import demand_not_restored
-from pidts.task.checks.shards import LOCK_NO_MERGED, differ_fix, structure_conflict, unlockable_text
+from pidts.task.checks.shards import LOCK_NO_MERGED, differ_fix, locks_rows, structure_conflict, unlockable_text
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.checks.task_records import record_source
 from pidts.task.checks.zone_start import demand_returned, demand_same_zone, demand_still_forwards, may_find_rows
@@ -346,7 +345,7 @@ def _fits(
     merged = by_target(shards)
     shared = {name: merged.get(name, []) for name in (fit.target_table.name for fit in fits if fit.is_shared)}
     for name, members in shared.items():
-        if config.on_divergence is OnDivergence.LOCK and len(members) > 1:
+        if len(members) > 1 and locks_rows(config, members):
             where = Where(source=config.source.source_id, file=str(config.path))
             what = unlockable_text(name, listed(members))
             raise PrecheckFailed("merged-not-locked", what, where=where, todo=LOCK_NO_MERGED)
