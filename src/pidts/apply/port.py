@@ -54,7 +54,8 @@ class TargetSchema(Protocol):
     def read_ahead(self, tables: Iterable[Table]) -> None:
         """Lets the target read what the next calls need of these tables, if reading many tables at once is faster.
 
-        Called before a batch is prepared. What was read is not used after the transaction, or after the next call.
+        Called before a batch is prepared. The target forgets this data when the transaction ends, or at the next call
+        of this method.
         """
 
     def misfits(self, table: Table) -> list[str] | None:

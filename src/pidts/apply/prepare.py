@@ -450,7 +450,7 @@ def _changes_for_the_log(table: Table, verdicts: Sequence[GuardedBatch]) -> list
 
 
 def _empty_change(verdicts: Sequence[GuardedBatch]) -> NetChange:
-    """Returns a change without rows. It carries the counts of a table of which no change is left."""
+    """Returns a change without rows. If no change of a table is left, this change carries the table's counts."""
     table = verdicts[0].batch.table
     rows = table.arrow.empty_table()
     return NetChange(table, rows.select(list(table.identity)), rows, _with_stale(Counts(), verdicts))

@@ -43,8 +43,8 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitTime, CommitTimes
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Yields rows of `transfer_data` in order, as tables, each with the numbers of its last row. The very first row has the
-numbers after the given ones.
+"""Yields rows of `transfer_data` in order, as tables, each with the numbers of its last row. The first row has the
+numbers that follow the given numbers.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
 """The largest numbers of rows and of bytes of one piece."""

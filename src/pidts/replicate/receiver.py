@@ -217,7 +217,7 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """Whether the relay already has this event: if asked by GTID, a server sends a file from its beginning."""
+        """Whether the relay already has this event. A server that is asked by GTID sends a file from its beginning."""
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None

@@ -39,9 +39,9 @@ before the place of every member that lags, no other member has had K since. Oth
 the table was lagging, so it is on record, and stays there. No other member takes K away or writes it, for all its
 changes of K are before x.
 
-Two kinds of keys are not noted: keys of copied rows, since it is not known since when their table has them, and keys
-that a repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's
-collation ignores case, the row counts as two.
+Two kinds of keys are not noted: keys of copied rows, since nothing shows when their table got them, and keys that a
+repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's collation
+ignores case, the row counts as two.
 
 When no member of a merged table lags any more on any worker, all entries of the table are removed
 (`pidts.batch.lagging_merge`). Entries belong to keys, not to workers, so a key may move to another worker meanwhile.

@@ -110,7 +110,7 @@ class ServerRecord:
         )
 
     def _since(self, shown: str, current: str, now: float) -> float:
-        """Returns since when the warehouse has had another state of a table than the server; `now` if unknown."""
+        """Returns the time since which warehouse and server have different states of a table; `now` if unknown."""
         rows, _ = self._connection.run("SELECT since FROM pidts_meta.retired_file WHERE path = %s", (shown,))
         with suppress(PidtsError):
             if not rows and not current:

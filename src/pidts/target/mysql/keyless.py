@@ -68,7 +68,7 @@ class CopyRemover:
         read: ReadNear,
         crowded: set[TableName],
     ) -> None:
-        """`crowded` are tables in which many rows have the same number; further ones are added."""
+        """`crowded` are tables in which many rows have the same number; this object adds further tables to them."""
         self._table, self._found, self._written = table, found, written
         self._limits, self._execute, self._read, self._crowded = limits, execute, read, crowded
         self._from = f"FROM {qualified(table.name)} WHERE ".encode()

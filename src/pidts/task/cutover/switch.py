@@ -620,7 +620,7 @@ class CutoverRun:
         names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
         # A command that continues here may come long after the comparison: the source's machine may have restarted.
         undo = f"pidts cutover {self._parts[0].shell_path} --undo"
-        todo = f"Programs may have written there: give this cutover up ({undo}), then begin it again"
+        todo = f"Programs may have written there: cancel this cutover ({undo}), then begin it again"
         self._demand_read_only(todo, lost)
         for part in self._parts:
             place = record.log_ends.get(part.source.source_id)
