@@ -185,6 +185,13 @@ def test_tables_to_be_copied_once_more_are_those_of_whatever_source_has_them(
     for pattern in ("shop.c", "south:shop.a", "east:shop.a"):
         with pytest.raises(ConfigError, match=pattern):
             resynced(path, monkeypatch, "shop.a", pattern)
+    with pytest.raises(ConfigError) as refused:
+        resynced(path, monkeypatch, "one.b")
+    assert "takes the names on the source" in refused.value.what
+    assert refused.value.todo == "Give the names on the source: --resync north:shop.a,north:shop.b"
+    with pytest.raises(ConfigError) as refused:
+        resynced(path, monkeypatch, "nothing.b")
+    assert "names on the source" not in refused.value.what
     parts = load_parts(path, {})
     assert list(resync_of(parts, None).values()) == [None, None]
     assert resync_of(parts[:1], ("a.b", "north:c.d")) == {"north": ("a.b", "c.d")}

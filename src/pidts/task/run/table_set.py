@@ -62,7 +62,6 @@ from pidts.batch.workers import Workers, resume_point
 from pidts.ddl.shards.record import settle_missed
 from pidts.model import (
     Checkpoint,
-    ConfigError,
     DdlState,
     Halted,
     Lsn,
@@ -88,7 +87,7 @@ from pidts.task.operate.log_loss import LogLoss, find_loss
 from pidts.task.run.pending_renames import joining_tables
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
 from pidts.task.run.rewind import Rewind, RewindPoint, demand_sent, note_sent_again, notes_of
-from pidts.task.tables.copy_start import Patterns, copy_states, is_selected
+from pidts.task.tables.copy_start import Patterns, copy_states, is_selected, no_such_table
 from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import row_notes, with_other_writers, with_own_rows_only
 from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of, followable
@@ -183,8 +182,7 @@ class TableSet:
         known = self._target.meta.structures.load(self._config.name, SourceTablesKey(self._config.source.source_id))
         for pattern in wanted.resync:
             if not any(map(AllowList.parse(pattern), {*there, *known})):
-                what = f"--resync: no table of this task matches {pattern!r}"
-                raise ConfigError("unknown-name", what, todo=f"pidts plan {self._config.shell_path} lists its tables")
+                raise no_such_table(pattern, pattern, [(self._config, {*there, *known})])
         loss = wanted.lost or find_loss(self._config, self._source, stored)
         if loss is None:
             self._demand_recorded_structures()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 
@@ -13,6 +14,8 @@ from pidts.source import Session, connect, read_structures
 from pidts.source.structures import table_sizes
 from pidts.task.config.task_file import TaskConfig
 
+_MOST_NAMES = 20
+"""The largest number of tables that an advice names."""
 Patterns = tuple[str, ...] | None
 """Patterns of tables to copy again; an empty tuple means all tables, None means no table."""
 
@@ -60,15 +63,34 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
             fits = AllowList.parse(meant)
             found = [one for one in named if any(map(fits, tables(one)))]
         if not found:
-            raise ConfigError(
-                "unknown-name",
-                f"--resync: no table of this task matches {pattern!r}",
-                todo="See which tables the task takes: pidts plan TASK",
-            )
+            raise no_such_table(pattern, meant, [(part, tables(source)) for source, part in by_source.items()])
         for one in found:
             before = taken[one]
             taken[one] = () if before == () or not meant else (*(before or ()), meant)
     return taken
+
+
+def no_such_table(written: str, pattern: str, tables: Sequence[tuple[TaskConfig, Iterable[TableName]]]) -> ConfigError:
+    """Returns the error for a pattern of `--resync` that selects no table of the sources.
+
+    If the pattern selects tables of the target, the advice has the names of these tables on the sources. `written` is
+    the pattern as the user has written it.
+    """
+    selects = AllowList.parse(pattern)
+    meant = [
+        f"{part.source.source_id}:{name}" if len(tables) > 1 else str(name)
+        for part, names in tables
+        for name in sorted(names)
+        if selects(part.rules.target_name(name))
+    ]
+    what = f"--resync: no table of this task matches {written!r}"
+    todo = f"pidts plan {tables[0][0].shell_path} lists its tables"
+    if meant:
+        what += ". The name is a table of the target, and this option takes the names on the source"
+        most = ",".join(meant[:_MOST_NAMES])
+        more = f" and {len(meant) - _MOST_NAMES:,} more" if len(meant) > _MOST_NAMES else ""
+        todo = f"Give the names on the source: --resync {shlex.quote(most)}{more}"
+    return ConfigError("unknown-name", what, todo=todo)
 
 
 def _tables_of(part: TaskConfig) -> set[TableName]:
