@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -192,6 +192,77 @@ def test_many_rows_of_texts_are_removed_exactly(
     for row in wanted:
         kept.remove(row)
     assert content(session, structure) == sorted(kept, key=repr)
+
+
+OTHER_COLLATIONS = {
+    "utf8mb4": (
+        "utf8mb4_0900_ai_ci",
+        "utf8mb4_turkish_ci",
+        "utf8mb4_general_nopad_ci",
+        "utf8mb4_uca1400_ai_ci",
+    ),
+    "gbk": ("gbk_chinese_ci",),
+    "sjis": ("sjis_japanese_ci",),
+    "utf16": ("utf16_unicode_ci",),
+    "latin1": ("latin1_bin",),
+}
+CODECS = {"utf8mb4": "utf-8", "sjis": "shift_jis", "utf16": "utf-16"}
+
+
+@pytest.mark.parametrize("collation", [one for each in OTHER_COLLATIONS.values() for one in each])
+def test_many_rows_of_texts_in_further_collations_are_removed_exactly(
+    session: Any, name: TableName, collation: str
+) -> None:
+    if not session.rows("SELECT 1 FROM information_schema.collations WHERE collation_name = %s", (collation,)):
+        pytest.skip(f"the server has no {collation}")
+    (charset,) = (charset for charset, each in OTHER_COLLATIONS.items() if collation in each)
+    codec, texts = CODECS.get(charset, charset), []
+    for one in (*TEXTS, "I", "i", "ı", "İ", "ae", "æ", "漢", "ж", "Ж", "a\t", "\u200d", "oe", "ö"):  # noqa: RUF001 - on purpose
+        with suppress(UnicodeEncodeError):
+            one.encode(codec)
+            texts.append(one)
+    kind = ColumnType(Kind.VARCHAR, length=9, charset=charset, collation=collation)
+    structure = create(session, keyless(name, {"v": kind, "w": text()}))
+    every = [(one, other) for one in texts for other in ("x", "X", "x")]
+    write(session, structure, upserts=every)
+    wanted = [(one, other) for one in texts[::2] for other in ("x", "X")]
+    write(session, structure, [((one, other), 1) for one, other in wanted])
+    for row in wanted:
+        every.remove(row)
+    assert content(session, structure) == sorted(every, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("of_labels", "values"),
+    [(Kind.ENUM, ("a", "B", "c", "2", "1", "")), (Kind.SET, ("a", "B", "a,B", "c", "B,2", "1", "2,1", ""))],
+)
+@pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_bin"])
+def test_many_rows_of_labels_are_removed_exactly(
+    session: TargetSession, name: TableName, of_labels: Kind, values: tuple[str, ...], collation: str
+) -> None:
+    """Labels that look like numbers are not the labels' places."""
+    labelled = ColumnType(of_labels, labels=("a", "B", "c", "2", "1"), charset="utf8mb4", collation=collation)
+    structure = create(session, keyless(name, {"v": labelled, "w": text()}))
+    every = [(one, other) for one in (*values, None) for other in ("x", "X", "x")]
+    write(session, structure, upserts=every)
+    for gone in (values[::2], (*values[1::2], None)):
+        wanted = [(one, other) for one in gone for other in ("x", "X")]
+        write(session, structure, [(row, 1) for row in wanted])
+        for row in wanted:
+            every.remove(row)
+        assert content(session, structure) == sorted(every, key=repr)
+
+
+@pytest.mark.parametrize("labels", [Kind.ENUM, Kind.SET])
+def test_labels_are_found_in_a_column_of_texts(session: TargetSession, name: TableName, labels: Kind) -> None:
+    structure = create(session, keyless(name, {"v": text(), "w": text()}))
+    every = [(one, other) for one in ("a", "A", "b") for other in ("x", "X", "x")]
+    write(session, structure, upserts=every)
+    written = ColumnType(labels, labels=("a", "A", "b"), charset="utf8mb4", collation="utf8mb4_bin")
+    write(session, keyless(name, {"v": written, "w": text()}), [(("a", "x"), 2), (("b", "X"), 1)])
+    for row in (("a", "x"), ("a", "x"), ("b", "X")):
+        every.remove(row)
+    assert content(session, structure) == sorted(every, key=repr)
 
 
 def test_texts_are_found_in_a_column_with_another_charset(session: TargetSession, name: TableName) -> None:
