@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import pytest
 
+from pidts.cli.app import run_command
 from pidts.cli.findings import show_report
 from pidts.cli.repair import repaired, show_repairs
 from pidts.cli.verify import grants_in_advice, verified
@@ -622,3 +623,26 @@ def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Ser
         assert not halted.is_stopped
         assert halted.waits.startswith(f"the copy of {table} waits for a halt: [target-refused] no such value")
         assert halted.waits.endswith(f"; see: pidts ddl list {pair.config.path}")
+
+
+def test_verify_says_that_a_task_has_not_begun(
+    pair_of: Callable[[Server, Server], Pair],
+    mariadb: Server,
+    postgres: Server,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pair = pair_of(mariadb, postgres)
+    config = pair.config
+    pair.on_source("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    for command in ("verify", "repair"):
+        assert run_command([command, str(config.path)]) == 4
+        said = capsys.readouterr().err
+        assert f"task {config.name} has not begun: the target has no record of it" in said
+        assert f"pidts run {config.path}" in said
+    with closing(config.target.server.connect()) as target:
+        target.meta.prepare()
+        target.meta.checkpoints.claim(
+            config.name, "one", 1, Checkpoint(task=config.name, source="one", worker=0, lsn=Lsn(0, 1, 4))
+        )
+    assert run_command(["verify", str(config.path)]) == 5, "the rows wait for a run"
+    assert "has not begun" not in capsys.readouterr().err

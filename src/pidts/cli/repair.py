@@ -15,7 +15,15 @@ import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
 from pidts.cli.final_summary import print_summary
-from pidts.cli.verify import STOPS_COMPARING, Tables, demand_tables, grants_in_advice, progress_line, with_retries
+from pidts.cli.verify import (
+    STOPS_COMPARING,
+    Tables,
+    demand_tables,
+    grants_in_advice,
+    progress_line,
+    say_if_not_begun,
+    with_retries,
+)
 from pidts.model import PidtsError
 from pidts.model.errors import listed, plural
 
@@ -72,6 +80,8 @@ def repair(
 
     with grants_in_advice(parts):
         done = run_until_stopped(work, says=_STOPS_WRITING if apply else STOPS_COMPARING)
+    if done.report is not None:
+        say_if_not_begun(parts, done.report)
     return show_repairs(parts[0], done, statements, as_json=as_json)
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,6 +67,7 @@ def verify(
             print_summary(json.dumps(report.to_json(parts[0].name), ensure_ascii=False))
         return PidtsError.exit_code
     alert_differences(parts[0], report, tables)
+    say_if_not_begun(parts, report)
     return show_report(parts[0].name, report, as_json=as_json)
 
 
@@ -82,6 +83,19 @@ def grants_in_advice(parts: Sequence[TaskConfig]) -> Iterator[None]:
             if statements := lacking_grants(parts):
                 error.todo = f"With an account that may grant, run: {' '.join(statements)}"
         raise
+
+
+def say_if_not_begun(parts: Sequence[TaskConfig], report: Report) -> None:
+    """Prints a line if the rows are not equal because the task has never run."""
+    if report.equal or parts[0].target.is_datacenter:
+        return
+    with suppress(PidtsError), closing(parts[0].target.server.connect()) as target:
+        if not any(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
+            print(
+                f"task {parts[0].name} has not begun: the target has no record of it. Start it, and compare again: "
+                f"{parts[0].run_command()}",
+                file=sys.stderr,
+            )
 
 
 def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
