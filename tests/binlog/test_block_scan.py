@@ -186,7 +186,7 @@ def test_ordinary_transactions_are_read_by_the_block_scan_alone():
 def test_the_end_of_each_group_of_an_xa_transaction_is_read_by_itself_or_on_request_with_all_others(
     product, takes_steps, skipped
 ):
-    maker = LogMaker(random.Random(1), product=product)
+    maker = LogMaker(random.Random(1), product=product, has_tags=False)
     for _ in range(50):
         maker.gtid(xa=64)
         maker.plain_query("XA START X'6f6e65',X'6A',1")
@@ -218,7 +218,7 @@ def test_the_name_of_an_xa_transaction_is_the_same_in_every_form(product, xid, v
 
 @pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK"])
 def test_a_longer_name_of_an_xa_transaction_than_servers_allow_is_not_written_by_compiled_code(verb):
-    maker = LogMaker(random.Random(1), product="mysql")
+    maker = LogMaker(random.Random(1), product="mysql", has_tags=False)
     maker.gtid()
     maker.plain_query(f"XA {verb} X'{'61' * (1 << 22)}',X'',1")
     found = by_blocks([maker.events], maker.start, maker.file, takes_steps=True)
@@ -243,7 +243,7 @@ def test_a_prepared_transaction_has_its_rows_in_its_step(product, body, first):
 
 
 def test_compressed_transactions_are_read_by_the_block_scan_alone(monkeypatch):
-    maker = LogMaker(random.Random(1), product="mysql")
+    maker = LogMaker(random.Random(1), product="mysql", has_tags=False)
     for _ in range(300):
         maker.compressed()
     calls = []

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _COM_BINLOG_DUMP_GTID = 0x1E
 _NON_BLOCKING = 0x01
-_ANNOTATE = 0x02
-"""The flag that asks MariaDB for the text of statements. For MySQL the same bit has another meaning."""
 _BY_GTID = 0x04
 _HEARTBEATS = frozenset({27, 41})
 _FATAL = 1236
@@ -63,7 +61,6 @@ class BinlogStream:
         server_id: int | None = None,
         heartbeat: float = 1.0,
         non_blocking: bool = False,
-        annotate: bool = False,
         replica: str = "",
     ) -> None:
         self._config = config
@@ -81,7 +78,7 @@ class BinlogStream:
             self._introduce(heartbeat)
             if lists_replicas(self.server):
                 self._register()
-            self._ask(annotate=annotate)
+            self._ask()
         except BaseException:
             self.close()
             raise
@@ -189,10 +186,8 @@ class BinlogStream:
         with explained(self._where):
             self._connection._read_packet()  # type: ignore[no-untyped-call]  # noqa: SLF001
 
-    def _ask(self, *, annotate: bool) -> None:
+    def _ask(self) -> None:
         flags = _NON_BLOCKING if self._non_blocking else 0
-        if annotate and self.server.is_mariadb:
-            flags |= _ANNOTATE
         start = self._start
         if isinstance(start, MySqlGtidSet) and not self.server.is_mariadb:
             data = encode_gtid_set(start)

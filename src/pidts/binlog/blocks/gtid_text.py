@@ -1,4 +1,7 @@
-"""Converts GTID events to text in compiled code. `GtidEvent` is the specification, and handles unusual events."""
+"""Converts GTID events to text in compiled code. `GtidEvent` is the specification, and handles unusual events.
+
+GTIDs with a tag are unusual: MySQL gives them only to sessions that have set a tag.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,9 @@ GTID_ROOM = 128
 
 _LAST_NUMBER = 2**63 - 2
 _UUID_SIZE = 16
-_LONGEST_TAG = 32
 # MariaDB's flags: first the unusual ones (standalone, DDL), then group commit, and those of prepared and completed XA
 # transactions, whose name is in the event. A further byte has the steps of a two-phase ALTER.
 _EXTRAORDINARY, _GROUP_COMMIT, _XA, _TWO_PHASE = 1 | 32, 2, 64 | 128, 2 | 4 | 8
-_FLAGS_FIELD, _UUID_FIELD, _NUMBER_FIELD, _TAG_FIELD = 0, 1, 2, 3
 
 
 @inline
@@ -77,76 +78,6 @@ def _mariadb(event: int, body: int, end: int, target: int) -> tuple[int, int]:
 
 
 @jit
-def _varlen(at: int, end: int) -> tuple[int, int]:
-    """Returns a number of one to nine bytes, and the place after it.
-
-    The place is -1 if the number is incomplete or implausibly large.
-    """
-    if at >= end:
-        return 0, -1
-    first = load8(at)
-    more = 0
-    while first >> more & 1:
-        more += 1
-    if end - at <= more:
-        return 0, -1
-    rest = 0
-    for index in range(more):
-        rest |= load8(at + 1 + index) << (8 * index)
-    value = rest if more == 8 else first >> (more + 1) | rest << (7 - more)
-    return (value, at + 1 + more) if value >= 0 else (0, -1)
-
-
-@jit
-def _tagged(at: int, end: int, target: int) -> tuple[int, int]:  # noqa: C901 - one branch per field
-    version, at = _varlen(at, end)
-    for _ in range(2):
-        if at >= 0:
-            _, at = _varlen(at, end)
-    if at < 0 or version != 1:
-        return NO_GTID, 0
-    written, number, tag, tag_size = target, 0, 0, 0
-    while at < end:
-        field, at = _varlen(at, end)
-        if at < 0:
-            return NO_GTID, 0
-        if field > _TAG_FIELD:
-            break
-        if field == _UUID_FIELD:
-            written = target
-            for index in range(_UUID_SIZE):
-                byte, at = _varlen(at, end)
-                if at < 0 or byte > 255:
-                    return NO_GTID, 0
-                written = _put_byte(written, index, byte)
-            continue
-        value, at = _varlen(at, end)
-        if at < 0:
-            return NO_GTID, 0
-        if field == _NUMBER_FIELD:
-            number = -1 if value & 1 else value >> 1
-        elif field == _TAG_FIELD:
-            tag, tag_size = at, value
-            if tag_size > _LONGEST_TAG or tag_size > end - at:
-                return NO_GTID, 0
-            at += tag_size
-    if written == target or number <= 0:
-        return NO_GTID, 0
-    store8(written, 58)
-    written += 1
-    for index in range(tag_size):
-        letter = load8(tag + index)
-        if not (97 <= letter <= 122 or letter == 95 or (index and 48 <= letter <= 57)):
-            return NO_GTID, 0
-        store8(written, letter)
-        written += 1
-    if tag_size:
-        store8(written, 58)
-        written += 1
-    return _put_number(written, number) - target, number
-
-
-@jit
 def gtid_text(event: int, body: int, end: int, target: int) -> tuple[int, int]:
     """Writes the GTID's text, at most `GTID_ROOM` bytes, and returns its length and the GTID's number."""
     kind = load8(event + 4)
@@ -154,9 +85,7 @@ def gtid_text(event: int, body: int, end: int, target: int) -> tuple[int, int]:
         return _mariadb(event, body, end, target)
     if kind == EventType.GTID:
         return _mysql(body, end, target)
-    if kind == EventType.GTID_TAGGED:
-        return _tagged(body, end, target)
-    return 0, 0
+    return (NO_GTID, 0) if kind == EventType.GTID_TAGGED else (0, 0)
 
 
 @inline

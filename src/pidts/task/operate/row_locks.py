@@ -70,12 +70,10 @@ class TaskLocks:
                 found[source, table] = count
         return found
 
-    def all_of(self, table: str = "", source: str = "") -> list[ChosenRows]:
+    def all_of(self, table: str = "") -> list[ChosenRows]:
         """Returns the locked rows of each table, the oldest first; `table` is a name on the source or on the target."""
         found = []
         for of, name in sorted(self.counts()):
-            if source not in ("", of):
-                continue
             dots = [place for place, letter in enumerate(table) if letter == "."]
             origins = [TableName(table[:dot], table[dot + 1 :]) for dot in dots]
             named = [None] if table in ("", str(name)) else origins
