@@ -1,4 +1,7 @@
-"""Makes the names in a folder durable: even a synced file may lose its name in a crash of the machine."""
+"""Makes the names in a folder durable, and replaces small files as a whole.
+
+Even a synced file may lose its name in a crash of the machine.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +27,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def replace_file(path: Path, text: str, *, durable: bool) -> None:
+    """Writes a whole file, which only this user can read. Readers see the old content or the new one.
+
+    `durable`: the new content is on the disk when this function returns. Otherwise, after a crash of the machine, the
+    file may have the old content. Each process has a draft of its own, since several may write the same file.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(draft, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)

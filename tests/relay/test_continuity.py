@@ -359,7 +359,7 @@ def test_killed_anywhere_in_a_cut(relay: Path, log: list[Piece], monkeypatch: py
             patched.setattr(Path, "unlink", step(Path.unlink))
             patched.setattr(os, "truncate", step(os.truncate))
             patched.setattr(os, "fsync", step(os.fsync))
-            patched.setattr(refetch_module, "replace_durably", step(refetch_module.replace_durably))
+            patched.setattr(refetch_module, "replace_file", step(refetch_module.replace_file))
             try:
                 RelayWriter.open(relay, "s", segment_bytes=700).close()
                 finished = True

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from pidts.durable_folder import replace_file
 from pidts.model import Lsn, TableName
 
 _FEW = 16
@@ -66,9 +67,7 @@ def signal_kept(staging: Path, tables: Collection[TableName]) -> None:
     if not tables and not path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(".new")
-    written.write_text(json.dumps([[name.schema, name.name] for name in sorted(tables)]))
-    written.replace(path)
+    replace_file(path, json.dumps([[name.schema, name.name] for name in sorted(tables)]), durable=False)
 
 
 def kept_of(staging: Path) -> frozenset[TableName]:

@@ -38,10 +38,11 @@ from typing import Any
 
 import structlog
 
+from pidts.durable_folder import replace_file
 from pidts.model import Halted, Lsn, Where
 from pidts.relay.folder import Folder
 from pidts.relay.segments.index import Header, entry_end, entry_key, key_of, payloads
-from pidts.relay.task_needs import needs_locked, refused, replace_durably
+from pidts.relay.task_needs import needs_locked, refused
 
 _NAME = "refetch.json"
 _KEPT = 50
@@ -203,7 +204,7 @@ def _write(folder: Folder, refetches: Refetches) -> None:
     pending = refetches.pending.to_json() if refetches.pending else None
     text = json.dumps({"pending": pending, "done": [one.to_json() for one in refetches.done]})
     try:
-        replace_durably(_path(folder), text + "\n")
+        replace_file(_path(folder), text + "\n", durable=True)
     except OSError as error:
         raise refused(folder, error) from error
 

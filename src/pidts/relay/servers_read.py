@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
+from pidts.durable_folder import replace_file
 from pidts.relay.permissions import private_opener
-from pidts.relay.task_needs import replace_durably
 
 _FILE = "servers"
 
@@ -34,7 +34,7 @@ def replace_servers(folder: Path, text: str) -> None:
     path = folder / _FILE
     with suppress(OSError):
         if text and (not path.exists() or path.read_text("utf-8") != text):
-            replace_durably(path, text)
+            replace_file(path, text, durable=True)
 
 
 def servers_read(folder: Path) -> Mapping[int, str]:

@@ -18,15 +18,14 @@ a whole. Without the file, the standby is refused.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from pidts.durable_folder import replace_file
 from pidts.model import Position
-from pidts.relay.permissions import private_opener
 from pidts.relay.segments.index import Origin
 
 _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
@@ -82,11 +81,7 @@ def write_samples(folder: Path, address: str, samples: Samples) -> None:
     """Replaces the samples of a standby. If a crash loses the last ones, more changes come twice after a failover."""
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
-    path = _path(folder, address)
-    new = path.with_suffix(f".{os.getpid()}.new")  # one for each process, since several tasks may share the relay
-    with open(new, "w", encoding="utf-8", opener=private_opener) as file:
-        json.dump(content, file)
-    new.replace(path)
+    replace_file(_path(folder, address), json.dumps(content), durable=False)
 
 
 def _samples(rows: Iterable[tuple[float, str, str]]) -> Iterable[Sample]:

@@ -33,11 +33,11 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from pidts.durable_folder import replace_file
 from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder
 from pidts.relay.permissions import make_folder
 from pidts.relay.reader import RelayReader
-from pidts.relay.task_needs import replace_durably
 from pidts.schema import Dialect
 from pidts.schema.evolve.known_structures import KnownStructures, RelearnedStructures
 
@@ -86,7 +86,7 @@ def store_structures(folder: Folder, stored: StoredStructures) -> None:
     """Stores structures; they are durable when this returns."""
     directory = _directory(folder)
     make_folder(directory)
-    replace_durably(directory / f"{stored.lsn}.json", structures_text(stored))
+    replace_file(directory / f"{stored.lsn}.json", structures_text(stored), durable=True)
 
 
 def structures_text(stored: StoredStructures) -> str:

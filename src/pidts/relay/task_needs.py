@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pidts.durable_folder import sync_folder
+from pidts.durable_folder import replace_file
 from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder
-from pidts.relay.permissions import FILE_MODE, make_folder, private_opener
+from pidts.relay.permissions import FILE_MODE, make_folder
 
 _SUFFIX = ".json"
 
@@ -88,7 +88,7 @@ def write_need(folder: Folder, need: Need) -> None:
     if need.is_local:
         data["local"] = True
     try:
-        replace_durably(path, json.dumps(data) + "\n")
+        replace_file(path, json.dumps(data) + "\n", durable=True)
     except OSError as error:
         raise refused(folder, error) from error
 
@@ -101,21 +101,6 @@ def forget_need(relay: Path | str, source_id: str, task: str) -> bool:
     with needs_locked(folder):
         (_directory(folder) / (task + _SUFFIX)).unlink(missing_ok=True)
     return True
-
-
-def replace_durably(path: Path, text: str) -> None:
-    """Writes a whole file. Readers see the old content or the new one, even after a power loss."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
 
 
 def refused(folder: Folder, error: OSError) -> Halted | Transient:

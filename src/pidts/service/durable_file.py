@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pidts.durable_folder import sync_folder
+from pidts.durable_folder import replace_file
 from pidts.relay.permissions import private_opener
 
 
 def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
-    """Replaces a file atomically: a reader gets either the old value or the new value.
-
-    `durable`: the new value is on the disk when this function returns. Otherwise, after a crash of the machine, the
-    file may have the old value.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
-            json.dump(value, file, ensure_ascii=False)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
-        raise
-    if durable:
-        sync_folder(path.parent)
+    """Replaces a file by an object, see `replace_file`."""
+    replace_file(path, json.dumps(value, ensure_ascii=False), durable=durable)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.durable_folder import replace_file
 from pidts.plan import PlanState
 
 
@@ -52,11 +53,8 @@ class JobNote:
 
     def save(self, path: Path) -> None:
         """Writes the note for the next offset. The file appears complete or not at all."""
-        written = path.with_suffix(".new")
-        written.write_text(
-            json.dumps({"before": self.before.to_json(), "after": self.after.to_json(), "planned": self.planned})
-        )
-        written.replace(path)
+        note = {"before": self.before.to_json(), "after": self.after.to_json(), "planned": self.planned}
+        replace_file(path, json.dumps(note), durable=False)
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> JobNote | None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pidts.durable_folder import replace_file
 from pidts.model import TableName
 from pidts.verify.compared_servers import Key
 from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
@@ -82,11 +83,7 @@ class MemoryFile:
     def save(self, memory: ComparisonState) -> None:
         """Saves the state. A crash leaves either the old file or the new file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_suffix(".new")
-        # The file contains keys of rows, so only this user may read it.
-        fresh.touch(mode=0o600)
-        fresh.write_text(json.dumps(_to_json(memory), ensure_ascii=False), "utf-8")
-        fresh.replace(self.path)
+        replace_file(self.path, json.dumps(_to_json(memory), ensure_ascii=False), durable=False)
 
     def forget(self) -> None:
         """Deletes the file, so that the next comparison begins anew."""

@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from pidts.durable_folder import sync_folder
+from pidts.durable_folder import replace_file, sync_folder
 from pidts.relay.folder import Folder
 from pidts.relay.permissions import make_folder
-from pidts.relay.task_needs import refused, replace_durably
+from pidts.relay.task_needs import refused
 from pidts.source import SourceConfig
 from pidts.task.config.servers import SourceSpec
 
@@ -87,7 +87,7 @@ def _write(folder: Folder, name: str, content: dict[str, str]) -> None:
     path = folder.path / name
     try:
         make_folder(folder.path)
-        replace_durably(path, json.dumps(content))
+        replace_file(path, json.dumps(content), durable=True)
     except OSError as error:
         error.filename = str(path)  # the error of a full disk has no file name
         raise refused(folder, error) from error

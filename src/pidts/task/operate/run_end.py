@@ -7,7 +7,6 @@ run removes the file at its start.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pidts.durable_folder import replace_file
 from pidts.model import Fenced, Halted, PidtsError
-from pidts.relay.permissions import private_opener
 from pidts.task.config.task_file import TaskConfig
 
 _CLOCKS_DIFFER = 60.0
@@ -75,7 +74,7 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     except PidtsError as error:
         end = RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs)
         with suppress(OSError):  # if the disk is full, only this record is missing
-            _write(path, end)
+            replace_file(path, json.dumps(asdict(end), ensure_ascii=False), durable=False)
         raise
 
 
@@ -105,10 +104,3 @@ def _path(config: TaskConfig) -> Path:
 def _what(error: PidtsError) -> str:
     where = str(error.where)
     return f"{error.what} ({where})" if where else error.what
-
-
-def _write(path: Path, end: RunEnd) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
-        json.dump(asdict(end), file, ensure_ascii=False)
-    draft.replace(path)

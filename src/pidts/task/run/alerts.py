@@ -23,7 +23,6 @@ that cannot be delivered at all is written into the log.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,10 +33,11 @@ from typing import Any
 
 import structlog
 
+from pidts.durable_folder import replace_file
 from pidts.model import PidtsError
 from pidts.model.advice import with_task
 from pidts.model.errors import sentence
-from pidts.relay.permissions import make_folder, private_opener
+from pidts.relay.permissions import make_folder
 from pidts.task.config.alerts import AlertReceiver
 from pidts.task.operate.alert_conditions import AlertKey, Condition, conditions_of, is_known
 from pidts.task.operate.progress import Progress
@@ -327,14 +327,9 @@ class Alerts:
                 for one in self._open.values()
             ],
         }
-        draft = self._path.with_suffix(".part")
         try:
             make_folder(self._path.parent)
-            with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
-                json.dump(state, file, ensure_ascii=False)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
+            replace_file(self._path, json.dumps(state, ensure_ascii=False), durable=True)
         except OSError as error:
             _log.warning("open alerts cannot be kept for the next run", file=str(self._path), problem=str(error))
 
