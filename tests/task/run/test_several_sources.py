@@ -319,6 +319,22 @@ def test_a_running_task_with_merged_tables_does_not_begin_to_lock_rows(
     assert ("rest.a, more.a are merged into one.a: rows of merged tables cannot be locked" in "".join(found)) is merged
 
 
+def test_a_running_task_that_locks_rows_takes_edits_although_tables_are_merged(
+    write: Write, reload: tuple[ConfigReload, Locks, list[str], set[str]]
+) -> None:
+    """It has begun with these tables because versions decide about all of their rows."""
+    watch, locks, _, _ = reload
+    text = TASK.replace("shard-mode: pessimistic\n", "")
+    south = Member("south", TableName("rest", "a"))
+    locks.group = (south,)
+    for keys, limit in (("on-divergence: lock", 1000), ("on-divergence: lock, lock-limit: 5", 5)):
+        write(f"{text}pidts: {{{keys}}}\n")
+        for _ in range(3):
+            watch.look(watch.parts[1])
+        assert (watch.parts[1].on_divergence, watch.parts[1].lock_limit) == (OnDivergence.LOCK, limit)
+        locks.group = (south, Member("south", TableName("more", "a")))
+
+
 def test_the_first_failure_ends_all_and_names_its_source() -> None:
     cleaned: list[str] = []
 
