@@ -123,7 +123,7 @@ class Task:
 
 
 def run_task(path: Path, folder: Path) -> tuple[str, float, dict[str, int]]:
-    """Runs a task until it is synced. Returns its log, the time of its start, and the number of rows by kind."""
+    """Runs a task until it is synced. Returns the task's log, the time of its start, and the number of rows by kind."""
     scratch, log = folder / "scratch", folder / "run.log"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

@@ -113,8 +113,8 @@ class TargetServer:
     def run_in(self) -> None:
         """Makes a new PostgreSQL server write and delete as much log as an old one.
 
-        A new server first fills its memory and its new log files with zeros. This is a sixth of its work for a copy,
-        whichever program copies. MySQL creates its log files at once.
+        A new server first fills its memory and its new log files with zeros. This is a sixth of the server's work for a
+        copy, whichever program copies. MySQL creates its log files at once.
         """
         if self.kind != "postgres":
             return

@@ -28,7 +28,7 @@ from typing import Any, Self
 from pidts.follow.client import RelayServerAddress
 from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
-from pidts.follow.server import Listening, relay_server
+from pidts.follow.server import RelayEndpoint, relay_server
 from pidts.model import Lsn
 from pidts.relay import RelayReader, RelayWriter
 from pidts.relay.watch import FolderWatch
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def fill(relay: Path, megabytes: int) -> tuple[int, Lsn]:
-    """Writes a relay of this size, in segments of 64 MB. Returns its size in bytes, and its end."""
+    """Writes a relay of this size, in segments of 64 MB. Returns the relay's size in bytes, and its end."""
     writer = opened(relay)
     last = START
     with closing(writer):
@@ -119,7 +119,7 @@ class Served:
 def serve(folder: Path, relay: str, tls: bool, rate: int, seconds: int, pipe: Connection) -> None:
     pair = (folder / "ca" / "server.pem", folder / "ca" / "server.key") if tls else (None, None)
     source = ServedSource(SourceConfig("127.0.0.1", 9, source_id="s"), folder / relay, 0, print)
-    with relay_server([source], Listening("127.0.0.1:0", folder / "token", *pair)) as url:
+    with relay_server([source], RelayEndpoint("127.0.0.1:0", folder / "token", *pair)) as url:
         writer = opened(folder / relay) if rate else None
         pipe.send(url)
         if writer is not None:

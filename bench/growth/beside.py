@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 _BENCH = Path(__file__).parent.parent
-# Those folders come after this one: if a module is in both, the one in this folder is meant.
+# Those folders come after this one: if a module is in both, the module in this folder is loaded.
 sys.path += [str(_BENCH), str(_BENCH / "latency"), str(_BENCH.parent)]

@@ -121,7 +121,7 @@ def until_synced(task: Path, *, amount: int = 0) -> Spent:
 def following(
     task: Path, roots: Mapping[str, int] | None = None
 ) -> Iterator[tuple[Meter, Callable[[Callable[[], bool]], None]]]:
-    """Runs the task while the block lasts. Yields its meter, and a function that waits for a condition."""
+    """Runs the task while the block lasts. Yields the task's meter, and a function that waits for a condition."""
     with _running(task, roots=roots) as (run, meter, log):
 
         def wait_until(is_there: Callable[[], bool]) -> None:

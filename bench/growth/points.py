@@ -84,7 +84,9 @@ class Pair:
     def followed(
         self, meter: Meter, wait_until: Callable[[Callable[[], bool]], None], *statements: str, amount: int
     ) -> Spent:
-        """Runs statements on the source. Returns what the running task uses until it has applied them."""
+        """Runs statements on the source. Returns the time and memory that the running task uses until it has applied
+        the statements.
+        """
         before = meter.spent()
         self.run(*statements)
         wait_until(self.has_all())

@@ -119,7 +119,7 @@ def for_seconds(seconds: float) -> Callable[[], bool]:
 
 
 def highest(task: Path, folder: Path, is_over: Callable[[], bool], settle: float = 0) -> Sample:
-    """Returns the sample with the highest sum while the task runs."""
+    """Samples the memory while the task runs; returns the sample with the highest sum."""
     log = folder / "run.log"
     with log.open("wb") as output:
         run = subprocess.Popen([*command(task), "--debug"], stdin=subprocess.DEVNULL, stdout=output, stderr=output)

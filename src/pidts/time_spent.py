@@ -84,7 +84,7 @@ class CommitTime:
         return cls(seconds, cpu, int(trips), int(commits))
 
 
-class CommitTimes:
+class CommitMeter:
     """The time of all commits of one committer. Only one thread at a time commits with it; any thread may read."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class CommitTimes:
         return total + CommitTime(seconds, min(seconds, max(0.0, cpu - begun[1])) if cpu is not None else 0.0)
 
 
-def total(times: Iterable[CommitTimes]) -> CommitTime:
+def total(times: Iterable[CommitMeter]) -> CommitTime:
     """Returns the sum of several committers' times."""
     return sum((one.reading() for one in times), CommitTime())
 

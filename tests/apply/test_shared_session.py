@@ -48,11 +48,26 @@ def test_work_on_a_lost_connection_is_done_again_on_a_new_one(shared: SharedSess
 
     def work(session: TargetSession) -> TargetSession:
         if session is first:
-            raise Transient("connection-lost", "gone")
+            raise Transient("target-lost", "gone")
         return session
 
     assert shared.ask(target, work) is target.made[1]
     assert shared.ask(target, lambda session: session) is target.made[1]
+
+
+@pytest.mark.parametrize("code", ["target-busy", "target-full"])
+def test_work_that_has_waited_in_vain_does_not_wait_twice(shared: SharedSession, target: Any, code: str) -> None:
+    shared.ask(target, lambda session: session)
+    calls: list[TargetSession] = []
+
+    def waits(session: TargetSession) -> None:
+        calls.append(session)
+        raise Transient(code, "a record is locked")
+
+    with pytest.raises(Transient, match="a record is locked"):
+        shared.ask(target, waits)
+    assert calls == target.made[:1]
+    assert shared.ask(target, lambda session: session) is target.made[1], "a transaction may be open on the first one"
 
 
 def test_an_error_on_a_new_connection_is_raised_and_the_connection_is_not_used_again(

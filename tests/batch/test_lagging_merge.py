@@ -29,7 +29,7 @@ from pidts.model import (
     Key,
     Kind,
     Lsn,
-    Moved,
+    MovedKey,
     Op,
     Table,
     TableName,
@@ -170,7 +170,7 @@ class Remembering:
 
     def note(self) -> None:
         for name in (LANDED, ALONE):
-            self.session.meta.moves.add("t", "one", name, [Moved(A, "1|", BEGIN)])
+            self.session.meta.moves.add("t", "one", name, [MovedKey(A, "1|", BEGIN)])
 
     def kept(self, *places: Checkpoint, epoch: int | None = None) -> MovedKeysCleanup:
         return MovedKeysCleanup(context(self.target, epoch or self.epoch), places, lambda _: None)

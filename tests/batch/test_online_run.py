@@ -22,12 +22,12 @@ from pidts.ddl.runner import run_ddl
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import (
     Checkpoint,
-    DdlOrder,
+    CommandKind,
+    DdlCommand,
     Extent,
     Halted,
     LogEntry,
     Lsn,
-    OrderKind,
     Shadow,
     SourceTablesKey,
     TableName,
@@ -62,7 +62,7 @@ class Driver:
     def ddl(
         self,
         sql: str,
-        order: OrderKind | None = None,
+        order: CommandKind | None = None,
         *statements: str,
         again: bool = False,
         filling: frozenset[TableName] = frozenset(),
@@ -75,7 +75,7 @@ class Driver:
         ordered = None
         if order is not None:
             with closing(self.target.connect()) as session:
-                session.meta.orders.give("t", "s", DdlOrder(lsn=at, kind=order, statements=statements, number=1))
+                session.meta.orders.give("t", "s", DdlCommand(lsn=at, kind=order, statements=statements, number=1))
                 ordered = session.meta.orders.find("t", "s", at)
         relay: Any = NoRelay()
         classifier = TransactionClassifier(self.context.rules.allow, self.context.dialect, marks_in=marks_in)
@@ -204,7 +204,7 @@ def test_a_swap_that_halts_waits_for_a_ddl_command(driver: Callable[..., Driver]
         task.ddl(sql)
     with pytest.raises(Halted, match="online-ddl-rows"):
         task.ddl(SWAP)
-    task.ddl(SWAP, OrderKind.SKIP, again=True)
+    task.ddl(SWAP, CommandKind.SKIP, again=True)
     assert task.columns() == task.known() == ["id", "a"]
     assert task.shadows() == {}
 
@@ -215,7 +215,7 @@ def test_the_drop_of_a_swap_is_skipped_and_its_rename_alters_the_table(driver: C
         task.ddl(sql)
     with pytest.raises(Halted, match="online-ddl-dropped"):
         task.ddl("DROP TABLE IF EXISTS t")
-    task.ddl("DROP TABLE IF EXISTS t", OrderKind.SKIP, again=True)
+    task.ddl("DROP TABLE IF EXISTS t", CommandKind.SKIP, again=True)
     task.ddl("RENAME TABLE _t_new TO t")
     assert task.columns() == task.known() == ["id", "a", "b"]
 
@@ -227,7 +227,7 @@ def test_a_swap_that_is_skipped_leaves_the_sources_structure_on_record(driver: C
     task.ddl("ALTER TABLE t ADD c INT")
     with pytest.raises(Halted, match="online-ddl-differs"):
         task.ddl(SWAP)
-    task.ddl(SWAP, OrderKind.SKIP, again=True)
+    task.ddl(SWAP, CommandKind.SKIP, again=True)
     assert task.columns() == ["id", "a", "c"]
     assert task.known() == ["id", "a", "b"]
     assert task.shadows() == {}

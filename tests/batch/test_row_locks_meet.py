@@ -18,7 +18,7 @@ from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.workers import Commit
-from pidts.model import Checkpoint, Fenced, Halted, Lsn, OnDivergence, Op, OrderKind, RowLock, Table
+from pidts.model import Checkpoint, CommandKind, Fenced, Halted, Lsn, OnDivergence, Op, RowLock, Table
 from pidts.model.zone import mark_comment
 from pidts.plan import CopyMode, CopyState, PlanState
 from pidts.rules import AllowList, Rules
@@ -135,7 +135,7 @@ def test_statements_that_run_instead_wait_until_the_rows_are_resolved(driver: Dr
     stored = driver.target.store.tables[T].table
     locked(driver.target, stored)
     with pytest.raises(Halted, match=r"rows-locked.*an operator's statements run instead"):
-        driver.ddl("ALTER TABLE t ADD COLUMN b INT", OrderKind.REPLACE, "ALTER TABLE t ADD COLUMN b BIGINT")
+        driver.ddl("ALTER TABLE t ADD COLUMN b INT", CommandKind.REPLACE, "ALTER TABLE t ADD COLUMN b BIGINT")
     assert driver.target.store.tables[T].table == stored
 
 
@@ -210,7 +210,7 @@ def test_held_changes_follow_what_another_zone_has_changed_on_the_target(driver:
     with pytest.raises(Halted, match="column a gets another name"):
         driver.ddl(f"ALTER TABLE t CHANGE COLUMN a c INT {mark_comment('b')}", marks_in="pidts_meta")
     with pytest.raises(Halted, match="rows-locked"):
-        driver.ddl("ALTER TABLE t GIBBERISH", OrderKind.REPLACE, "ALTER TABLE t ADD COLUMN d INT")
+        driver.ddl("ALTER TABLE t GIBBERISH", CommandKind.REPLACE, "ALTER TABLE t ADD COLUMN d INT")
 
 
 def test_a_run_whose_task_another_one_has_taken_over_leaves_locks_alone(driver: Driver) -> None:

@@ -16,7 +16,7 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.cli.ddl.view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
 from pidts.cli.errors import remember_task
-from pidts.model import DdlJournal, DdlOrder, DdlState, Halt, Lsn, OrderKind, TableName
+from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, TableName
 from pidts.model.advice import COMPARE_TODO
 from pidts.target.refusals import constraint_todo, trigger_todo
 from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
@@ -40,7 +40,7 @@ HALTED = BlockedChange(
     AT,
     CHANGE.statement,
     CHANGE,
-    DdlOrder(lsn=AT, kind=OrderKind.REPLACE, statements=("ALTER TABLE a ADD x BIGINT",)),
+    DdlCommand(lsn=AT, kind=CommandKind.REPLACE, statements=("ALTER TABLE a ADD x BIGINT",)),
     DdlJournal(task="t", source="s", lsn=AT, statement="", rendered=("one", "two"), step=1),
     "s",
     Backlog(transactions=1203, own_bytes=1_200_000, log_bytes=5_000_000, since=1_700_000_000),
@@ -416,7 +416,7 @@ def test_where_there_are_several_sources_a_table_is_called_with_its_own() -> Non
 
 def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     remember_task(Path("my shop.yaml"))
-    show_order(HALTED, OrderKind.SKIP, (), given=False, as_json=False)
+    show_order(HALTED, CommandKind.SKIP, (), given=False, as_json=False)
     remember_task(None)
     text = said(capsys)
     assert "already on the target: one" in text
@@ -433,7 +433,7 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     ("kind", "lock", "words"),
     [
         (
-            OrderKind.UNLOCK,
+            CommandKind.UNLOCK,
             LOCK,
             [
                 "without waiting for the shards",
@@ -442,28 +442,28 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
             ],
         ),
         (
-            OrderKind.UNLOCK,
+            CommandKind.UNLOCK,
             APART,
             [
                 "these shards continue, too: s1: shop.t_3\n",
                 "the target does not run this different change: ALTER ... d\n    from s2: shop.t_2\n",
             ],
         ),
-        (OrderKind.REPLACE, LOCK, ["these shards continue, too", "the target does not run the change again"]),
-        (OrderKind.SKIP, LOCK, ["shop.orders keeps its columns", "the other shards still wait"]),
-        (OrderKind.INJECT, LOCK, ["once all shards have reached it"]),
-        (OrderKind.REVERT, LOCK, ["unchanged, once all shards have reached it"]),
+        (CommandKind.REPLACE, LOCK, ["these shards continue, too", "the target does not run the change again"]),
+        (CommandKind.SKIP, LOCK, ["shop.orders keeps its columns", "the other shards still wait"]),
+        (CommandKind.INJECT, LOCK, ["once all shards have reached it"]),
+        (CommandKind.REVERT, LOCK, ["unchanged, once all shards have reached it"]),
     ],
 )
 def test_the_preview_shows_what_becomes_of_other_shards(
-    kind: OrderKind, lock: OpenLock, words: list[str], capsys: Output
+    kind: CommandKind, lock: OpenLock, words: list[str], capsys: Output
 ) -> None:
     show_order(lock.first, kind, (), given=False, as_json=False, lock=lock)
     text = said(capsys)
     assert [one for one in words if one not in text] == []
     assert "\n\n" not in text
     show_order(lock.first, kind, (), given=False, as_json=True, lock=lock)
-    alone = kind not in {OrderKind.UNLOCK, OrderKind.REPLACE}
+    alone = kind not in {CommandKind.UNLOCK, CommandKind.REPLACE}
     others = [] if alone else ["s1: shop.t_3"] if lock is APART else ["s2: shop.t_2"]
     assert json.loads(said(capsys))["counts_for"] == ["s1: shop.t_1", *others]
     assert text.count(f"{lock.first.source}: shop.t_1") == 0, "it is no other one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,6 +13,7 @@ from pidts.apply import TargetSession
 from pidts.cli.repair import show_repairs
 from pidts.model import TableName
 from pidts.task.compare.repair import Repairs
+from pidts.task.compare.wiring import ShownTable
 from pidts.task.config.task_file import load_task
 from pidts.verify import Report, TableReport
 
@@ -91,10 +93,34 @@ def test_a_table_that_was_not_compared_does_not_count_as_equal(
     path = tmp_path / "shop.yaml"
     path.write_text(TASK)
     work = Repairs("shop", Mock(spec=TargetSession), threading.Event(), print, apply=apply)
-    work.report, work.filtered = Report(tables, ()), filtered
+    work.report, work.filtered = Report(tables, ()), {ShownTable("", name) for name in filtered}
     assert show_repairs(load_task(path), work, as_json=False) == code
     shown = capsys.readouterr()
     if apply:
         assert f"0 extra rows deleted, {says}" in shown.out
     else:
         assert (" was compared" in says or " not compared" in says) == ("compared" in shown.err)
+
+
+def test_tables_of_one_name_on_two_sources_are_counted_separately(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the filters of source a leave out deletes, so the extra rows of b are rows like others."""
+    path = tmp_path / "shop.yaml"
+    path.write_text(TASK)
+    tables = (
+        TableReport(T, rows=9, extra=3, source="a"),
+        TableReport(T, rows=9, extra=5, source="b"),
+        TableReport(T, rows=9, extra=7, members=("a: x.t", "b: x.t")),
+    )
+    work = Repairs("shop", Mock(spec=TargetSession), threading.Event(), print, apply=True)
+    work.report, work.kept = Report(tables, ()), {("a", T)}
+    work.filtered = {ShownTable("a", U), ShownTable("b", U)}
+    assert show_repairs(load_task(path), work, as_json=True) == 4
+    found = json.loads(capsys.readouterr().out)
+    assert (found["left_of_filtered"], found["left"], found["filtered"]) == (3, 3, ["shop.u"])
+    assert show_repairs(load_task(path), work, as_json=False) == 4
+    shown = capsys.readouterr()
+    assert "-- a: shop.t: 3 extra rows are left, since its filters leave out changes" in shown.err
+    assert shown.err.count("extra rows are left") == 1
+    assert "2 tables were not compared" in shown.out

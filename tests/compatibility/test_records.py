@@ -19,11 +19,12 @@ from pidts.model import (
     Checkpoint,
     Column,
     ColumnType,
+    CommandKind,
     Cutover,
     CutoverServer,
     CutoverStage,
+    DdlCommand,
     DdlJournal,
-    DdlOrder,
     DdlState,
     DroppedColumnsKey,
     Key,
@@ -32,7 +33,6 @@ from pidts.model import (
     Lsn,
     MergedTablesKey,
     MissedChangesKey,
-    OrderKind,
     RangeOwner,
     RecordKey,
     RemainingRowsKey,
@@ -108,7 +108,9 @@ JOURNAL = DdlJournal(
     state=DdlState.INTENT,
     epoch=7,
 )
-ORDER = DdlOrder(lsn=AT, kind=OrderKind.REPLACE, statements=("ALTER TABLE a", "SELECT 'é; b'"), number=3, taken=True)
+ORDER = DdlCommand(
+    lsn=AT, kind=CommandKind.REPLACE, statements=("ALTER TABLE a", "SELECT 'é; b'"), number=3, taken=True
+)
 CUTOVER = Cutover(
     stage=CutoverStage.DONE,
     read_only={"s": {"read_only": "OFF", "super_read_only": "OFF"}},

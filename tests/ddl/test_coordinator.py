@@ -25,7 +25,20 @@ from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import waiting_halt
 from pidts.ddl.shards.members import Members
-from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
+from pidts.model import (
+    Arrival,
+    Column,
+    ColumnType,
+    CommandKind,
+    Fenced,
+    Key,
+    Kind,
+    Lsn,
+    Member,
+    Table,
+    TableName,
+    Where,
+)
 from pidts.schema import AlterTable, Dialect, classify
 from pidts.shards.decide import Decision, RunDecision, Wait, decide
 
@@ -41,7 +54,7 @@ def table(*names: str) -> Table:
 V0, V1, V2 = table(), table("c"), table("d")
 
 
-def came(source: str, before: Table = V0, after: Table = V1, order: OrderKind | None = None) -> Arrival:
+def came(source: str, before: Table = V0, after: Table = V1, order: CommandKind | None = None) -> Arrival:
     return Arrival(member=Member(source, NAME), lsn=Lsn(0, 1, 9), text="ALTER", before=before, after=after, order=order)
 
 
@@ -161,7 +174,7 @@ def test_what_is_kept_from_the_last_arrival_is_what_an_examination_would_find(se
         match chosen.choice(["arrive"] * 8 + ["dropped", "leaving", "forget", "changed"]):
             case "arrive":
                 before, after = chosen.choice([(V0, V1)] * 6 + [(V0, V2), (V2, V1), (V1, V1)])
-                order = chosen.choice([None] * 12 + [OrderKind.SKIP, OrderKind.UNLOCK])
+                order = chosen.choice([None] * 12 + [CommandKind.SKIP, CommandKind.UNLOCK])
                 one = replace(came(source, before, after, order), member=Member(source, name), lsn=Lsn(0, 1, 9))
                 here = [other for other in here if other.member != one.member] + [one]
                 decision = same(lambda groups, one=one: arrive(groups, one))
@@ -280,7 +293,7 @@ def test_no_change_runs_before_all_parts_are_known() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
-    assert isinstance(arrive(groups, came("a", order=OrderKind.UNLOCK)), RunDecision)
+    assert isinstance(arrive(groups, came("a", order=CommandKind.UNLOCK)), RunDecision)
 
 
 def test_a_source_that_is_down_keeps_its_recorded_tables() -> None:
@@ -501,10 +514,10 @@ def test_a_leader_without_an_answer_reads_the_record_before_any_member_continues
     """The commit may have succeeded although its answer was lost. A second run of the statement would be refused."""
     groups = begun("a", "b", "c")
     arrive(groups, came("a"))
-    run = arrive(groups, came("b", order=OrderKind.UNLOCK))
+    run = arrive(groups, came("b", order=CommandKind.UNLOCK))
     assert isinstance(run, RunDecision)
     groups.failed(run, in_doubt_since=0)
-    assert arrive(groups, came("c", order=OrderKind.UNLOCK)) == Wait(absent=("b",))
+    assert arrive(groups, came("c", order=CommandKind.UNLOCK)) == Wait(absent=("b",))
     groups.recall(groups.next_read(), "b", {T: V1}, {})
     groups.register("b", {NAME: V1}, epoch=1)
     assert groups.agreed(T) == V1

@@ -21,7 +21,7 @@ from pidts.ddl import ddl_threads
 from pidts.ddl.ddl_threads import DdlThreads, DdlWaits
 from pidts.ddl.outcome import ChangeDone
 from pidts.ddl.planner_signals import Signals
-from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
+from pidts.model import CommandKind, DdlCommand, DecodeError, Halted, Lsn, TableName, Transient, Where
 from pidts.plan import PlanState, Relevance, RelevanceKind
 from pidts.rules import Rules
 
@@ -40,9 +40,9 @@ class Script:
     """The result of each attempt at the change, and the ddl commands that the attempts were given."""
 
     ends: list[Any]
-    ordered: list[OrderKind | None] = field(default_factory=list)
+    ordered: list[CommandKind | None] = field(default_factory=list)
 
-    def __call__(self, *_: Any, order: DdlOrder | None, is_superseded: Callable[[], bool], **__: Any) -> Any:
+    def __call__(self, *_: Any, order: DdlCommand | None, is_superseded: Callable[[], bool], **__: Any) -> Any:
         self.ordered.append(order.kind if order else None)
         end = self.ends.pop(0)
         while end is BUSY:
@@ -86,9 +86,9 @@ class RunOfOneChange:
         self.script = script
         self.threads.start(self.context, PlanState(AT, due=AT))
 
-    def give(self, kind: OrderKind) -> None:
+    def give(self, kind: CommandKind) -> None:
         with closing(self.target.connect()) as session:
-            session.meta.orders.give("t", "s", DdlOrder(lsn=AT, kind=kind))
+            session.meta.orders.give("t", "s", DdlCommand(lsn=AT, kind=kind))
 
     def saved_halts(self) -> list[Any]:
         with closing(self.target.connect()) as session:
@@ -146,13 +146,13 @@ def test_a_failed_change_waits_for_a_ddl_command_and_then_continues(run: Callabl
     assert one.marks() == (True, False)
     time.sleep(0.1)
     assert one.script.ordered == [None], "nothing is tried before somebody says so"
-    one.give(OrderKind.REPLACE)
+    one.give(CommandKind.REPLACE)
     until(lambda: len(one.script.ordered) == 2)
     time.sleep(0.1)
-    assert one.script.ordered == [None, OrderKind.REPLACE], "what was ordered fails, and is not tried again"
-    one.give(OrderKind.SKIP)
+    assert one.script.ordered == [None, CommandKind.REPLACE], "what was ordered fails, and is not tried again"
+    one.give(CommandKind.SKIP)
     until(lambda: one.marks() == (False, True))
-    assert one.script.ordered[2:] == [OrderKind.SKIP]
+    assert one.script.ordered[2:] == [CommandKind.SKIP]
     assert (one.threads.halts, one.saved_halts()) == ({}, [])
 
 
@@ -166,13 +166,13 @@ def test_a_ddl_command_that_was_given_before_is_known_at_once(run: Callable[...,
 def test_a_ddl_command_counts_although_an_older_one_fails_again_and_again(run: Callable[..., RunOfOneChange]) -> None:
     one = run(BUSY, BUSY, ChangeDone())
     until(lambda: one.script.ordered == [None])
-    one.give(OrderKind.REPLACE)
-    until(lambda: one.script.ordered == [None, OrderKind.REPLACE])
+    one.give(CommandKind.REPLACE)
+    until(lambda: one.script.ordered == [None, CommandKind.REPLACE])
     time.sleep(0.1)
     assert len(one.script.ordered) == 2, "it is not begun anew for its own sake"
-    one.give(OrderKind.SKIP)
+    one.give(CommandKind.SKIP)
     until(lambda: one.marks() == (False, True))
-    assert one.script.ordered[2:] == [OrderKind.SKIP]
+    assert one.script.ordered[2:] == [CommandKind.SKIP]
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,14 @@ from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.model import (
     Column,
     ColumnType,
-    DdlOrder,
+    CommandKind,
+    DdlCommand,
     Extent,
     Halted,
     Key,
     Kind,
     LogEntry,
     Lsn,
-    OrderKind,
     Table,
     TableName,
     Transaction,
@@ -61,7 +61,7 @@ def found(
     sql: str,
     rules: Rules,
     *names: str,
-    order: DdlOrder | None = None,
+    order: DdlCommand | None = None,
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     shared_tables: SharedTables | None = None,
@@ -75,7 +75,7 @@ def interpreted(
     sql: str,
     rules: Rules,
     *names: str,
-    order: DdlOrder | None = None,
+    order: DdlCommand | None = None,
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     shared_tables: SharedTables | None = None,
@@ -147,11 +147,11 @@ def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> Non
     with pytest.raises(Halted, match="ddl-does-not-fit") as caught:
         found("RENAME TABLE v TO w", ONE, "t_1")
     assert (caught.value.where.table, "pidts ddl skip" in caught.value.todo) == ("shop.v", True)
-    assert found("RENAME TABLE v TO w", ONE, "t_1", order=DdlOrder(lsn=AT, kind=OrderKind.SKIP)) is not None
+    assert found("RENAME TABLE v TO w", ONE, "t_1", order=DdlCommand(lsn=AT, kind=CommandKind.SKIP)) is not None
 
 
 def test_after_a_skip_a_partition_made_a_table_is_recorded_and_a_table_made_a_partition_is_not() -> None:
-    skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
+    skip = DdlCommand(lsn=AT, kind=CommandKind.SKIP)
     made = found("ALTER TABLE p CONVERT PARTITION p1 TO TABLE t", Rules(), "p", order=skip)
     assert made is not None
     p, t = (made.change.structures[TableName("shop", name)] for name in "pt")
@@ -270,7 +270,7 @@ def test_a_rename_does_not_give_rows_other_values() -> None:
     with pytest.raises(Halted) as raised:
         found("RENAME TABLE t_1 TO t_2", rules, "t_1")
     assert raised.value.code == "rename-moves-rows"
-    skipped = found("RENAME TABLE t_1 TO t_2", rules, "t_1", order=DdlOrder(lsn=AT, kind=OrderKind.SKIP))
+    skipped = found("RENAME TABLE t_1 TO t_2", rules, "t_1", order=DdlCommand(lsn=AT, kind=CommandKind.SKIP))
     assert skipped is not None
     assert isinstance(skipped.change.statement, RenameTable)
     same = Rules(mappings=(ColumnMapping("shop", "t_*", "id", "partition id", ("1", "", "")),))
@@ -322,7 +322,7 @@ def test_filtered_statements_are_recorded_and_do_not_run() -> None:
 
 
 def test_records_follow_a_renamed_table_even_if_a_ddl_command_replaces_the_statement() -> None:
-    order = DdlOrder(lsn=AT, kind=OrderKind.REPLACE, statements=("ALTER TABLE b COMMENT 'done by hand'",))
+    order = DdlCommand(lsn=AT, kind=CommandKind.REPLACE, statements=("ALTER TABLE b COMMENT 'done by hand'",))
     renames = "ALTER TABLE a DROP COLUMN missing, RENAME TO b"
     with pytest.raises(Halted, match="missing"):
         found(renames, Rules(), "a")
@@ -353,7 +353,7 @@ def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> 
         with pytest.raises(Halted, match=r"zone b has removed rows of shop\.t_1") as caught:
             interpreted(sql, plain, "t_1", writing=writing)
         assert caught.value.code == "foreign-write"
-        skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
+        skip = DdlCommand(lsn=AT, kind=CommandKind.SKIP)
         assert interpreted(sql, plain, "t_1", writing=writing, order=skip) is not None
     if "PARTITION" not in sql:
         assert interpreted(sql, plain, "t_1", writing=owned("a", ("a", ""))) is not None
@@ -381,7 +381,7 @@ def test_a_zone_renames_a_table_only_where_it_owns_all(sql: str, said: str) -> N
         with pytest.raises(Halted, match=f"a statement of zone b has {said}") as caught:
             interpreted(sql, plain, *names, writing=writing)
         assert caught.value.code == "foreign-write"
-        skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
+        skip = DdlCommand(lsn=AT, kind=CommandKind.SKIP)
         assert interpreted(sql, plain, *names, writing=writing, order=skip) is not None
     writing = replace(writing, owners=Owners((*owned("b", ("b", "")).owners.ranges, *more)))
     assert interpreted(sql, plain, *names, writing=writing) is not None

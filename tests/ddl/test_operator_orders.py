@@ -13,7 +13,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import SharedSession
 from pidts.ddl.operator_orders import Orders, SharedOrders
-from pidts.model import DdlOrder, Lsn, OrderKind
+from pidts.model import CommandKind, DdlCommand, Lsn
 
 ONE, OTHER = Lsn(0, 1, 500), Lsn(0, 1, 900)
 
@@ -42,7 +42,7 @@ class CountingTarget:
 
     def give(self, lsn: Lsn) -> None:
         with closing(self.target.connect()) as session:
-            session.meta.orders.give("t", "a", DdlOrder(lsn=lsn, kind=OrderKind.UNLOCK))
+            session.meta.orders.give("t", "a", DdlCommand(lsn=lsn, kind=CommandKind.UNLOCK))
 
 
 @pytest.fixture

@@ -30,14 +30,14 @@ from pidts.model import (
     Arrival,
     Column,
     ColumnType,
-    DdlOrder,
+    CommandKind,
+    DdlCommand,
     Halt,
     Halted,
     Key,
     Kind,
     Lsn,
     Member,
-    OrderKind,
     Table,
     TableName,
     Where,
@@ -109,9 +109,9 @@ class Part:
         with closing(self.process.target.connect()) as session:
             return session.meta.halts.read("t", self.source)
 
-    def give(self, kind: OrderKind) -> None:
+    def give(self, kind: CommandKind) -> None:
         with closing(self.process.target.connect()) as session:
-            session.meta.orders.give("t", self.source, DdlOrder(lsn=AT, kind=kind))
+            session.meta.orders.give("t", self.source, DdlCommand(lsn=AT, kind=kind))
 
 
 class _Classifier:
@@ -139,7 +139,7 @@ class ShardProcess:
         self.parts[source] = Part(self, source)
         return self.parts[source]
 
-    def run_ddl(self, due: DueChange, *_: Any, order: DdlOrder | None, **__: Any) -> Result:
+    def run_ddl(self, due: DueChange, *_: Any, order: DdlCommand | None, **__: Any) -> Result:
         source = due.source
         arrival = Arrival(
             member=Member(source, OWN), lsn=AT, text="ALTER", before=V0, after=V1, order=order.kind if order else None
@@ -214,7 +214,7 @@ def test_every_line_of_the_log_says_of_which_source(process: Callable[..., Shard
     with capture_logs([merge_contextvars]) as lines:
         parts = [one.begin(source) for source in "ab"]
         until(lambda: [halt.code for halt in parts[0].halts()] == ["target-refused"])
-        parts[0].give(OrderKind.SKIP)
+        parts[0].give(CommandKind.SKIP)
         until(lambda: all(part.marks == (False, True) for part in parts))
     assert {line["event"] for line in lines} >= {
         "a schema change fails, its tables wait for an operator",
@@ -228,9 +228,9 @@ def test_an_unlock_lets_a_shard_continue_without_the_others(process: Callable[..
     one.groups.register("b", {OWN: V0})
     first = one.begin("a")
     until(lambda: first.marks == (True, False))
-    first.give(OrderKind.UNLOCK)
+    first.give(CommandKind.UNLOCK)
     until(lambda: first.marks == (False, True))
-    assert [run.leader.order for run in one.runs] == [OrderKind.UNLOCK]
+    assert [run.leader.order for run in one.runs] == [CommandKind.UNLOCK]
 
 
 def test_a_run_that_ends_does_not_wait_for_the_others(process: Callable[..., ShardProcess]) -> None:
@@ -258,9 +258,9 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
     until(lambda: [halt.code for part in parts for halt in part.halts()] == ["target-refused", "shard-awaits"])
     until(lambda: all(part.marks == (True, False) for part in parts))
     until(lambda: parts[0].threads.waiting_for_others == parts[1].threads.waiting_for_others == {AT})
-    parts[0].give(OrderKind.SKIP)
+    parts[0].give(CommandKind.SKIP)
     until(lambda: all(part.marks == (False, True) for part in parts))
-    assert [run.leader.order for run in one.runs] == [None, OrderKind.SKIP, None], "the other one's is its own"
+    assert [run.leader.order for run in one.runs] == [None, CommandKind.SKIP, None], "the other one's is its own"
     assert [len(run.arrivals) for run in one.runs] == [2, 1, 1]
 
 

@@ -15,7 +15,7 @@ from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START
 from pidts.follow.client import RelayServerAddress
 from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
-from pidts.follow.server import Listening, relay_server
+from pidts.follow.server import RelayEndpoint, relay_server
 from pidts.model import Halted, Lsn
 from pidts.relay import RelayReader, RelayWriter
 from pidts.relay.folder import Folder
@@ -54,7 +54,7 @@ class Served:
             self.asked.append(after)
 
         source = SourceConfig("127.0.0.1", 9, source_id="s")
-        listening = Listening(address, self.token_file, **tls)
+        listening = RelayEndpoint(address, self.token_file, **tls)
         with relay_server([ServedSource(source, self.relay, 0, repair)], listening) as url:
             self.url = url
             yield url

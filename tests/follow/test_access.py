@@ -17,7 +17,7 @@ from tests.relay.sample_log import START, sample_log, store
 from pidts.follow import server as server_module
 from pidts.follow import timed_protocol
 from pidts.follow.client import RelayClient, RelayServerAddress
-from pidts.follow.server import Listening
+from pidts.follow.server import RelayEndpoint
 from pidts.follow.token import is_accepted, read_tokens
 from pidts.model import ConfigError, Halted, PidtsError, Transient
 from pidts.relay.folder import Folder
@@ -187,7 +187,7 @@ def test_a_token_is_compared_as_a_whole() -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:9310"])
 def test_beyond_loopback_nothing_is_served_without_tls(served: Served, address: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        Listening(address, served.token_file).demand_safe()
+        RelayEndpoint(address, served.token_file).demand_safe()
     assert refused.value.code == "serve-address"
 
 
@@ -255,7 +255,7 @@ def test_a_renewed_certificate_is_used_without_a_stop(
 def test_a_certificate_without_its_key_is_refused(served: Served, authority: Authority) -> None:
     pair, other = authority.sign("one"), authority.sign("two")
     with pytest.raises(ConfigError) as refused:
-        Listening("127.0.0.1:0", served.token_file, pair.cert, other.key).demand_safe()
+        RelayEndpoint("127.0.0.1:0", served.token_file, pair.cert, other.key).demand_safe()
     assert refused.value.code == "serve-certificate"
 
 

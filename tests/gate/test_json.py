@@ -101,6 +101,12 @@ def test_schema_changes_are_as_in_the_manual() -> None:
     [
         ("ALTER TABLE t ENGINE = InnoDB", [("ALTERTABLE", {"OTHERS": "Be ignored or nothing"})]),
         ("DROP TABLE t", []),
+        ("ALTER TABLE t ADD COLUMN IF NOT EXISTS grade INT, DROP COLUMN IF EXISTS absent", []),
+        ("ALTER TABLE t MODIFY COLUMN IF EXISTS absent INT, CHANGE IF EXISTS absent x INT", []),
+        (
+            "ALTER TABLE t ADD INDEX IF NOT EXISTS idx_sno (name), ADD COLUMN IF NOT EXISTS age INT, DROP IF EXISTS grade",
+            [("ALTERTABLE", {"ADDCOLUMN": [{"field_name": "age", "data_type": "INT"}], "DROPCOLUMN": ["grade"]})],
+        ),
         ("CREATE INDEX i ON t (name)", [("ALTERTABLE", {"ADDINDEX": [{"index_name": "i", "column_name": ["name"]}]})]),
         (
             "ALTER TABLE t ADD INDEX (grade), MODIFY grade decimal(10,2) unsigned NOT NULL",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pidts.model import LogEntry, Lsn, TableName
-from pidts.plan import CopyState, PlanState, Unapplied, WaitingTableSearch
+from pidts.plan import CopyState, PlanState, UnappliedSearch, WaitingTableSearch
 from pidts.plan import unapplied as searches
 
 from .small_log import START, behind, log, relevance_of, table
@@ -34,17 +34,17 @@ def place(entry: LogEntry | None) -> int | None:
 
 
 def test_transactions_of_foreign_tables_are_not_lacked() -> None:
-    assert Unapplied(relevance_of).first(PlanState(START), Reading("x x x"), Reading("x x x").end) is None
+    assert UnappliedSearch(relevance_of).first(PlanState(START), Reading("x x x"), Reading("x x x").end) is None
 
 
 def test_the_first_transaction_of_the_tasks_tables_is_found() -> None:
     for text, first in (("x a x b", 2), ("x A", 2), ("*", 1), ("a a", 1)):
         reading = Reading(text)
-        assert place(Unapplied(relevance_of).first(PlanState(START), reading, reading.end)) == first, text
+        assert place(UnappliedSearch(relevance_of).first(PlanState(START), reading, reading.end)) == first, text
 
 
 def test_searched_log_is_not_read_again() -> None:
-    unapplied, reading = Unapplied(relevance_of), Reading("x x x")
+    unapplied, reading = UnappliedSearch(relevance_of), Reading("x x x")
     state = PlanState(START)
     assert unapplied.first(state, reading, reading.end) is None
     assert unapplied.first(state, reading, reading.end) is None
@@ -60,13 +60,13 @@ def test_searched_log_is_not_read_again() -> None:
 def test_changes_from_before_a_table_has_joined_are_not_its_own() -> None:
     reading = Reading("a a")
     joined = PlanState(START, {table("a"): CopyState(since=log(reading.text)[0].transaction.lsn)})
-    assert place(Unapplied(relevance_of).first(joined, reading, reading.end)) == 2
+    assert place(UnappliedSearch(relevance_of).first(joined, reading, reading.end)) == 2
 
 
 def test_changes_that_concern_only_waiting_tables_are_not_lacked() -> None:
     for text, first in (("A a x b", 4), ("A a", None), ("AB a", 1), ("ab", 1), ("a *", 2)):
         reading = Reading(text)
-        unapplied = Unapplied(relevance_of)
+        unapplied = UnappliedSearch(relevance_of)
         assert place(unapplied.first(PlanState(START), reading, reading.end, [table("a")])) == first, text
         assert place(unapplied.first(PlanState(START), reading, reading.end)) == 1, "the table does not wait any more"
 
@@ -120,7 +120,7 @@ def test_one_search_reads_a_part_of_a_long_log(monkeypatch: pytest.MonkeyPatch) 
 def test_an_entry_that_is_not_examined_yet_counts_as_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searches, "_MOST", 2)
     for text, places in (("x x x x a x", [3, 5, 5]), ("x x x x x", [3, 5, None]), ("x x", [None])):
-        reading, unapplied = Reading(text), Unapplied(relevance_of)
+        reading, unapplied = Reading(text), UnappliedSearch(relevance_of)
         found = [place(unapplied.first(PlanState(START), reading, reading.end)) for _ in places]
         assert found == places, text
         assert reading.read <= 2 * len(places) + 2

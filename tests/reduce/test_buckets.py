@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
-from pidts.reduce import buckets
+from pidts.reduce import buckets, spread_by
 from pidts.reduce.buckets import _of_bytes
 
 INT = ColumnType(Kind.INT)
@@ -120,6 +120,34 @@ def test_shards_with_other_scales_of_a_decimal_key_have_one_worker_for_a_row(num
     least = max(0, -int(number.normalize().as_tuple().exponent))
     kinds = [ColumnType(Kind.DECIMAL, precision=38, scale=scale) for scale in (least, least + 1, 20, 28)]
     assert len({place(table(kind), (number,)) for kind in kinds}) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "values", "alike"),
+    [
+        (INT, ColumnType(Kind.BIGINT, unsigned=True), (1, 2), True),
+        (ColumnType(Kind.DECIMAL, precision=9, scale=2), ColumnType(Kind.DECIMAL, precision=12, scale=4), (1, 2), True),
+        (ColumnType(Kind.FLOAT), ColumnType(Kind.DOUBLE), (1.5, 2.5), True),
+        (
+            ColumnType(Kind.DATETIME),
+            ColumnType(Kind.DATETIME, fsp=6),
+            (datetime(2024, 1, 1), datetime(2024, 1, 2)),
+            True,
+        ),
+        (INT, ColumnType(Kind.DECIMAL, precision=9, scale=0), (1, 2), False),
+        (INT, ColumnType(Kind.DOUBLE), (1, 2), False),
+        (BIN, FOLDING, ("a", "b"), False),
+    ],
+)
+def test_structures_that_assign_equal_keys_alike(
+    kind: ColumnType, other: ColumnType, values: tuple[Any, ...], *, alike: bool
+) -> None:
+    assert (spread_by(table(kind)) == spread_by(table(other))) == alike
+    assert all(place(table(kind), (value,)) == place(table(other), (value,)) for value in values) == alike
+
+
+def test_a_unique_key_leaves_no_column_by_which_a_table_is_spread() -> None:
+    assert (spread_by(table(INT)), spread_by(table(INT, secondary=True))) == ((("k0", "integer"),), ())
 
 
 def test_different_decimal_keys_are_spread() -> None:

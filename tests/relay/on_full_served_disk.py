@@ -18,7 +18,7 @@ from sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
 from pidts.follow.client import RelayServerAddress
 from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
-from pidts.follow.server import Listening, relay_server
+from pidts.follow.server import RelayEndpoint, relay_server
 from pidts.model import Lsn, Transient
 from pidts.relay import RelayReader, RelayWriter, list_segments
 from pidts.relay.folder import Folder
@@ -61,7 +61,7 @@ def followed(url: str, until: Lsn) -> None:
 
 full, first = 0, []
 source = SourceConfig("127.0.0.1", 9, source_id="s")
-with relay_server([ServedSource(source, disk, 0, print)], Listening("127.0.0.1:0", token)) as url:
+with relay_server([ServedSource(source, disk, 0, print)], RelayEndpoint("127.0.0.1:0", token)) as url:
     while writer.lsn != log[-1].transaction.lsn:
         at = writer.lsn
         with suppress(Transient):

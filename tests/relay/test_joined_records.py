@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pidts.binlog.xa import Prepared
+from pidts.binlog.xa import PreparedXa
 from pidts.model import (
     Extent,
     LogEntry,
@@ -65,7 +65,7 @@ def made_xa(chance: random.Random, count: int, product: str, oddly: float = 0.05
     Some transactions are ordinary ones, have other tables, a statement, or no rows; some groups were prepared in
     another segment or log file, or before the relay began.
     """
-    found, open_groups = [], [Prepared(Xa(step=XaStep.PREPARE, xid="other", at=Lsn(0, 2, 9)), place(8, 2, 700, 90))]
+    found, open_groups = [], [PreparedXa(Xa(step=XaStep.PREPARE, xid="other", at=Lsn(0, 2, 9)), place(8, 2, 700, 90))]
     for number, entry in enumerate(made(chance, count, product, oddly)):
         what = entry.transaction
         step = chance.choice(
@@ -82,7 +82,7 @@ def made_xa(chance: random.Random, count: int, product: str, oddly: float = 0.05
         if held is None:
             xa = replace(xa, row_events=what.row_events, tables=what.tables)
             segment, log_index = chance.choice([(9, 3)] * 30 + [(8, 3), (9, 2)])
-            open_groups.append(Prepared(xa, place(segment, log_index, entry.extent.offset, entry.extent.size)))
+            open_groups.append(PreparedXa(xa, place(segment, log_index, entry.extent.offset, entry.extent.size)))
         is_commit = step is XaStep.COMMIT and odd != "unknown"
         if is_commit and held is not None and odd != "empty":
             what = replace(what, row_events=held.xa.row_events or 1, tables=held.xa.tables or TABLES[0], xa=xa)

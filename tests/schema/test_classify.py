@@ -30,7 +30,7 @@ from pidts.schema import (
     DropDatabase,
     DropKey,
     DropTable,
-    Ignored,
+    IgnoredStatement,
     ModifyColumn,
     PartitionRows,
     RenameColumn,
@@ -184,10 +184,10 @@ def test_words_of_mariadb_are_understood() -> None:
         ),
         ("SET STATEMENT a=1 FOR SET STATEMENT b=2 FOR DROP TABLE a", DropTable((A,))),
         ("SET STATEMENT a=1 FOR INSERT INTO a VALUES (1)", StatementDml("INSERT", (A,))),
-        ("SET STATEMENT a=1 FOR ANALYZE TABLE a", Ignored("table maintenance")),
+        ("SET STATEMENT a=1 FOR ANALYZE TABLE a", IgnoredStatement("table maintenance")),
         ("ANALYZE UPDATE a SET x = 1", StatementDml("UPDATE", (A,))),
         ("analyze format=json delete from a", StatementDml("DELETE", (A,))),
-        ("ANALYZE LOCAL TABLE a", Ignored("table maintenance")),
+        ("ANALYZE LOCAL TABLE a", IgnoredStatement("table maintenance")),
     ],
 )
 def test_mariadbs_prefix_of_a_statement_does_not_hide_the_statement(sql, expected) -> None:
@@ -256,7 +256,7 @@ def test_settings_that_change_what_a_statement_means_are_not_understood(setting)
     ],
 )
 def test_statements_without_effect_on_tables(sql) -> None:
-    assert isinstance(understood(sql), Ignored)
+    assert isinstance(understood(sql), IgnoredStatement)
 
 
 @pytest.mark.parametrize(

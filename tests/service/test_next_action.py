@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 
 from pidts.service.lag_curve import EVERY_SECONDS, LagCurve
-from pidts.service.next_action import LONGEST_PAUSE, Ended, pause_before, task_stage
+from pidts.service.next_action import LONGEST_PAUSE, ProcessEnd, pause_before, task_stage
 
 
 @pytest.mark.parametrize(
     ("ended", "final"),
     [
-        (Ended(None), False),  # The process was killed.
-        (Ended(1), False),  # The process failed.
-        (Ended(0, "stopped"), False),  # The service itself has not stopped the task.
-        (Ended(0, "paused"), False),
-        (Ended(0, "synced"), True),  # A full copy is complete.
-        (Ended(2), True),
-        (Ended(3), True),
-        (Ended(3, may_pass=True), False),  # The task's servers were down.
-        (Ended(5), True),
-        (Ended(5, error={"code": "cut-over"}), True),
-        (Ended(5, error={"code": "being-cut-over"}, may_pass=True), False),  # The cutover has not ended yet.
+        (ProcessEnd(None), False),  # The process was killed.
+        (ProcessEnd(1), False),  # The process failed.
+        (ProcessEnd(0, "stopped"), False),  # The service itself has not stopped the task.
+        (ProcessEnd(0, "paused"), False),
+        (ProcessEnd(0, "synced"), True),  # A full copy is complete.
+        (ProcessEnd(2), True),
+        (ProcessEnd(3), True),
+        (ProcessEnd(3, may_pass=True), False),  # The task's servers were down.
+        (ProcessEnd(5), True),
+        (ProcessEnd(5, error={"code": "cut-over"}), True),
+        (ProcessEnd(5, error={"code": "being-cut-over"}, may_pass=True), False),  # The cutover has not ended yet.
     ],
 )
-def test_only_a_task_that_would_end_the_same_way_is_not_restarted(ended: Ended, final: bool) -> None:
+def test_only_a_task_that_would_end_the_same_way_is_not_restarted(ended: ProcessEnd, final: bool) -> None:
     assert ended.is_final is final
 
 
@@ -41,18 +41,18 @@ def test_pauses_grow_to_a_minute() -> None:
         ("running", True, "paused", None, "waiting"),
         ("running", True, "halted", None, "halted"),
         ("paused", True, "sync", None, "sync"),
-        ("paused", False, "sync", Ended(0, "stopped"), "paused"),
+        ("paused", False, "sync", ProcessEnd(0, "stopped"), "paused"),
         ("stopped", False, "", None, "stopped"),
         ("running", False, "", None, "starting"),
-        ("running", False, "", Ended(None), "waiting"),
-        ("running", False, "", Ended(1), "waiting"),
-        ("running", False, "", Ended(3, may_pass=True), "waiting"),
-        ("running", False, "", Ended(3), "failed"),
-        ("running", False, "", Ended(5), "halted"),
-        ("running", False, "", Ended(5, error={"code": "cut-over"}), "cut-over"),
-        ("running", False, "", Ended(5, error={"code": "being-cut-over"}, may_pass=True), "waiting"),
-        ("running", False, "", Ended(0, "synced"), "synced"),
-        ("running", False, "", Ended(0, "stopped"), "waiting"),
+        ("running", False, "", ProcessEnd(None), "waiting"),
+        ("running", False, "", ProcessEnd(1), "waiting"),
+        ("running", False, "", ProcessEnd(3, may_pass=True), "waiting"),
+        ("running", False, "", ProcessEnd(3), "failed"),
+        ("running", False, "", ProcessEnd(5), "halted"),
+        ("running", False, "", ProcessEnd(5, error={"code": "cut-over"}), "cut-over"),
+        ("running", False, "", ProcessEnd(5, error={"code": "being-cut-over"}, may_pass=True), "waiting"),
+        ("running", False, "", ProcessEnd(0, "synced"), "synced"),
+        ("running", False, "", ProcessEnd(0, "stopped"), "waiting"),
     ],
 )
 def test_a_stage_says_what_a_task_does(wish, alive, reported, ended, stage) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
+from pidts.model import Arrival, Column, ColumnType, CommandKind, Key, Kind, Lsn, Member, Table, TableName
 from pidts.shards.decide import Decision, RunDecision, ShardGroup, ShardMode, Wait, decide
 from pidts.shards.structures import differing, fits, is_constant, joined, refilled, revalued, same_version, same_whole
 
@@ -32,7 +32,7 @@ def member(number: int) -> Member:
     return Member("ab"[number % 2], TableName("shard", f"t_{number}"))
 
 
-def arrival(number: int, before: Table, after: Table, order: OrderKind | None = None, **more: object) -> Arrival:
+def arrival(number: int, before: Table, after: Table, order: CommandKind | None = None, **more: object) -> Arrival:
     return Arrival(
         member=member(number),
         lsn=Lsn(0, 1, 100 + number),
@@ -97,7 +97,7 @@ def test_the_first_waits_for_all_others() -> None:
 
 
 def test_a_ddl_command_for_a_new_table_runs_no_change_of_another() -> None:
-    first, comes = arrival(0, V0, V1), arrival(2, V1, V1, OrderKind.UNLOCK, runs=False)
+    first, comes = arrival(0, V0, V1), arrival(2, V1, V1, CommandKind.UNLOCK, runs=False)
     one = replace(group(V0, [V0, V0], first), arrivals={first.member: first, comes.member: comes})
     assert said(one, 0) == Wait((member(1),))
     assert isinstance(said(one, 2), Wait)
@@ -134,8 +134,8 @@ def test_different_changes_are_reported_and_wait() -> None:
     assert said(one, 1) == Wait((), (first,))
 
 
-@pytest.mark.parametrize("kind", [OrderKind.UNLOCK, OrderKind.REPLACE])
-def test_a_command_runs_the_change_without_shards_that_have_not_arrived(kind: OrderKind) -> None:
+@pytest.mark.parametrize("kind", [CommandKind.UNLOCK, CommandKind.REPLACE])
+def test_a_command_runs_the_change_without_shards_that_have_not_arrived(kind: CommandKind) -> None:
     first, ordered, other = arrival(0, V0, V1), arrival(1, V0, V1, kind), arrival(3, V0, V2)
     one = group(V0, [V0, V0, V0, V0], first, ordered, other)
     assert said(one, 0) == RunDecision(ordered, (first, ordered), V1, left=(member(2), member(3)))
@@ -157,21 +157,21 @@ def test_an_unlocked_drop_of_a_column_is_left_to_the_last_shard_that_has_it() ->
     """Rows of a shard that still writes to the column would be refused before its own change, which it would never
     reach.
     """
-    ordered, other = arrival(0, V1, V0, OrderKind.UNLOCK), arrival(1, V1, V0)
+    ordered, other = arrival(0, V1, V0, CommandKind.UNLOCK), arrival(1, V1, V0)
     assert said(group(V1, [V1, V1, V1], ordered, other), 0) == RunDecision(
         ordered, (ordered, other), V1, left=(member(2),)
     )
     last = arrival(2, V1, V0)
     assert said(group(V1, [V0, V0, V1], last), 2) == RunDecision(last, (last,), V0)
     demanded = table("a b!")
-    ordered = arrival(0, demanded, V0, OrderKind.UNLOCK)
+    ordered = arrival(0, demanded, V0, CommandKind.UNLOCK)
     assert said(group(demanded, [demanded, demanded], ordered), 0) == RunDecision(
         ordered, (ordered,), V0, left=(member(1),)
     ), "who lacks it?"
 
 
 def test_a_shard_that_is_skipped_continues_alone_and_the_target_stays() -> None:
-    own = arrival(0, V0, V1, OrderKind.SKIP)
+    own = arrival(0, V0, V1, CommandKind.SKIP)
     assert said(group(V0, [V0, V0], own), 0) == RunDecision(own, (own,), V0)
     other = arrival(1, V0, V1)
     assert said(group(V0, [V1, V0], other), 1) == RunDecision(other, (other,), V1), "it is where the others go"
@@ -181,7 +181,7 @@ def test_a_shard_that_is_skipped_continues_alone_and_the_target_stays() -> None:
 
 
 def test_a_change_that_one_shard_skips_is_not_there_for_the_others() -> None:
-    own, other = arrival(0, V0, V1, OrderKind.SKIP), arrival(1, V0, V1)
+    own, other = arrival(0, V0, V1, CommandKind.SKIP), arrival(1, V0, V1)
     assert decide(group(V0, [V0, V0], own, mode="optimistic"), member(0), adds("b")) == RunDecision(own, (own,), V0)
     left = group(V0, [V1, V0], other, mode="optimistic")
     assert decide(left, member(1), adds("b")) == RunDecision(other, (other,), V1)
@@ -196,7 +196,7 @@ def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gon
     one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
     assert said(one, 1) == Wait((member(0),), differing_columns=("a",))
     assert said(replace(one, dropped={}), 1) == passes(again, table("a b c"))
-    ordered = replace(again, order=OrderKind.UNLOCK)
+    ordered = replace(again, order=CommandKind.UNLOCK)
     assert said(replace(one, arrivals={member(1): ordered}), 1) == passes(ordered, table("a b c"))
 
 
@@ -208,8 +208,8 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-@pytest.mark.parametrize("order", [OrderKind.UNLOCK, OrderKind.REVERT, OrderKind.INJECT])
-def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: OrderKind) -> None:
+@pytest.mark.parametrize("order", [CommandKind.UNLOCK, CommandKind.REVERT, CommandKind.INJECT])
+def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: CommandKind) -> None:
     """The awaited shards have made their changes before, so none of them can still arrive.
 
     But if the waiting shard continued, its rows would get the default of the other shards.
@@ -570,12 +570,12 @@ def test_a_column_that_is_new_on_one_shard_and_renamed_on_another_is_a_disagreem
 @pytest.mark.parametrize(
     ("order", "before", "after", "agreed", "made"),
     [
-        (OrderKind.REPLACE, "a", "a note:text", "a note:varchar e", "a note:text e"),
-        (OrderKind.UNLOCK, "a", "b", "a e", "b e"),
+        (CommandKind.REPLACE, "a", "a note:text", "a note:varchar e", "a note:text e"),
+        (CommandKind.UNLOCK, "a", "b", "a e", "b e"),
     ],
 )
 def test_commanded_changes_run_if_others_have_more_columns(
-    order: OrderKind, before: str, after: str, agreed: str, made: str
+    order: CommandKind, before: str, after: str, agreed: str, made: str
 ) -> None:
     own = arrival(0, table(before), table(after), order)
     there = group(table(agreed), [table(before), table(agreed)], own, mode="optimistic")
@@ -692,7 +692,7 @@ def test_shards_change_together_if_the_target_has_a_column_that_no_shard_has() -
 def test_an_unlocked_change_keeps_the_columns_of_others() -> None:
     had, index = table("a y"), Key("iy", ("y",))
     agreed, made = (table(f"a{kind} y:bigint", index) for kind in ("", ":text"))
-    own = arrival(0, had, table("a:text y"), OrderKind.UNLOCK)
+    own = arrival(0, had, table("a:text y"), CommandKind.UNLOCK)
     there = group(agreed, [had, agreed], own, mode="optimistic")
     assert decide(there, member(0), lambda _: made) == RunDecision(own, (own,), made, left=(member(1),))
 

@@ -16,7 +16,7 @@ from tests.target.conformance.samples import checkpoint, create, lsn
 from pidts.apply import TargetSession
 from pidts.apply.ddl.change import SchemaChange
 from pidts.apply.ddl.runner import DdlRunner
-from pidts.model import DdlOrder, Halted, OrderKind, Table, TableName
+from pidts.model import CommandKind, DdlCommand, Halted, Table, TableName
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.schema import Dialect, classify
@@ -205,7 +205,7 @@ def test_skipping_a_changed_expression_does_not_leave_the_old_one(
         create(target, before)
         write(target, before, [(1, 5, 6)])
         place_of_change = lsn(110)
-        target.meta.orders.give("task", "s", DdlOrder(lsn=place_of_change, kind=OrderKind.SKIP))
+        target.meta.orders.give("task", "s", DdlCommand(lsn=place_of_change, kind=CommandKind.SKIP))
         order = target.meta.orders.find("task", "s", place_of_change)
         change = SchemaChange(
             statement=classify(sql, "fitting", dialect=dialect),

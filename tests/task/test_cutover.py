@@ -1023,7 +1023,7 @@ def test_a_run_that_the_cutover_has_fenced_names_the_cutover(
     """The run was writing when the cutover claimed the task, and had not read the cutover's record yet."""
 
     def fenced(*_: object, **__: object) -> None:
-        raise Fenced("fenced", "another run has taken the task over")
+        raise Fenced("fenced", "another run has taken over the task")
 
     monkeypatch.setattr(Attempts, "_attempt_once", fenced)
     monkeypatch.setattr(Attempts, "_has_arrived", lambda *_, **__: False)

@@ -15,14 +15,14 @@ from tests.values_target.store import Lock, MoveStore
 from pidts.model import (
     Checkpoint,
     Cutover,
+    DdlCommand,
     DdlJournal,
-    DdlOrder,
     EarlyRemoval,
     Halt,
     HeldChanges,
     LeftOut,
     Lsn,
-    Moved,
+    MovedKey,
     RangeOwner,
     RecordKey,
     RowLock,
@@ -283,21 +283,21 @@ class ValuesOrders:
     def __init__(self, connection: ValuesConnection) -> None:
         self._orders, self._at_commit = connection.store.orders, connection.at_commit
 
-    def read(self, task: str, source: str) -> list[DdlOrder]:
+    def read(self, task: str, source: str) -> list[DdlCommand]:
         """Returns the commands in log order."""
         return [order for _, order in sorted(self._orders.get((task, source), {}).items())]
 
-    def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
+    def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
         """Returns the command for the change at this place of the log."""
         return self._orders.get((task, source), {}).get(lsn)
 
-    def give(self, task: str, source: str, order: DdlOrder) -> None:
+    def give(self, task: str, source: str, order: DdlCommand) -> None:
         """Saves a command, which replaces an earlier one about the same change."""
         before = self.find(task, source, order.lsn)
         given = replace(order, number=before.number + 1 if before else 1, taken=False)
         self._at_commit(lambda: self._orders.setdefault((task, source), {}).update({order.lsn: given}))
 
-    def take(self, task: str, source: str, order: DdlOrder) -> bool:
+    def take(self, task: str, source: str, order: DdlCommand) -> bool:
         """Marks a command as taken; returns False if another command has replaced it."""
         is_last = self.find(task, source, order.lsn) == replace(order, taken=False)
         if is_last:
@@ -429,16 +429,16 @@ class ValuesMoves:
         """Returns whether a target table has any moved keys."""
         return target_table in self.target_tables(task, source)
 
-    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
+    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[MovedKey]:
         """Returns the committed keys and those of the transaction."""
         wanted = set(keys)
         return [
-            Moved(member, key, lsn)
+            MovedKey(member, key, lsn)
             for (*place, key, member), lsn in self._seen().items()
             if place == [task, source, target_table] and key in wanted
         ]
 
-    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
+    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[MovedKey]) -> None:
         """Inserts or overwrites moved keys."""
         rows = {(task, source, target_table, one.key, one.member): one.lsn for one in moved}
         self._change(lambda store: store.update(rows))

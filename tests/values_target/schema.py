@@ -12,7 +12,7 @@ from tests.values_target.store import Store
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
-from pidts.model import Halted, Key, Rendered, Table, TableName, Where
+from pidts.model import Halted, Key, RenderedChange, Table, TableName, Where
 from pidts.reduce import UniqueKey, watched_columns
 from pidts.schema import Statement, keys_there
 from pidts.target.difference import difference, kept_names
@@ -75,16 +75,16 @@ class ValuesSchema:
         """Returns the source's types."""
         return tuple(str(column.type.kind) for column in table.columns)
 
-    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
         """Returns the statements that create the table, in this target's own language, which is JSON."""
-        return Rendered((creation(table, before_copy=before_copy),))
+        return RenderedChange((creation(table, before_copy=before_copy),))
 
-    def finish_statements(self, table: Table) -> Rendered:
+    def finish_statements(self, table: Table) -> RenderedChange:
         """Returns statements for the missing keys."""
         found = self.structure(table.name)
         have = {(key.columns, key.unique) for key in found.keys} if found else set()
         missing = found is not None and any((key.columns, key.unique) not in have for key in table.keys)
-        return Rendered((json.dumps({"finish": table.to_json()}),) if missing else ())
+        return RenderedChange((json.dumps({"finish": table.to_json()}),) if missing else ())
 
     def ddl_statements(
         self,
@@ -92,10 +92,10 @@ class ValuesSchema:
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
-    ) -> Rendered:
+    ) -> RenderedChange:
         """Returns one statement for each table."""
         del executed_at
-        return Rendered(tuple(json.dumps(step) for step in steps(statement, before, after)))
+        return RenderedChange(tuple(json.dumps(step) for step in steps(statement, before, after)))
 
 
 def creation(table: Table, *, before_copy: bool) -> str:

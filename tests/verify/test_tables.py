@@ -33,7 +33,7 @@ from pidts.source import connect, event_at, log_end, server_info
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.compare.repair import Repairs
 from pidts.task.compare.target import target_rows
-from pidts.task.compare.wiring import compare_task, opened_comparison
+from pidts.task.compare.wiring import ShownTable, compare_task, opened_comparison
 from pidts.task.operate.presence import show_presence
 from pidts.verify import ANYBODY, ComparisonInterrupted, DifferenceKind, KeySpan, NotCaughtUp, Report, Sum, UnequalKeys
 
@@ -264,7 +264,7 @@ def test_rows_that_rules_have_changed_or_kept_are_distinguished_and_stay(
         ("plain", 1, 0, False),
     ]
     work = repaired([config], "", apply=True, stop=threading.Event(), show=print)
-    assert (work.filtered, work.kept, work.removed) == (set(), {TableName(name, "kept")}, 1)
+    assert (work.filtered, work.kept, work.removed) == (set(), {("one", TableName(name, "kept"))}, 1)
     rows = {table: len(pair.run_sql(pair.target, f"SELECT id FROM {name}.{table}")) for table in found}
     assert rows == {"kept": 2, "mapped": 2, "plain": 1}
     assert pair.run_sql(pair.target, f"SELECT id, n FROM {name}.mapped ORDER BY id") == [
@@ -373,7 +373,7 @@ def test_a_table_of_which_a_filter_leaves_out_rows_or_values_is_not_repaired(
     config = replace(pair.config, rules=Rules(allow=pair.config.allow, events=filters))
     work = repaired([config], "", apply=True, removes=True, stop=threading.Event(), show=print)
     assert f"{schema}.t is not repaired: its filters leave out inserts or updates" in capsys.readouterr().err
-    assert work.filtered == {TableName(schema, "t")}
+    assert work.filtered == {ShownTable("", TableName(schema, "t"))}
     assert pair.run_sql(pair.target, f"SELECT id, n FROM {schema}.t") == [(1, 1)]
 
 

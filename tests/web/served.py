@@ -14,7 +14,7 @@ from pidts.service.starter import Starter
 from pidts.service.state_folder import StateFolder
 from pidts.service.supervisor import Supervisor
 from pidts.web.access import Policy
-from pidts.web.server import Listening, listening_socket, serve
+from pidts.web.server import ServiceEndpoint, listening_socket, serve
 
 TOKEN = "a-token-of-the-tests"
 FILE = """
@@ -63,7 +63,7 @@ class Web:
 def served(folder: Path, token: str = "", start: Starter | None = None) -> Iterator[Web]:
     state = StateFolder(folder / "state")
     state.prepare()
-    place, stop, ready = Listening("127.0.0.1", 0), threading.Event(), threading.Event()
+    place, stop, ready = ServiceEndpoint("127.0.0.1", 0), threading.Event(), threading.Event()
     supervisor = Supervisor(state, start)
     with closing(listening_socket(place)) as listener:
         work = threading.Thread(

@@ -3,7 +3,7 @@
 from pidts.apply.apply_rules import ApplyRules
 from pidts.apply.checkpoint import Outcome, settle
 from pidts.apply.committer import Committer
-from pidts.apply.ddl.change import AttemptSuperseded, Ended, MemberChange, OpenJournal, SchemaChange
+from pidts.apply.ddl.change import AttemptSuperseded, ChangeEnd, MemberChange, OpenJournal, SchemaChange
 from pidts.apply.ddl.runner import DdlRunner
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.apply.merge.moved_rows import LaggingTables
@@ -17,9 +17,9 @@ from pidts.apply.shared_session import SharedSession
 __all__ = [
     "ApplyRules",
     "AttemptSuperseded",
+    "ChangeEnd",
     "Committer",
     "DdlRunner",
-    "Ended",
     "LaggingTables",
     "LoadRequest",
     "MemberChange",

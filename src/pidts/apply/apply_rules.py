@@ -23,7 +23,7 @@ class ApplyRules:
     version_column: str = ""
     safe: bool = False
     safe_until: Lsn | None = None
-    """The place up to which changes may have been applied before the task began; None: no change was."""
+    """The place up to which changes may have been applied before the task began; None: there is no such change."""
     merged: frozenset[TableName] = frozenset()
     """The merged tables of the target."""
     beside: bool = False

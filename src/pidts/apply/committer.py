@@ -49,7 +49,7 @@ from pidts.apply.refused_row import RefusedRow, Search
 from pidts.apply.retry import Retry
 from pidts.model import TRANSACTION_TOO_LARGE, Checkpoint, Halted, Lsn, OtherCheckpoint, TableName, Transient, Where
 from pidts.reduce import NetChange
-from pidts.time_spent import CommitTime, CommitTimes
+from pidts.time_spent import CommitMeter, CommitTime
 
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write. These may depend on the target's rows, and need not be in memory all at once."""
@@ -104,7 +104,7 @@ class Committer:
         """Whether the target can find out that a checkpoint row is as this committer has left it."""
         self._trips = 0
         """The number of the session's round trips so far."""
-        self.times = CommitTimes()
+        self.times = CommitMeter()
         """The time of all commits so far."""
 
     def commit(
@@ -120,7 +120,7 @@ class Committer:
         again: Again = lambda _: False,
         origin: str = "",
     ) -> Outcome:
-        """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that this was done already.
+        """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that this was already done.
 
         Each attempt calls `changes` after the statement that locks the worker's checkpoint, and writes the changes;
         `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never

@@ -17,7 +17,7 @@ A load can be interrupted at these points:
 1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until the server has rolled
    back, the checkpoints stay locked, and the batch that would move them waits; the chunk is read again.
 2. While COMMIT is under way, or after it and before its result is known: the target has all rows of the chunk, or none.
-   In both cases the chunk is read again. If the target has its rows already, they are reduced together with the log of
+   In both cases the chunk is read again. If the target already has its rows, they are reduced together with the log of
    their window.
 3. A run that was replaced may still have rows in memory: before it loads them, it locks the checkpoints. It finds
    another epoch, or checkpoints after `low`, and loads nothing.

@@ -13,14 +13,14 @@ from typing import Protocol
 from pidts.model import (
     Checkpoint,
     Cutover,
+    DdlCommand,
     DdlJournal,
-    DdlOrder,
     EarlyRemoval,
     Halt,
     HeldChanges,
     LeftOut,
     Lsn,
-    Moved,
+    MovedKey,
     RangeOwner,
     RecordKey,
     RowLock,
@@ -164,16 +164,16 @@ class HaltRecord(Protocol):
 class OrderRecord(Protocol):
     """The ddl commands of operators for schema changes in the log."""
 
-    def read(self, task: str, source: str) -> list[DdlOrder]:
+    def read(self, task: str, source: str) -> list[DdlCommand]:
         """Returns all ddl commands that were ever given, in log order."""
 
-    def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
+    def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
         """Returns the ddl command for the change at this place; None if there is none."""
 
-    def give(self, task: str, source: str, order: DdlOrder) -> None:
+    def give(self, task: str, source: str, order: DdlCommand) -> None:
         """Saves a ddl command, which replaces an earlier one for the same change and gets the next number."""
 
-    def take(self, task: str, source: str, order: DdlOrder) -> bool:
+    def take(self, task: str, source: str, order: DdlCommand) -> bool:
         """Marks the ddl command as taken; nobody changes it before the transaction ends.
 
         Returns False if another ddl command has replaced `order`.
@@ -202,10 +202,10 @@ class MoveRecord(Protocol):
     def any(self, task: str, source: str, target_table: TableName) -> bool:
         """Returns whether the merged table has entries."""
 
-    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
+    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[MovedKey]:
         """Returns the members that have got one of these keys."""
 
-    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
+    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[MovedKey]) -> None:
         """Inserts or overwrites entries."""
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
@@ -346,7 +346,7 @@ class EarlyRemovalRecord(Protocol):
     def add(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
         """Inserts or overwrites the entries of these keys. The values are the times of the removals.
 
-        `removals` may also have the digests of changes that were made already (`pidts.apply.locks.already_applied`).
+        `removals` may also have the digests of changes that were already made (`pidts.apply.locks.already_applied`).
         """
 
     def of_other_tasks(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:

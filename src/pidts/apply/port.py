@@ -20,7 +20,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pidts.apply.meta_port import Meta
-from pidts.model import Rendered, Table, TableName
+from pidts.model import RenderedChange, Table, TableName
 from pidts.reduce import NetChange
 from pidts.schema import Statement
 
@@ -70,10 +70,10 @@ class TargetSchema(Protocol):
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the type of each column as `create_statements` would make it."""
 
-    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
-        """Returns statements that create the table; if `before_copy`, without keys that `finish_statements` adds."""
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
+        """Returns statements that create the table; with `before_copy`, without the keys of `finish_statements`."""
 
-    def finish_statements(self, table: Table) -> Rendered:
+    def finish_statements(self, table: Table) -> RenderedChange:
         """Returns statements that complete a copied table.
 
         The statements add left-out keys, and set counters above the highest value.
@@ -89,7 +89,7 @@ class TargetSchema(Protocol):
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
-    ) -> Rendered:
+    ) -> RenderedChange:
         """Returns statements that make the same schema change on the target; each of them is atomic by itself.
 
         `statement`, `before` and `after` have the target's names.

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.apply_rules import ApplyRules
-from pidts.apply.locks.check import Checked, ComparisonSettings, checked
+from pidts.apply.locks.check import ComparisonSettings, WritableChanges, checked
 from pidts.apply.locks.presence import Presence
 from pidts.apply.locks.zone_notes import record_left_out
 from pidts.apply.merge.align import aligned, own_columns
@@ -277,14 +277,14 @@ def _without_locked(
     unfinished: Mapping[TableName, CopyState],
     copied: Collection[TableName],
     from_zone: str,
-) -> Checked:
+) -> WritableChanges:
     """Returns the changes without changes of locked rows.
 
-    Compares the changes with the target's rows if the task does so, but not in `copied` tables.
+    Compares the changes with the target's rows if the task has to compare rows, but not in `copied` tables.
     """
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
-        return Checked(images.batches, {}, (), (), {})
+        return WritableChanges(images.batches, {}, (), (), {})
     settings = ComparisonSettings(
         task=rules.task,
         source=rules.source,

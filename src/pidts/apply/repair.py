@@ -7,18 +7,19 @@ The repair is correct because of the order of its steps:
    checkpoints were locked.
 3. The rows are written, and rows that the source does not have are removed. COMMIT.
 
-The log between a checkpoint and the reading is later applied to rows that contain it already. The result is the same,
+The log between a checkpoint and the reading is later applied to rows that already contain it. The result is the same,
 because each change has the whole values of a row, not differences. But within this part of the log, a change may
 collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such collisions.
 But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary unique keys is
-repaired at a moment when the log between checkpoint and reading has no change of the table. Only if there is no such
-moment is the place of the reading recorded; then the task may stop once at a collision.
+repaired at a moment when the log between checkpoint and reading has no change of the table. If there is no such moment,
+the place of the reading is recorded, and the task may stop once at a collision.
 
 A merged table is repaired for all members at once: the checkpoints of all their sources are locked, and a row is
 removed if no member has it. If two members have a key, its row is not changed: it is not known which of the two rows
 the target should have.
 
-Crash points: before COMMIT nothing has happened. After it the rows are equal, and repairing them again is harmless.
+Crash points: before COMMIT nothing has happened. After COMMIT, the rows are equal, and repairing them again is
+harmless.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class RepairSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class RepairResult:
     """The result of a repair of some keys."""
 
     written: int
@@ -86,7 +87,7 @@ def repair(
     insist: bool = False,
     compares: bool = False,
     removes: bool = True,
-) -> Repaired:
+) -> RepairResult:
     """Repairs a few hundred keys in a transaction of its own, while the task waits.
 
     The repair works even if the task never ran.
@@ -121,7 +122,7 @@ def repair(
         session.rollback()
         raise
     written = sum(len(change.upserts) for change in remedy.changes)
-    return Repaired(written, sum(len(change.deletes) for change in remedy.changes), remedy.shared)
+    return RepairResult(written, sum(len(change.deletes) for change in remedy.changes), remedy.shared)
 
 
 def as_changes(

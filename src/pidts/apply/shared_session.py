@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TypeVar
 
 from pidts.apply.port import Target, TargetSession
@@ -13,6 +13,8 @@ from pidts.model import Transient
 
 _Answer = TypeVar("_Answer")
 
+_LOST = "target-lost"
+"""The code of an error of a connection that is gone."""
 _IDLE_SECONDS = 5.0
 """A session that was not used for this time is replaced."""
 
@@ -35,8 +37,9 @@ class SharedSession:
     def ask(self, target: Target, work: Callable[[TargetSession], _Answer]) -> _Answer:
         """Returns what `work` returns. `work` may be called twice, and leaves no transaction open.
 
-        If a connection that was used before fails with a transient error, `work` is called again on a new one: the
-        server may have closed the former one.
+        If a connection that was used before is lost, `work` is called again on a new one: the server may have closed
+        the former one while nobody used it. After any other error, `work` is not called again. For example, it would
+        wait for a record's lock, or for space on the target, twice.
         If another thread uses the session for long, since a record is locked, this call makes a session of its own.
         """
         if not self._acquired():
@@ -44,8 +47,11 @@ class SharedSession:
                 return work(session)
         try:
             if self._session is not None and time.monotonic() < self._used + _IDLE_SECONDS:
-                with suppress(Transient):
+                try:
                     return work(self._session)
+                except Transient as error:
+                    if error.code != _LOST:
+                        raise
             self._drop()
             self._session = target.connect()
             return work(self._session)

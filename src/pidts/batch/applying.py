@@ -186,7 +186,7 @@ def _committed(
     *,
     has_rows: bool,
 ) -> Counts:
-    """Commits one transaction's changes. Returns their counts; empty counts if they were committed before."""
+    """Commits one transaction's changes. Returns how many they are; empty counts if they were committed before."""
     outcome = committer.commit(
         worker,
         expected,

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 from pidts.apply import ApplyRules, Committer, Target, TargetSession
 from pidts.batch.source_transactions import RelayTransactions
 from pidts.model import ChangeBatch, Table, TableName
-from pidts.reduce import TWO_WORKERS, buckets, watched_columns
-from pidts.rules import Rules, merged
+from pidts.reduce import TWO_WORKERS, buckets, spread_by, watched_columns
+from pidts.rules import Rules, merged, together
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 
@@ -40,6 +41,8 @@ class JobContext:
     """The columns by which rows may collide because of the target's own keys, keyed by the target's table names. They
     are needed only if there are several workers.
     """
+    undivided: frozenset[TableName] = frozenset()
+    """The target tables of which one worker gets all rows, because their shards differ (`with_different_shards`)."""
 
     rules: Rules = field(default_factory=Rules)
     """The rules that select the changes and name their target tables.
@@ -67,7 +70,8 @@ class JobContext:
         the log, and an operator can change the number of workers.
         """
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
-        watched = self.watched.get(batch.table.name, ())
+        name = batch.table.name
+        watched = batch.table.arrow.names if name in self.undivided else self.watched.get(name, ())
         return buckets(batch, self.workers, watched, None if read_again else TWO_WORKERS)
 
     @property
@@ -75,8 +79,24 @@ class JobContext:
         """Returns a text that changes when the target's keys assign rows to other workers."""
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
         keyed = self.rules.keyed and self.rules.keyed.intersection(map(self.rules.target_name, self.structures))
-        decides = [*watched, *sorted(map(str, keyed))]
+        decides = [*watched, *sorted(map(str, keyed)), *(("", str(name)) for name in sorted(self.undivided))]
         return sha256(repr(decides).encode()).hexdigest()[:16] if decides else ""
+
+    def with_different_shards(self) -> Self:
+        """Returns the context with the target tables whose shards would assign a row to different workers.
+
+        Shards may differ in their unique keys, for example while they drop a key one after the other. If a row moves
+        from one shard to another, one worker has to get both changes. Otherwise the worker with the DELETE may be the
+        later one, and the row is lost.
+        """
+        if self.workers == 1 or not self.rules.routes.rules:
+            return self
+        shards = together(self.rules, self.structures).items()
+        found = (name for name, members in shards if len(members) > 1 and len(set(map(self._spread_by, members))) > 1)
+        return replace(self, undivided=frozenset(found))
+
+    def _spread_by(self, name: TableName) -> tuple[tuple[str, str], ...]:
+        return spread_by(self.rules.target_table(self.structures[name]))
 
     def committer(self) -> Committer:
         """Returns a committer with its own connection to the target.

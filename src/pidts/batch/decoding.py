@@ -69,8 +69,8 @@ Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
 _GAPS = 64 << 10
-"""Prepared groups are read at once if the bytes between them are at most as many as those of the groups, plus this
-number.
+"""Prepared groups are read by one call if the bytes between the groups are not more than the bytes of the groups plus
+this number.
 """
 _BLOB_BYTES = 8 << 20
 """The most bytes of one blob, since the JVM needs several times a blob's size while Spark shuffles the blob."""

@@ -17,7 +17,7 @@ empty before a table becomes lagging again: otherwise an old entry would count a
    run removes nothing and treats all merged tables as lagging. When the workers are at the same place again, step 1
    follows.
 4. A run that was replaced comes to the removal late: it checks the epoch under a checkpoint's lock and is refused. The
-   next run's claim waited for that lock.
+   next run's claim has waited for that lock.
 
 The record of moved keys is not needed if the target's key separates the members' rows, or if no table is routed.
 """

@@ -6,7 +6,7 @@ The driver and a Spark job use the same function. The crash points of `pidts.bat
 adds the end of a run while the batch is under way:
 
 1. The driver waits a while, since the batch may be almost done. Then the batch ends with `LeftBatchError` before it
-   writes its next part. The committer rolls its transaction back. With `split-transactions`, earlier parts of the batch
+   writes its next part. The committer rolls back its transaction. With `split-transactions`, earlier parts of the batch
    are transactions of their own, and stay committed with their checkpoints.
 2. A part waits for a lock on the target, so the batch cannot be left between two parts. The process ends, and the
    server rolls back. The next run's claim waits for this.

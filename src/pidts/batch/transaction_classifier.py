@@ -25,7 +25,7 @@ from pidts.schema import (
     DropDatabase,
     DropKey,
     DropTable,
-    Ignored,
+    IgnoredStatement,
     ModifyColumn,
     PartitionRows,
     RenameKey,
@@ -163,7 +163,7 @@ class TransactionClassifier:
 
     def _of_real(self, statement: Statement) -> Relevance:
         match statement:
-            case Ignored():
+            case IgnoredStatement():
                 return _NOTHING
             case Unknown(sql=text) if self.events(TableName("", ""), (), text) is FilterDecision.SKIP:
                 return _NOTHING

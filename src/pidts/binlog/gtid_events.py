@@ -61,12 +61,10 @@ def previous_gtids(event: Event) -> MySqlGtidSet:
         source = str(uuid.UUID(bytes=cursor.take(16)))
         tag = _ascii(cursor.take(varlen(cursor))) if tagged else ""
         for _ in range(cursor.uint(8)):
-            first, behind = cursor.uint(8), cursor.uint(8)
-            if not 0 < first < behind:
-                raise DecodeError(
-                    "bad-gtid", f"a PREVIOUS_GTIDS event has the impossible interval {first}-{behind - 1}"
-                )
-            found.setdefault((source, tag), []).append((first, behind - 1))
+            first, stop = cursor.uint(8), cursor.uint(8)
+            if not 0 < first < stop:
+                raise DecodeError("bad-gtid", f"a PREVIOUS_GTIDS event has the impossible interval {first}-{stop - 1}")
+            found.setdefault((source, tag), []).append((first, stop - 1))
     return MySqlGtidSet.of(found)
 
 

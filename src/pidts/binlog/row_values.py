@@ -45,9 +45,9 @@ def _keep_held(bitmaps: bytes | None, width: int, before: Row | None, after: Row
         return
     size = (width + 7) // 8
     for image, part in ((before, bitmaps[:size]), (after, bitmaps[-size:])):
-        held = int.from_bytes(part, "little")
+        present = int.from_bytes(part, "little")
         for place, name in enumerate(list(image or ())):
-            if image is not None and not held >> place & 1:
+            if image is not None and not present >> place & 1:
                 del image[name]
 
 

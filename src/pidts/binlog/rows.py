@@ -162,8 +162,8 @@ class Binding:
         if event.has_diffs:
             before, after = sides
             while at < len(data) and count != limit:
-                old, at = partial_json.before_image(data, at, before.held, self._documents)
-                at = partial_json.after_image(self.rows.table.name, data, at, after.held, self._documents, old)
+                old, at = partial_json.before_image(data, at, before.columns, self._documents)
+                at = partial_json.after_image(self.rows.table.name, data, at, after.columns, self._documents, old)
                 count += 1
             before.fill(count)
             after.fill(count)
@@ -181,27 +181,29 @@ class Binding:
 class _ImageReader:
     """Reads the before or the after images of one event."""
 
-    __slots__ = ("absent", "bitmap", "held", "ones", "reads")
+    __slots__ = ("absent", "bitmap", "columns", "ones", "reads")
 
     def __init__(self, readers: list[Read], values: list[list[Any]], present: int) -> None:
         columns_of_side = list(enumerate(zip(readers, values, strict=True)))
-        held = [(place, read, column.append) for place, (read, column) in columns_of_side if present >> place & 1]
-        self.held = [ImageColumn(1 << bit, *column) for bit, column in enumerate(held)]
-        self.reads = [read for _, read, _ in held]
+        present_columns = [
+            (place, read, column.append) for place, (read, column) in columns_of_side if present >> place & 1
+        ]
+        self.columns = [ImageColumn(1 << bit, *column) for bit, column in enumerate(present_columns)]
+        self.reads = [read for _, read, _ in present_columns]
         self.absent = [column for place, (_, column) in columns_of_side if not present >> place & 1]
-        self.bitmap, self.ones = (len(held) + 7) // 8, all_columns(len(held))
+        self.bitmap, self.ones = (len(present_columns) + 7) // 8, all_columns(len(present_columns))
 
     def read(self, data: bytes, at: int) -> int:
         """Appends one image; returns the place after it."""
-        behind = at + self.bitmap
-        nulls = int.from_bytes(data[at:behind], "little") & self.ones
-        at = behind
+        stop = at + self.bitmap
+        nulls = int.from_bytes(data[at:stop], "little") & self.ones
+        at = stop
         if nulls:
-            for held in self.held:
-                if nulls & held.bit:
-                    held.append(None)
+            for column in self.columns:
+                if nulls & column.bit:
+                    column.append(None)
                 else:
-                    at = held.read(data, at)
+                    at = column.read(data, at)
         else:
             for read in self.reads:
                 at = read(data, at)

@@ -63,7 +63,7 @@ class XaStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared(Generic[Place]):
+class PreparedXa(Generic[Place]):
     """A prepared XA transaction, and the place of its events."""
 
     xa: Xa
@@ -73,10 +73,10 @@ class Prepared(Generic[Place]):
 class PreparedEventGroups(Generic[Place]):
     """The event groups that have prepared XA transactions, until these are committed or rolled back."""
 
-    def __init__(self, groups: Iterable[Prepared[Place]] = ()) -> None:
+    def __init__(self, groups: Iterable[PreparedXa[Place]] = ()) -> None:
         self._by_xid = {group.xa.xid: group for group in groups}
 
-    def __iter__(self) -> Iterator[Prepared[Place]]:
+    def __iter__(self) -> Iterator[PreparedXa[Place]]:
         """Yields the groups in the order in which they were prepared."""
         return iter(self._by_xid.values())
 
@@ -94,7 +94,7 @@ class PreparedEventGroups(Generic[Place]):
         """Removes the group that was prepared under this name, if there is one."""
         self._by_xid.pop(xid, None)
 
-    def add(self, group: Prepared[Place]) -> None:
+    def add(self, group: PreparedXa[Place]) -> None:
         """Adds a group that was prepared after all others."""
         self.drop(group.xa.xid)
         self._by_xid[group.xa.xid] = group
@@ -112,7 +112,7 @@ class PreparedEventGroups(Generic[Place]):
         # the same name a second time.
         prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:
-            self.add(Prepared(xa, place))
+            self.add(PreparedXa(xa, place))
         if xa.step is not XaStep.COMMIT or prepared is None:
             return transaction, None
         rows = prepared.xa

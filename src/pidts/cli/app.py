@@ -24,7 +24,7 @@ from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs, write_line
-from pidts.cli.program import end_at_once_on_signals
+from pidts.cli.program import end_at_once_on_signals, note_signals
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
@@ -245,7 +245,7 @@ def run(
             debug=debug,
             refused=resync or rewind_to or metrics,
         )
-    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
+    note_signals()
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(parts, task, resynced(resync), rewind_to, metrics, until_synced=until_synced, as_json=as_json)
 
@@ -265,7 +265,7 @@ def apply(
     With `pidts.relay-from`, this machine keeps a copy of the relay server's relay. Without it, `pidts.relay` is a
     directory that `pidts replicate` on another machine writes.
     """
-    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
+    note_signals()
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(
         parts, task, resynced(resync), rewind_to, metrics, until_synced=until_synced, as_json=as_json, receives=False
@@ -364,6 +364,7 @@ def _run_zones(
     debug: bool,
     refused: object,
 ) -> int:
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
     set_up_logs(debug=debug)
     if refused:
         todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"
@@ -450,7 +451,7 @@ def replicate(
 ) -> None:
     """Run only a task's replicators: write the logs of its sources into the relay, and apply nothing."""
     parts = opened(task, debug=debug, notes=True)
-    from pidts.follow.server import Listening
+    from pidts.follow.server import RelayEndpoint
     from pidts.task.run.replicator_process import replicate as replicate_task
 
     listening = None
@@ -458,7 +459,7 @@ def replicate(
         if token_file is None:
             todo = "Add --token-file FILE; make one: (umask 077; openssl rand -hex 32 > FILE)"
             raise ConfigError("usage", "--serve needs a token file", todo=todo)
-        listening = Listening(serve, token_file, tls_cert, tls_key)
+        listening = RelayEndpoint(serve, token_file, tls_cert, tls_key)
         listening.demand_safe()
     elif token_file or tls_cert or tls_key:
         raise ConfigError(

@@ -1,7 +1,9 @@
-"""Starts the program `pidts`. A signal that comes while its modules are loaded already ends a run as documented.
+"""Starts the program `pidts`. Even a signal that comes while its modules are loaded ends a run as documented.
 
 Loading the commands takes a second. Until then, SIGTERM would end the process as the signal does by default, with an
-exit code that says nothing to a supervisor. So this module imports only what the interpreter has loaded anyway.
+exit code that says nothing to a supervisor. So this module imports only what the interpreter has loaded anyway. The
+exit code depends on the task file: a run with `task-mode: full` that is stopped has not done its work. So a first
+signal is only noted until the file has been read, a second later.
 """
 
 from __future__ import annotations
@@ -11,36 +13,58 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 _RUNS = frozenset({"run", "apply", "start-task", "resume-task"})
 _WITH_VALUE = frozenset({"--log-level", "--log-format", "--log-file"})
 _BEFORE_START = "stopped"
+_noted: list[bool] = []
+"""Has an item if a signal has come before the exit code was known."""
 
 
 def main() -> None:
     """Runs the program with the arguments of this process."""
     if _command(sys.argv[1:]) in _RUNS:
-        end_at_once_on_signals(1 if "--until-synced" in sys.argv else 0)
+        note_signals()
     from pidts.cli.app import main as run_program
 
     run_program()
 
 
+def note_signals() -> None:
+    """Lets `end_at_once_on_signals` act on a signal that comes before it is called.
+
+    A second signal ends the process.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _note)
+
+
+def _note(*_: object) -> None:
+    if _noted:
+        _end(1)
+    _noted.append(True)
+
+
+def _end(code: int) -> NoReturn:
+    with suppress(OSError):
+        os.write(2, f"\n{_BEFORE_START}\n".encode())
+    os._exit(code)
+
+
 def end_at_once_on_signals(code: int) -> None:
     """Lets SIGINT and SIGTERM end this process at once, with a last line and this exit code.
+
+    If `note_signals` has noted a signal, the process ends now.
 
     A command calls this before it loads its modules, which may take a minute while code is compiled. At that time the
     command has changed nothing. The process ends without the cleanup of the interpreter, which could free memory that
     the compiler still uses.
     """
-
-    def on_signal(*_: object) -> None:
-        with suppress(OSError):
-            os.write(2, f"\n{_BEFORE_START}\n".encode())
-        os._exit(code)
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda *_: _end(code))
+    if _noted:
+        _end(code)
 
 
 def _command(arguments: Sequence[str]) -> str:

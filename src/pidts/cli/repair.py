@@ -131,7 +131,7 @@ def repaired(
     for one in sorted(work.filtered):
         print(
             f"-- {one} is not repaired: its filters leave out inserts or updates, so rows may be missing or different "
-            f"on purpose. To copy all rows of the source nevertheless: {_resync(parts[0], one)}",
+            f"on purpose. To copy all rows of the source nevertheless: {_resync(parts[0], one.name)}",
             file=sys.stderr,
         )
     return work
@@ -151,14 +151,14 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
         print(f"stopped; {_changed(work)}" if work.apply else "stopped", file=sys.stderr)
     if as_json:
         numbers = {"sql": list(statements), "applied": work.apply, "written": work.written, "removed": work.removed}
-        kept = 0 if work.removes else sum(_kept(work, report).values())
+        kept = 0 if work.removes else sum(_kept(config, work, report).values())
         more = {
             "left": work.left.count + kept,
             "left_of_filtered": kept,
             "left_of_no_shard": work.left.of_no_shard,
             "removing_of_no_shard": work.removing.of_no_shard,
             "shared": work.shared,
-            "filtered": sorted(map(str, work.filtered)),
+            "filtered": sorted({str(one.name) for one in work.filtered}),
         }
         found = {key: value for key, value in more.items() if value}
         print_summary(json.dumps({**report.to_json(name), **numbers, **found}, ensure_ascii=False))
@@ -184,7 +184,7 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
                 f"{_resync(config, one.table)}{also}",
                 file=sys.stderr,
             )
-    for line in (*_left(work.left), *_left_by_filters(work, report), *_removing(work)):
+    for line in (*_left(work.left), *_left_by_filters(config, work, report), *_removing(work)):
         print(f"-- {line}", file=sys.stderr)
     if work.shared:
         print(
@@ -235,15 +235,23 @@ def _resync(config: TaskConfig, table: TableName) -> str:
     return f"pidts run {config.shell_path} --resync {shlex.quote(str(table))}"
 
 
-def _kept(work: Repairs, report: Report) -> dict[TableName, int]:
-    """Returns the numbers of extra rows that filters may have kept, as the report has found them last."""
-    found = {one.table: one.extra - one.of_no_shard for one in report.tables if one.table in work.kept}
+def _kept(config: TaskConfig, work: Repairs, report: Report) -> dict[str, int]:
+    """Returns the numbers of extra rows that filters may have kept, as the report has found them last.
+
+    A number's key is the text that names its table.
+    """
+    only = config.source.source_id  # the report names no source if the task has only one
+    found = {
+        f"{one.source}: {one.table}" if one.source else str(one.table): one.extra - one.of_no_shard
+        for one in report.tables
+        if not one.members and (one.source or only, one.table) in work.kept
+    }
     return {table: count for table, count in found.items() if count}
 
 
-def _left_by_filters(work: Repairs, report: Report) -> Iterator[str]:
+def _left_by_filters(config: TaskConfig, work: Repairs, report: Report) -> Iterator[str]:
     """Yields a line for each table whose filters may have kept extra rows: they are left, or would be deleted."""
-    for table, count in _kept(work, report).items():
+    for table, count in _kept(config, work, report).items():
         if not work.removes:
             left = plural("extra row", count, "is left", "are left")
             yield f"{table}: {left}, since its filters leave out changes that remove rows: --remove-extra deletes them"

@@ -76,7 +76,7 @@ def serve(
     from pidts.service.supervisor import Supervisor
     from pidts.task.config.section import IN_SERVICE
     from pidts.web.access import Policy
-    from pidts.web.server import Listening, listening_socket, parsed_address
+    from pidts.web.server import ServiceEndpoint, listening_socket, parsed_address
     from pidts.web.server import serve as serve_requests
 
     host, port = parsed_address(listen)
@@ -87,7 +87,7 @@ def serve(
     if tls_cert is not None and tls_key is not None:
         _demand_certificate(tls_cert, tls_key)
     token = read_token(token_file) if token_file is not None else ""
-    place = Listening(host, port, str(tls_cert or ""), str(tls_key or ""))
+    place = ServiceEndpoint(host, port, str(tls_cert or ""), str(tls_key or ""))
     policy = Policy(host, token, uses_tls=tls_cert is not None)
     folder = StateFolder((state or usual_state_folder()).absolute())
     folder.prepare()

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pidts.apply import AttemptSuperseded, Ended, MemberChange, OpenJournal, SchemaChange
+from pidts.apply import AttemptSuperseded, ChangeEnd, MemberChange, OpenJournal, SchemaChange
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.arrivals import RunByLeader
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import dropped_records, dropped_under, missed_records
-from pidts.model import Arrival, Halted, Member, MergedTablesKey, OrderKind, Table, TableName
+from pidts.model import Arrival, CommandKind, Halted, Member, MergedTablesKey, Table, TableName
 from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.schema import (
     AddColumn,
@@ -57,13 +57,13 @@ class Admission:
     def writers_wait(self) -> bool:
         """Whether the other shards of the group must not write during the change."""
         order = self.change.order
-        return self.change.shared is not None and (order is None or order.kind is not OrderKind.SKIP)
+        return self.change.shared is not None and (order is None or order.kind is not CommandKind.SKIP)
 
 
 def admit(
     groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 ) -> Admission | RunByLeader | ChangeWaits:
-    """Returns the group's permission, or the result of a change that is made already, or a wait.
+    """Returns the group's permission, or the result of a change that is already made, or a wait.
 
     `since` is when the member first arrived, in seconds since 1970.
     """
@@ -107,7 +107,7 @@ def admit(
         raise
 
 
-def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], Ended]) -> Ended:
+def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], ChangeEnd]) -> ChangeEnd:
     """Makes the change while the group's other shards do not write. Reports its end to the group, and returns it."""
     if step.run is None:
         return run()
@@ -155,7 +155,7 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
     structures does not show this. If the target ran the statement for one shard, the other shards' values would be
     lost. If the statement is skipped, the shard's own values stay in the old column.
     """
-    if arrival.order not in {None, OrderKind.REVERT}:
+    if arrival.order not in {None, CommandKind.REVERT}:
         return
     before, target = arrival.before, arrival.after.name
     had, there = names_of(before), names_of(groups.agreed(target) or before)
@@ -199,10 +199,10 @@ def _decided(
     joins = agreed is not None and not arrival.runs
     if joins:
         records[MergedTablesKey()] = {target: decision.agreed}
-    if (joins and arrival.order is None) or (decision.passes and arrival.order is not OrderKind.INJECT):
+    if (joins and arrival.order is None) or (decision.passes and arrival.order is not CommandKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
         return Admission(passing, decision, passes=True, dropped=dropped, missed=missed)
-    is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
+    is_replaced = change.order is not None and change.order.kind is CommandKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
         made = _effect(restricted, target, due.dialect)(agreed) if restricted is not None else None

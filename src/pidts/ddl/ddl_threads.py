@@ -4,9 +4,9 @@ The planner works in another thread, and gets a signal when a change is done (`p
 within the run. The journal on the target decides whether a change is done, and the next run reads the journal.
 
 Crash points: a change begins when the batch that names it as due is committed on the target. A later batch moves the
-change's tables past it. Until that batch is committed, a restart finds the change due again: it runs the change again,
-or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts or
-completes it.
+change's tables past the change. Until that batch is committed, a restart finds the change due again: it runs the change
+again, or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts
+or completes it.
 
 A change that fails permanently *halts* its tables, if they are known. They stay before the change, all other tables
 continue, and the thread of the change waits for a ddl command. If the tables are not known, the run fails with the
@@ -103,7 +103,7 @@ class _RunEndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Halted:
+class _HaltedChange:
     """A change that was reported as halted. An operator, or the other shards, can make it continue."""
 
     halt: Halt
@@ -135,7 +135,7 @@ class DdlThreads:
         self._copies_again, self._waits = copies_again, waits
         self._classifier, self._halts_alone, self._shards = classifier, halts, shards or ShardGroups()
         self._since = {halt.lsn: halt.since for halt in earlier if halt.statement}
-        self._halted: dict[Lsn, _Halted] = {}
+        self._halted: dict[Lsn, _HaltedChange] = {}
         self._retried: set[Lsn] = set()
         """Halted changes that are being tried again."""
         self._blocked: dict[Lsn, Halt] = {}
@@ -215,7 +215,7 @@ class DdlThreads:
             finished, self._finished = self._finished, []
         for changed in finished:
             context = changed.applied_to(context)
-        return context
+        return context.with_different_shards() if finished else context
 
     def close(self, seconds: float) -> None:
         """Waits this long for running changes, then leaves them to the next run."""
@@ -370,7 +370,7 @@ class DdlThreads:
             say("a schema change waits for other shards", halt=str(halt), statement=halt.statement)
         if halt.tables:
             signal_halted(due.context.staging, lsn)
-        self._halt(lsn, _Halted(halt, now, waits, now))
+        self._halt(lsn, _HaltedChange(halt, now, waits, now))
 
     def _is_reported(self, due: DueChange, waits: ChangeWaits, now: float) -> bool:
         """Whether the change was reported with the same code a short time ago.
@@ -401,7 +401,7 @@ class DdlThreads:
             raise error
         _log.error("a schema change fails, its tables wait for an operator", halt=str(halt), statement=halt.statement)
         signal_halted(due.context.staging, due.lsn)
-        self._halt(due.lsn, _Halted(halt, time.monotonic()))
+        self._halt(due.lsn, _HaltedChange(halt, time.monotonic()))
 
     def _save(self, due: DueChange, halt: Halt) -> None:
         context = due.context
@@ -410,7 +410,7 @@ class DdlThreads:
                 context.target, lambda session: session.meta.halts.save(context.task, due.source, halt)
             )
 
-    def _halt(self, lsn: Lsn, halted: _Halted) -> None:
+    def _halt(self, lsn: Lsn, halted: _HaltedChange) -> None:
         with self._moved:
             self._halted[lsn], self._halts = halted, None
             self._retried.discard(lsn)

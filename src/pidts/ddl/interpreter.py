@@ -18,7 +18,18 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.ddl.target_statement import routed_statement, taken
-from pidts.model import ConfigError, DdlOrder, Halted, Kind, LoggedStatement, OrderKind, Shadow, Table, TableName, Where
+from pidts.model import (
+    CommandKind,
+    ConfigError,
+    DdlCommand,
+    Halted,
+    Kind,
+    LoggedStatement,
+    Shadow,
+    Table,
+    TableName,
+    Where,
+)
 from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.plan import Relevance, RelevanceKind
 from pidts.rules import Rules
@@ -30,7 +41,7 @@ from pidts.schema import (
     CreateTableLike,
     DropDatabase,
     DropTable,
-    Ignored,
+    IgnoredStatement,
     PartitionRows,
     Statement,
     StatementDml,
@@ -66,7 +77,7 @@ class Interpreter:
     """Interprets a statement of the log for one attempt to make its change."""
 
     due: DueChange
-    order: DdlOrder | None
+    order: DdlCommand | None
     shared_tables: SharedTables
     shadows: Callable[[], Mapping[TableName, Shadow]]
     """Returns the online schema changes that are recorded on the target."""
@@ -172,7 +183,7 @@ class Interpreter:
                     f"{old} was renamed to {new}, and under the new name its rows would have other values on the "
                     "target",
                     where=replace(self.due.where, table=str(old)),
-                    todo="Give SQL that gives the target's rows the values of the new name, and renames the target's "
+                    todo="Give SQL that sets the values of the new name in the target's rows, and renames the target's "
                     f"table if its name changes, too: run {REPLACE}",
                 )
 
@@ -180,7 +191,7 @@ class Interpreter:
         due, context = self.due, self._context
         return taken(statement, text, context.rules, due.where, due.dialect, context.structures)
 
-    def _as_ordered(self, order: DdlOrder) -> SchemaChange:
+    def _as_ordered(self, order: DdlCommand) -> SchemaChange:
         """Returns the change that a ddl command defines, in place of a statement that cannot be followed.
 
         Rows after the change have the structure that the command's statements define, if these are in the source's SQL.
@@ -199,7 +210,7 @@ class Interpreter:
         changed: dict[TableName, Table | None] = {}
         for sql in statements:
             statement = classify(sql, due.query.schema, dialect=due.dialect)
-            if isinstance(statement, Ignored | StatementDml | Unknown):
+            if isinstance(statement, IgnoredStatement | StatementDml | Unknown):
                 continue
             known = {name: table for name, table in {**context.structures, **changed}.items() if table is not None}
             with suppress(Halted):  # the statement may concern tables that only the target has
@@ -309,6 +320,6 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
         )
 
 
-def overrides(order: DdlOrder | None) -> bool:
+def overrides(order: DdlCommand | None) -> bool:
     """Whether there is a ddl command that replaces the statement, so that the statement is not run."""
-    return order is not None and order.kind in {OrderKind.SKIP, OrderKind.REPLACE}
+    return order is not None and order.kind in {CommandKind.SKIP, CommandKind.REPLACE}

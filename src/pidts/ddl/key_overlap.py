@@ -20,7 +20,7 @@ import structlog
 from pidts.batch.context import JobContext
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.model import DdlOrder, Halted, Key, Member, OrderKind, Table, Where
+from pidts.model import CommandKind, DdlCommand, Halted, Key, Member, Table, Where
 from pidts.model.advice import SKIP, START_ANEW
 from pidts.rules import Rules
 from pidts.schema import CreateTable, CreateTableLike
@@ -34,7 +34,13 @@ _WAYS = (
 
 
 def demand_apart(
-    context: JobContext, groups: ShardGroups, found: DueStatement, where: Where, order: DdlOrder | None, *, again: bool
+    context: JobContext,
+    groups: ShardGroups,
+    found: DueStatement,
+    where: Where,
+    order: DdlCommand | None,
+    *,
+    again: bool,
 ) -> None:
     """Halts if a new table's rows will collide with existing rows. Warns if they may collide.
 
@@ -42,7 +48,7 @@ def demand_apart(
     already.
     """
     table = _coming(context, found)
-    if table is None or groups.counts_apart or (order is not None and order.kind is not OrderKind.REVERT):
+    if table is None or groups.counts_apart or (order is not None and order.kind is not CommandKind.REVERT):
         return
     rules, statement = context.rules, found.statement
     counter = next((name for name in table.identity if table.column(name).auto_increment), None)

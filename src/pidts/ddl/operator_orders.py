@@ -11,7 +11,7 @@ import structlog
 
 from pidts.apply import SharedSession
 from pidts.batch.context import JobContext
-from pidts.model import DdlOrder, Lsn, Transient
+from pidts.model import DdlCommand, Lsn, Transient
 
 _log = structlog.get_logger(__name__)
 
@@ -28,12 +28,12 @@ class SharedOrders:
     def __init__(self) -> None:
         self.records = SharedSession()
         """The session with which all waiting changes read and write records."""
-        self._found: tuple[float, Mapping[Lsn, DdlOrder]] = float("-inf"), {}
+        self._found: tuple[float, Mapping[Lsn, DdlCommand]] = float("-inf"), {}
         """The time at which the last reading began, and its result."""
         self._reading = threading.Lock()
         """Held while one thread reads. Other threads do not read themselves, but wait for its result."""
 
-    def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlOrder | None:
+    def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlCommand | None:
         """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none.
 
         If the target does not answer another thread for a while, the result is that of the last reading. The caller
@@ -63,7 +63,7 @@ class Orders:
     """The seconds between two attempts to read a ddl command."""
     shared: SharedOrders
 
-    def read(self, since: float | None = None) -> DdlOrder | None:
+    def read(self, since: float | None = None) -> DdlCommand | None:
         """Returns the ddl command that is in force; None if there is none. Retries until it can be read.
 
         With `since`, a time of `time.monotonic`, uses what the source's other changes have read after this time.
@@ -75,7 +75,7 @@ class Orders:
                 _log.warning("ddl commands cannot be read", at=str(self.lsn), error=str(error))
                 self.pause(self.seconds)
 
-    def is_newer(self, tried: DdlOrder | None, since: float) -> bool:
+    def is_newer(self, tried: DdlCommand | None, since: float) -> bool:
         """Whether another ddl command than `tried` was in force after `since`; retries until this can be read."""
         order = self.read(since)
         if order is None or not _is_newer(order, tried):
@@ -83,7 +83,7 @@ class Orders:
         _log.info("an operator has decided about a schema change", at=str(self.lsn), order=order.kind.value)
         return True
 
-    def is_superseded(self, tried: DdlOrder | None) -> bool:
+    def is_superseded(self, tried: DdlCommand | None) -> bool:
         """Whether a newer ddl command than `tried` can be read now; False if the target does not answer."""
         try:
             order = self._read()
@@ -91,11 +91,11 @@ class Orders:
             return False
         return order is not None and _is_newer(order, tried)
 
-    def _read(self) -> DdlOrder | None:
+    def _read(self) -> DdlCommand | None:
         context = self.context
         source, records = context.source.source_id, self.shared.records
         return records.ask(context.target, lambda session: session.meta.orders.find(context.task, source, self.lsn))
 
 
-def _is_newer(order: DdlOrder, tried: DdlOrder | None) -> bool:
+def _is_newer(order: DdlCommand, tried: DdlCommand | None) -> bool:
     return order.number > (tried.number if tried is not None else 0) and not order.taken

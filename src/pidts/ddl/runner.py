@@ -12,8 +12,8 @@ import structlog
 
 from pidts.apply import (
     AttemptSuperseded,
+    ChangeEnd,
     DdlRunner,
-    Ended,
     MemberChange,
     OpenJournal,
     Retry,
@@ -35,10 +35,10 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.protected_rows import SharedTables
 from pidts.ddl.shards.record import dropped_by_gone, missed_records, missed_under
 from pidts.model import (
-    DdlOrder,
+    CommandKind,
+    DdlCommand,
     Halted,
     MergedTablesKey,
-    OrderKind,
     RecordKey,
     RemainingRowsKey,
     SourceTablesKey,
@@ -63,7 +63,7 @@ def run_ddl(
     groups: ShardGroups,
     sleep: Callable[[float], None],
     *,
-    order: DdlOrder | None = None,
+    order: DdlCommand | None = None,
     records: SharedSession | None = None,
     is_superseded: Callable[[], bool] = lambda: False,
     again: bool = False,
@@ -115,7 +115,7 @@ def run_ddl(
     change = _with_records(step.change, {MergedTablesKey(): staying, RemainingRowsKey(source): leaves})
     renamed, change = _renamed_missed(groups, step, change, source)
 
-    def run() -> Ended:
+    def run() -> ChangeEnd:
         if change.statement is not None and not overrides(order):
             for pause in _empty_recopied(due, shared_tables):
                 sleep(pause)
@@ -192,7 +192,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> ChangeDone | None:
-    """Returns the result if the change is made already, with structures that this run does not have yet; else None.
+    """Returns the result if the change is already made, with structures that this run does not have yet; else None.
 
     `again`: this run has tried the change before.
     """
@@ -285,9 +285,9 @@ def _summary(step: Admission) -> str:
         return "schema change passes, other shards have made it"
     change = step.change
     match change.order:
-        case DdlOrder(kind=OrderKind.SKIP):
+        case DdlCommand(kind=CommandKind.SKIP):
             return "schema change skipped, as ordered"
-        case DdlOrder(kind=OrderKind.REPLACE, statements=statements):
+        case DdlCommand(kind=CommandKind.REPLACE, statements=statements):
             return f"schema change replaced, as ordered: {'; '.join(statements)}"
     if change.others:
         return f"schema change applied for {len(change.others) + 1} shards"

@@ -20,7 +20,7 @@ from pidts.excerpt.store import Span
 from pidts.model import Lsn, TableName, Transaction
 from pidts.model.transaction import XaStep, xa_not_received
 from pidts.rules import AllowList
-from pidts.schema import Dialect, Ignored, SequenceChange, Statement, StatementDml, TruncateTable
+from pidts.schema import Dialect, IgnoredStatement, SequenceChange, Statement, StatementDml, TruncateTable
 from pidts.schema.affected_tables import understood
 from pidts.schema.evolve.known_structures import KnownStructures
 
@@ -148,7 +148,8 @@ class LogCutter:
     def _may_change(self, transaction: Transaction) -> bool:
         found = understood(transaction.ddl or "", transaction.ddl_schema, self._wanted.dialect)
         return not all(
-            isinstance(statement, Ignored | StatementDml | TruncateTable) and not isinstance(statement, SequenceChange)
+            isinstance(statement, IgnoredStatement | StatementDml | TruncateTable)
+            and not isinstance(statement, SequenceChange)
             for statement in found
         )
 

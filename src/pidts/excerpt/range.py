@@ -136,7 +136,7 @@ class RangeFilter:
 
 
 def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
-    """Returns those of the GTIDs `goals` that a reader has still not reached when it has read this transaction."""
+    """Returns the GTIDs of `goals` that a reader has not reached after it has read this transaction."""
     if not goals or not gtid:
         return goals
     came = parse_gtid(gtid)

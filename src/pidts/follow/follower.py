@@ -160,7 +160,7 @@ class Follower:
             has = writer.has
             answer = client.begin(self._config.start) if has is None else client.more(has, _WAIT_SECONDS)
             self._take(answer, client, writer)
-            self._say(answer, writer)
+            self._update_status(answer, writer)
             self._report(client)
 
     def _take(self, answer: LogResponse, client: RelayClient, writer: CopyWriter) -> None:
@@ -203,7 +203,7 @@ class Follower:
         with suppress(OSError):  # the disk may be full; a later piece brings the structures again
             store_structures(self._folder, found)
 
-    def _say(self, answer: LogResponse, writer: CopyWriter) -> None:
+    def _update_status(self, answer: LogResponse, writer: CopyWriter) -> None:
         state, lack, before = answer.state, answer.state.get("lack"), self.state()
         error: PidtsError | None = None
         if lack is not None:

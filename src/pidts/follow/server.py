@@ -30,7 +30,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class RelayEndpoint:
     """A relay server's address, certificate and token file."""
 
     address: str
@@ -71,7 +71,7 @@ class Listening:
 
 
 @contextmanager
-def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Iterator[str]:
+def relay_server(sources: Sequence[ServedSource], listening: RelayEndpoint) -> Iterator[str]:
     """Serves relays until the block ends; yields the address for followers."""
     listening.demand_safe()
     host, port = _parsed(listening.address)
@@ -123,7 +123,7 @@ def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Itera
         bound.close()
 
 
-def _renew(listening: Listening, context: ssl.SSLContext, ended: threading.Event) -> None:
+def _renew(listening: RelayEndpoint, context: ssl.SSLContext, ended: threading.Event) -> None:
     """Loads the certificate again when its files have changed."""
     seen = _stamp(listening)
     while not ended.wait(_LOOK_SECONDS):
@@ -139,7 +139,7 @@ def _renew(listening: Listening, context: ssl.SSLContext, ended: threading.Event
         _log.info("the certificate was loaded again")
 
 
-def _stamp(listening: Listening) -> list[Any]:
+def _stamp(listening: RelayEndpoint) -> list[Any]:
     found: list[Any] = []
     for path in (listening.certificate, listening.key):
         try:

@@ -16,7 +16,7 @@ A crash can come at these points:
    for the end of the old transaction. Then it reads whether the old transaction was committed (ALREADY) or not (case
    2).
 4. After COMMIT: the caller repeats the log part and finds ALREADY.
-5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes (a piece takes a
+5. Another run has taken over the task. Each transaction locks the task's checkpoint before it writes (a piece takes a
    shared lock), and compares the epoch. The claim of the new run waits for these locks. Case 2 applies to pieces that
    were committed before the claim; a transaction that gets the lock after the claim finds the new epoch and writes
    nothing (`Fenced`).
@@ -40,7 +40,7 @@ from pidts.apply.checkpoint import fenced
 from pidts.model import Checkpoint, Halted, Lsn, Transient, Where
 from pidts.target.mysql import MySqlSession, MySqlTarget
 from pidts.target.mysql.datacenter import Datacenter, Numbers
-from pidts.time_spent import CommitTime, CommitTimes
+from pidts.time_spent import CommitMeter, CommitTime
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
 """Yields rows of `transfer_data` in order, as tables, each with the numbers of its last row. The first row has the
@@ -67,7 +67,7 @@ class Channel:
 
 
 @dataclass(slots=True)
-class Connected:
+class DatacenterSession:
     """A session and its datacenter."""
 
     session: MySqlSession
@@ -103,13 +103,13 @@ class ChannelCommitter:
         self, channel: Channel, *, retry: Retry | None = None, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
-        self._own: Connected | None = None
-        self._others: list[Connected] = []
+        self._own: DatacenterSession | None = None
+        self._others: list[DatacenterSession] = []
         """The connections that have written the pieces of the last log part, and will write the pieces of the next one.
         """
         self._is_clean = False
         """Whether it is certain that no rows are after `transfer_checkpoint`, as after each commit of this object."""
-        self.times = CommitTimes()
+        self.times = CommitMeter()
         """The time that all commits so far have taken."""
 
     def commit(
@@ -184,14 +184,14 @@ class ChannelCommitter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _connected(self) -> Connected:
+    def _connected(self) -> DatacenterSession:
         if self._own is None:
             self._own = self._connect()
         return self._own
 
-    def _connect(self) -> Connected:
+    def _connect(self) -> DatacenterSession:
         session = self._channel.target.connect()
-        return Connected(session, Datacenter(session, self._channel.database))
+        return DatacenterSession(session, Datacenter(session, self._channel.database))
 
     def _drop(self) -> None:
         self._is_clean = False
@@ -200,7 +200,7 @@ class ChannelCommitter:
         self._own = None
         self._others.clear()
 
-    def _cleaned(self, own: Connected, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
+    def _cleaned(self, own: DatacenterSession, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
         """Removes the rows that an interrupted attempt has left; returns False if the log part is already committed."""
         own.session.begin()
         stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
@@ -211,7 +211,7 @@ class ChannelCommitter:
         own.session.commit()
         return True
 
-    def _wrote_ahead(self, own: Connected, expected: Lsn, make: Make) -> _Ahead | None:
+    def _wrote_ahead(self, own: DatacenterSession, expected: Lsn, make: Make) -> _Ahead | None:
         """Writes the pieces of a large log part on several connections; returns None if the channel has only one."""
         if self._channel.connections == 1:
             return None
@@ -260,7 +260,11 @@ class ChannelCommitter:
             yield from _cut(rows, last, -(-len(rows) // parts))
 
     def _writes(
-        self, work: queue.Queue[pa.Table | None], failures: _Failures, expected: Lsn, connected: Connected | None
+        self,
+        work: queue.Queue[pa.Table | None],
+        failures: _Failures,
+        expected: Lsn,
+        connected: DatacenterSession | None,
     ) -> None:
         """Commits one piece after the other, in a thread with its own connection.
 
@@ -281,7 +285,7 @@ class ChannelCommitter:
             elif connected is not None:
                 connected.session.close()
 
-    def _write_piece(self, connected: Connected, rows: pa.Table, expected: Lsn) -> None:
+    def _write_piece(self, connected: DatacenterSession, rows: pa.Table, expected: Lsn) -> None:
         session, channel = connected.session, self._channel
         session.begin()
         (stored,) = session.meta.checkpoints.lock_shared(channel.task, channel.source)
@@ -297,7 +301,7 @@ class ChannelCommitter:
         connected.datacenter.add(rows)
         session.commit()
 
-    def _finish(self, own: Connected, ahead: _Ahead | None, make: Make) -> None:
+    def _finish(self, own: DatacenterSession, ahead: _Ahead | None, make: Make) -> None:
         """Moves `transfer_checkpoint` in the open transaction, and writes the records that are not written yet."""
         base = own.datacenter.numbers()
         if ahead is not None:

@@ -6,7 +6,7 @@ structures only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pidts.gate.json_text import json_of
@@ -133,6 +133,7 @@ def _altered(table: TableName, actions: Iterable[Action], before: Structures, af
     actions = list(actions)
     moves = [(table, action.name) for action in actions if isinstance(action, RenameTo)]
     old, new = before.get(table), after.get(moves[-1][1] if moves else table)
+    actions = [action for action in actions if old is None or _has_effect(action, old, actions)]
     parts: dict[str, list[Any]] = {name: [] for name in _PARTS}
     for action in actions:
         _clause(parts, action, old, new)
@@ -141,6 +142,28 @@ def _altered(table: TableName, actions: Iterable[Action], before: Structures, af
         document = {**{name: part for name, part in parts.items() if part}, "OTHERS": OTHERS}
         records.append(SchemaRecord("ALTERTABLE", table.schema, table.name, json_of(document)))
     return [*records, _renamed(moves)] if moves else records
+
+
+def _has_effect(action: Action, old: Table, actions: Sequence[Action]) -> bool:
+    """Whether a clause changes the table, although it has IF EXISTS or IF NOT EXISTS.
+
+    A column that another clause drops counts as absent.
+    """
+    there = {column.name.lower() for column in old.columns}
+    match action:
+        case AddColumn(column=column, if_not_exists=True):
+            dropped = {one.name.lower() for one in actions if isinstance(one, DropColumn)}
+            return column.name.lower() not in there - dropped
+        case (
+            DropColumn(name=name, if_exists=True)
+            | ChangeColumn(old=name, if_exists=True)
+            | RenameColumn(old=name, if_exists=True)
+            | ModifyColumn(column=Column(name=name), if_exists=True)
+        ):
+            return name.lower() in there
+        case AddKey(key=key, if_not_exists=True):
+            return not any(one.primary if key.primary else one.name.lower() == key.name.lower() for one in old.keys)
+    return True
 
 
 def _clause(parts: dict[str, list[Any]], action: Action, old: Table | None, new: Table | None) -> None:

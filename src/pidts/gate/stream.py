@@ -42,12 +42,12 @@ from pidts.gate.retention import Retention
 from pidts.gate.schema_records import schema_records
 from pidts.model import (
     Checkpoint,
-    DdlOrder,
+    CommandKind,
+    DdlCommand,
     Halt,
     Halted,
     LogEntry,
     Lsn,
-    OrderKind,
     Shadow,
     SourceTablesKey,
     Table,
@@ -56,12 +56,12 @@ from pidts.model import (
     Where,
     with_gtids,
 )
-from pidts.plan import BatchPlan, Limits, PlanState, Unapplied, plan_between
+from pidts.plan import BatchPlan, Limits, PlanState, UnappliedSearch, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.watch import FolderWatch
-from pidts.schema import CreateTable, CreateTableLike, Ignored, Statement, apply_charset, classify
+from pidts.schema import CreateTable, CreateTableLike, IgnoredStatement, Statement, apply_charset, classify
 from pidts.target.mysql.datacenter import Numbers
 from pidts.time_spent import IDLE, CommitTime, StepTimes
 
@@ -111,7 +111,7 @@ class ChannelStream:
         self._shards = shards
         self._workers, self._state, claimed = Workers.claimed((checkpoint,))
         self._gtids = claimed.gtid
-        self._unapplied = Unapplied(classifier)
+        self._unapplied = UnappliedSearch(classifier)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._known_tables = KnownTables(self._relay, classifier, _UNKNOWN_TABLE)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
@@ -363,12 +363,12 @@ class ChannelStream:
         if recorded:
             _log.info("schema change recorded", statement=due.query.sql, at=due.where.position)
 
-    def _order(self, lsn: Lsn) -> DdlOrder | None:
+    def _order(self, lsn: Lsn) -> DdlCommand | None:
         context = self._context
         with closing(context.target.connect()) as session:
             return session.meta.orders.find(context.task, context.source.source_id, lsn)
 
-    def _interpreted(self, due: DueChange, order: DdlOrder | None) -> DueStatement | None:
+    def _interpreted(self, due: DueChange, order: DdlCommand | None) -> DueStatement | None:
         context = self._context
 
         def shadows() -> Mapping[TableName, Shadow]:
@@ -389,7 +389,7 @@ class ChannelStream:
         self,
         due: DueChange,
         found: DueStatement | None,
-        order: DdlOrder | None,
+        order: DdlCommand | None,
         structures: dict[TableName, Table | None],
     ) -> list[SchemaRecord]:
         """Returns the records of a change: of its statement, or of the statements that an operator has given."""
@@ -397,11 +397,11 @@ class ChannelStream:
             return []
         before = self._context.structures
         statements: list[Statement | None] = [found.change.statement]
-        if order is not None and order.kind is OrderKind.REPLACE:
+        if order is not None and order.kind is CommandKind.REPLACE:
             statements = [classify(sql, due.query.schema, dialect=due.dialect) for sql in order.statements]
         records = []
         for statement in statements:
-            if statement is None or isinstance(statement, Ignored):
+            if statement is None or isinstance(statement, IgnoredStatement):
                 continue
             changed = {name: structures.get(name) for name in statement.tables}
             if found.change.order is None and _makes_nothing(statement, found):

@@ -1,7 +1,7 @@
 """The nouns of the product: immutable, typed, without I/O. Every other package imports this one."""
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, byte_size, change_schema, image_column
-from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
+from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, RenderedChange
 from pidts.model.cutover import (
     CheckConstraint,
     Constraint,
@@ -43,7 +43,7 @@ from pidts.model.gtid import (
     parse_gtid_set,
     with_gtids,
 )
-from pidts.model.halt import DdlOrder, Halt, OrderKind
+from pidts.model.halt import CommandKind, DdlCommand, Halt
 from pidts.model.logged import LoggedChanges
 from pidts.model.lsn import Lsn, Position
 from pidts.model.on_divergence import OnDivergence
@@ -61,7 +61,7 @@ from pidts.model.record_key import (
 from pidts.model.row_lock import HeldChanges, RowLock, SourceTransaction
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, Moved, Shadow, Tombstone, Tombstones
+from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, MovedKey, Shadow, Tombstone, Tombstones
 from pidts.model.transaction import (
     CommittedEventGroups,
     Extent,
@@ -84,6 +84,7 @@ __all__ = [
     "Checkpoint",
     "Column",
     "ColumnType",
+    "CommandKind",
     "CommittedEventGroups",
     "ConfigError",
     "Constraint",
@@ -94,8 +95,8 @@ __all__ = [
     "CutoverStage",
     "DataChange",
     "DatabaseMissing",
+    "DdlCommand",
     "DdlJournal",
-    "DdlOrder",
     "DdlState",
     "DecodeError",
     "DroppedColumnsKey",
@@ -124,13 +125,12 @@ __all__ = [
     "Member",
     "MergedTablesKey",
     "MissedChangesKey",
-    "Moved",
+    "MovedKey",
     "MySqlGtid",
     "MySqlGtidSet",
     "OnDivergence",
     "OnUpdate",
     "Op",
-    "OrderKind",
     "OtherCheckpoint",
     "PidtsError",
     "Position",
@@ -139,7 +139,7 @@ __all__ = [
     "RangeOwner",
     "RecordKey",
     "RemainingRowsKey",
-    "Rendered",
+    "RenderedChange",
     "RowLock",
     "RowsUnknown",
     "SchemaEvent",

@@ -51,7 +51,7 @@ def with_task(text: str, path: str) -> str:
 
 
 def with_service(text: str, options: str, serve_options: str = "") -> str:
-    """Returns the text with these options in those of its commands that a service carries out, so that they reach it.
+    """Returns the text; the commands in it that a service carries out get these options, which name the service.
 
     `serve_options` are those of `pidts serve`, the command that starts the service.
     """
@@ -60,7 +60,7 @@ def with_service(text: str, options: str, serve_options: str = "") -> str:
 
 
 def with_place(text: str, source: str, place: str) -> str:
-    """Returns the text with the source and the place of a schema change in its commands, as far as they are known.
+    """Returns the text; its commands get the source and the place of a schema change, as far as these are known.
 
     `place` is an Lsn, or a log file and a byte.
     """
@@ -70,7 +70,7 @@ def with_place(text: str, source: str, place: str) -> str:
 
 
 def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> str:
-    """Returns the text with these tables of the source in its commands, if they are known and not too many."""
+    """Returns the text; its commands get these tables of the source, if the tables are known and not too many."""
     if not 0 < len(tables) <= _MOST_TABLES:
         return text
     again = shlex.quote(",".join(f"{source}:{name}" if source else str(name) for name in tables))

@@ -69,7 +69,7 @@ class DdlJournal:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedChange:
     """A schema change as a target's own statements, and notes about the parts that the target cannot do."""
 
     statements: tuple[str, ...]

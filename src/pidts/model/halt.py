@@ -121,7 +121,7 @@ class Halt:
         return f"{self.brief} {self.why} (at {self.position or self.lsn})"
 
 
-class OrderKind(StrEnum):
+class CommandKind(StrEnum):
     """The kinds of ddl commands for a statement in the log."""
 
     SKIP = "skip"
@@ -137,11 +137,11 @@ class OrderKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DdlOrder:
+class DdlCommand:
     """An operator's ddl command for one schema change in the log."""
 
     lsn: Lsn
-    kind: OrderKind
+    kind: CommandKind
     statements: tuple[str, ...] = ()
     """The operator's statements, one in each text, in the target's SQL and with the target's names."""
     number: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pidts.model.halt import OrderKind
+from pidts.model.halt import CommandKind
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table, TableName
 
@@ -44,7 +44,7 @@ class Arrival:
     """The time of the arrival, in seconds since 1970."""
     position: str = ""
     """The place of the statement as a log file and a byte."""
-    order: OrderKind | None = None
+    order: CommandKind | None = None
     """The operator's ddl command for the schema change; None if there is none."""
     runs: bool = True
     """Whether the statement may be run: a CREATE TABLE may not be run if the shard group has other members."""
@@ -60,7 +60,7 @@ class Arrival:
     @property
     def unlocked(self) -> bool:
         """Whether a ddl command lets the member continue without the members that have not arrived."""
-        return self.order in {OrderKind.UNLOCK, OrderKind.REPLACE}
+        return self.order in {CommandKind.UNLOCK, CommandKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts about the arrival that operators need."""

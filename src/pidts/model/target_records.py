@@ -73,7 +73,7 @@ class EarlyRemoval:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A note to other zones: a task has left out a change of this row because the change was made already."""
+    """A note to other zones: a task has left out a change of this row because the change was already made."""
 
     key: str
     """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""
@@ -86,7 +86,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedKey:
     """A record that a member of a merged table got a row with this key while another member lagged."""
 
     member: TableName

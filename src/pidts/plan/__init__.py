@@ -17,7 +17,7 @@ from pidts.plan.state import (
     run_of,
     slowest,
 )
-from pidts.plan.unapplied import Unapplied, WaitingTableSearch
+from pidts.plan.unapplied import UnappliedSearch, WaitingTableSearch
 
 __all__ = [
     "NOTES",
@@ -35,7 +35,7 @@ __all__ = [
     "Relevance",
     "RelevanceKind",
     "StagedChunk",
-    "Unapplied",
+    "UnappliedSearch",
     "WaitingTableSearch",
     "copied_at",
     "copies_of",

@@ -219,7 +219,7 @@ def _parts_of_held_tables(
         first, *others = sorted(groups)
         together = [first]
         for begin in others:
-            # No part of the log can end at a place at which no entry ends, so its tables are read separately.
+            # A part of the log can end only where an entry ends. So tables at another place are read separately.
             if is_end_of_entry(log, begin, to):
                 together.append(begin)
             else:

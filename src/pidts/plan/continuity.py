@@ -3,7 +3,7 @@
 Every entry names the previous one (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry has
 to be compared only with the last entry. There are three kinds of breaks, which are handled differently:
 
-- a *repeat*: everything up to the entry's end is applied already. The entry would change nothing, so it is skipped;
+- a *repeat*: everything up to the entry's end is already applied. The entry would change nothing, so it is skipped;
 - *loss*: the entry begins after a missing part of the log. The log after the missing part must not be applied;
 - *disorder*: the missing part follows later, or the entry begins before the place that was reached and ends after it.
   If the entry were applied, the later of two changes of one row could be applied first.

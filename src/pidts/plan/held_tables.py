@@ -123,8 +123,8 @@ class HeldTablesOfBatch:
 
         A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
         *released*. They wait until tables from an earlier place reach them, and are held together with these from then
-        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Of the tables
-        that wait for them, only those at the latest place are moved meanwhile: they catch up first. They are not moved
+        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Of the
+        released tables, only those at the latest place are moved meanwhile: they catch up first. They are not moved
         while tables ahead of them catch up. So the tables that are released together do not read the log more than
         twice.
 

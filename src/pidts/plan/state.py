@@ -38,14 +38,15 @@ class HeldTables:
     ends.
     """
     takes_along: bool = False
-    """Whether later tables whose schema change is done wait until these tables reach them, to continue with them."""
+    """Whether tables at later places wait for these tables, to continue with them: their schema change is done."""
     _texts: list[_Text] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def texts(self) -> list[_Text]:
         """Returns each table's schema, name and place, as a checkpoint has them.
 
-        They are kept, since each batch of a task writes those of all its held tables, most of which have not moved.
+        The texts are kept: each batch of a task writes the texts of all held tables, and most of these tables have not
+        moved.
         """
         if self._texts is None:
             texts = [(name.schema, name.name, str(self.lsn)) for name in self.tables]
@@ -172,7 +173,7 @@ class Places:
         theirs, names = other.exceptions, self.exceptions.keys() & self._unlike(other)
         for name in names:
             lsn, at = self.exceptions[name], theirs.get(name, other.lsn)
-            # Most held tables have not moved: then both places are the same object, which takes less time to find out.
+            # Most held tables have not moved. Their two places are one object, and `is` is faster than a comparison.
             if at is not lsn and at > lsn:
                 return False
         return True
@@ -180,7 +181,7 @@ class Places:
     def moved_since(self, before: Places) -> frozenset[TableName]:
         """Returns the tables that are held here or were held before, and whose place is later here than before."""
         places = ((name, before.at(name), self.at(name)) for name in self._unlike(before))
-        # The places of most held tables are the same object before and after, which takes less time to find out.
+        # Most held tables have not moved. Their two places are one object, and `is` is faster than a comparison.
         return frozenset(name for name, was, now in places if was is not now and was < now)
 
     def targets(self, key: object, target_name: Callable[[TableName], TableName]) -> frozenset[TableName]:

@@ -22,7 +22,7 @@ _MOST = 10_000
 """The most entries that one search reads: its caller has other work, too."""
 
 
-class Unapplied:
+class UnappliedSearch:
     """Searches the log of one attempt for changes of tables that do not wait.
 
     Each set of waiting tables has its own search, and the last two are kept. A search continues where it ended the last

@@ -1,6 +1,6 @@
 """Computes the net effect of many changes on each row of the target, and chooses the worker that writes the row."""
 
-from pidts.reduce.buckets import TWO_WORKERS, buckets
+from pidts.reduce.buckets import TWO_WORKERS, buckets, spread_by
 from pidts.reduce.collision_columns import ANYTHING, UniqueKey, watched_columns
 from pidts.reduce.column_presence import with_whole_keys
 from pidts.reduce.net_change import Counts, ExpectedRows, NetChange
@@ -15,6 +15,7 @@ __all__ = [
     "UniqueKey",
     "buckets",
     "net_changes",
+    "spread_by",
     "watched_columns",
     "with_whole_keys",
 ]

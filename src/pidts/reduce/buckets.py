@@ -48,8 +48,7 @@ def buckets(
     if count < 1:
         raise ValueError(f"the number of buckets is {count}, not 1 or more")
     table = batch.table
-    names = () if watched or watched_columns(table) else table.identity
-    spread = [place for place, name in enumerate(names) if spreads(table.column(name))]
+    spread = [] if watched else _spreading(table)
     parts: list[ChangeBatch | None] = [None] * count
     if not len(batch):
         return parts
@@ -69,6 +68,22 @@ def buckets(
         if len(mine):
             parts[number] = batch if len(mine) == len(rows) else replace(batch, rows=rows.take(mine))
     return parts
+
+
+def spread_by(table: Table) -> tuple[tuple[str, str], ...]:
+    """Returns the columns whose values distribute the table's rows, each with the form in which its values are hashed.
+
+    Without columns, one worker gets the whole table. If two structures have the same result, `buckets` puts equal keys
+    into the same part.
+    """
+    columns = (table.column(table.identity[place]) for place in _spreading(table))
+    return tuple((column.name.lower(), _form(column.type.arrow)) for column in columns)
+
+
+def _spreading(table: Table) -> list[int]:
+    """Returns the places of the columns in the identity whose values distribute the table's rows."""
+    names = () if watched_columns(table) else table.identity
+    return [place for place, name in enumerate(names) if spreads(table.column(name))]
 
 
 def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
@@ -144,6 +159,15 @@ def _numbers(values: pa.Array) -> pa.UInt64Array:
     if pa.types.is_date(kind):
         values = values.cast(pa.int32())
     return values.cast(pa.int64()).view(pa.uint64())
+
+
+def _form(kind: pa.DataType) -> str:
+    """Returns the same text for two types if `_numbers` has the same result for equal values of both types."""
+    if pa.types.is_decimal(kind):
+        return "decimal"
+    if pa.types.is_floating(kind):
+        return "float"
+    return "integer" if pa.types.is_integer(kind) else str(kind)
 
 
 def _decimal_texts(values: pa.Array) -> pa.StringArray:

@@ -100,8 +100,8 @@ class NetChange:
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
     likely_new: pa.BooleanArray | None = None
-    """For each row of `upserts`, true if by the log, after `deletes`, no row has its key. The target may have a row
-    with this key all the same, which the new row then has to replace. None: not known.
+    """For each row of `upserts`, true if the log shows that no row has its key after `deletes`. The target may have a
+    row with this key all the same, which the new row then has to replace. None: not known.
     """
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table; otherwise None."""
@@ -122,7 +122,8 @@ def by_width(change: NetChange, members: pa.Int32Array, own: Sequence[Collection
     """Splits the change: each part has rows whose own tables have the same columns. The first part has all deletes.
 
     The target fills the columns that a row's own table lacks: a new row gets the columns' defaults, an existing row
-    keeps its values. `members` has for each row its index in `own`; None in `own` means all columns.
+    keeps its values. For each row, `members` has the index of its member's columns in `own`; None in `own` means all
+    columns.
     """
     widths = [_names(change.table, names) for names in own]
     found: list[NetChange] = []

@@ -271,7 +271,7 @@ def _few(keys: FewKeys) -> list[_NetRow]:
     """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows."""
     size = len(keys.ops)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
-    """For each key the numbers of its last change and of its first logged change, as `_order` gives them."""
+    """For each key, the numbers of its last change and of its first logged change, as `_order` gives them."""
     deleted, existed = [False] * size, [False] * size
     for place, (op, old, new) in enumerate(zip(keys.ops, keys.before, keys.after, strict=True)):
         gone, updated = op in _GONE, op == Op.UPDATE

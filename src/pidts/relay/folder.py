@@ -164,7 +164,7 @@ class Folder:
         if segment != self.numbers()[-1]:
             return error
         todo = (
-            "Start the replicator again: it cuts the damage off and receives those events again. "
+            "Start the replicator again: it removes the damaged part and receives those events again. "
             f"If this does not help: {error.todo}"
         )
         return Discontinuity(error.code, error.what, where=error.where, todo=todo)
@@ -209,7 +209,7 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     The segment with the entry after `before` stays, and so does the last segment. If an XA transaction has its rows
     before `before` and its commit after it, the events of the rows' segment stay, without the index.
 
-    The oldest segment is removed first, and of each segment the index before the events. So wherever the purge is
+    The oldest segment is removed first. The index of a segment is removed before its events. So wherever the purge is
     interrupted, the remaining segments have no gap between them. The next purge removes events without an index. The
     header of the first remaining segment says which events files have to stay: the rows of any commit after this header
     are either at a place that the header names, or in a remaining segment.

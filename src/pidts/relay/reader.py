@@ -93,7 +93,7 @@ class RelayReader:
 
     @property
     def received(self) -> Lsn | None:
-        """Returns the Lsn of the last entry, even if this has nothing to apply; None for an empty relay.
+        """Returns the Lsn of the last entry, even if that entry has nothing to apply; None for an empty relay.
 
         Damage raises no error here: `entries` reports it after everything that can still be read.
         """

@@ -52,7 +52,7 @@ class Samples:
     samples: tuple[Sample, ...] = ()
 
     def with_sample(self, sample: Sample) -> Samples:
-        """Returns the samples with a further one, without older samples that need not be kept."""
+        """Adds a sample to the samples; returns them without older samples that need not be kept."""
         slots: set[tuple[int, int]] = set()
         kept = []
         for one in (sample, *reversed(self.samples)):

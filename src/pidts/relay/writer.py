@@ -263,7 +263,7 @@ class RelayWriter:
         self._committed = self._received
 
     def learn_gtids(self, gtid_set: str) -> None:
-        """Sets the GTIDs executed up to the last commit, as read from the log, unless they are known already."""
+        """Sets the GTIDs executed up to the last commit, as read from the log, unless they are already known."""
         if self._gtids.known or any(isinstance(record, GtidsLearned) for record in self._pending):
             return
         self._pending.append(GtidsLearned(gtid_set))

@@ -8,7 +8,7 @@ from pidts.replicate.resume import AppliedPlace
 from pidts.replicate.standby_start import Looked, demand_standby, first_unreceived
 from pidts.replicate.status import (
     RELAY_FULL,
-    NotReceiving,
+    ReceiveProblem,
     ReplicatorState,
     is_silent,
     not_receiving,
@@ -21,7 +21,7 @@ __all__ = [
     "AppliedPlace",
     "HeartbeatConfig",
     "Looked",
-    "NotReceiving",
+    "ReceiveProblem",
     "Replicator",
     "ReplicatorConfig",
     "ReplicatorState",

@@ -85,7 +85,7 @@ def _oldest_of_all(logs: SourceLogs, reading: Position) -> str:
     total = sum(size for _, size in logs.files)
     if logs.size_limit and total >= logs.size_limit * (_SHARE - 1) / _SHARE:
         return (
-            f"the source may purge {reading.file} before it is read: it is the oldest of its files, and they have "
+            f"the source may purge {reading.file} before it is read: it is the oldest log file, and all log files have "
             f"{total:,} of at most {logs.size_limit:,} bytes. Raise max_binlog_total_size there"
         )
     if not (logs.expire_seconds or logs.size_limit) and len(logs.files) > _FILES_BEHIND:

@@ -280,7 +280,8 @@ def aligned(
 ) -> StandbyStart:
     """Returns the place after those first transactions that were all received; raises if an awaited one is missing.
 
-    `begun` are the standby's transactions from the sampled place on. When they have been read, `end` returns their end.
+    `begun` are the standby's transactions from the sampled place on. After the last of them was read, `end` returns its
+    end.
     """
     left, awaited = known.all.copy(), known.awaited.copy()
     place: Position | None = None

@@ -185,7 +185,7 @@ def _readable_status(relay: Path | str, source_id: str) -> dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class NotReceiving:
+class ReceiveProblem:
     """Why the replicator does not receive a source's log, and since when."""
 
     error: PidtsError
@@ -210,7 +210,7 @@ class NotReceiving:
         return {**self.error.to_json(), "since": self.since}
 
 
-def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
+def not_receiving(relay: Path | str, source_id: str) -> ReceiveProblem | None:
     """Returns why a source's log is not received; None if it is received, or if this machine cannot find out.
 
     A replicator that has not written its status for half a minute is stuck or dead.
@@ -222,7 +222,7 @@ def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
     if failure is not None and not status["connected"]:
         error = PidtsError(failure["code"], failure["what"], where=Where(**failure["where"]), todo=failure["todo"])
         # A replicator of an earlier version records no time.
-        return NotReceiving(error, float(status.get("failing_since") or heard_at), heard_at)
+        return ReceiveProblem(error, float(status.get("failing_since") or heard_at), heard_at)
     if is_silent(status):
         error = PidtsError(
             "replicator-silent",
@@ -230,7 +230,7 @@ def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
             where=Where(source=source_id),
             todo="See replicator.log in the relay's folder. Is the replicator's process stopped?",
         )
-        return NotReceiving(error, heard_at, heard_at)
+        return ReceiveProblem(error, heard_at, heard_at)
     return None
 
 

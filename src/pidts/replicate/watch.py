@@ -1,8 +1,8 @@
 """Checks every few seconds, on a separate connection, whether the log that is read is still the source's log.
 
-The check notices that RESET MASTER was executed on the source while a replica reads. After this, the server keeps the
-dump of a file that no longer exists alive with heartbeats. Everything that is committed from then on goes into a new
-file. So the stream looks like the stream of an idle source.
+The check notices that RESET MASTER was executed on the source while a replica reads. After this, the server still sends
+heartbeats for the dump of a file that no longer exists. Everything that is committed from then on goes into a new file.
+So the stream looks like the stream of an idle source.
 
 Two observations are suspicious: the log ends before the received place, or the log grows and nothing arrives. The
 received place is noted before the log's end is read, so the first observation is never made in a log that only grows.

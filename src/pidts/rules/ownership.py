@@ -81,7 +81,7 @@ class OwnedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class ImageOwners:
     """For each change of a batch, the zone that owns the row in its before image, or in its after image."""
 
     zones: tuple[str, ...]
@@ -170,7 +170,7 @@ class Owners:
         """Returns the columns that decide which zone owns a row, in lower case."""
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
-    def owned(self, batch: ChangeBatch, side: str) -> Owned:
+    def owned(self, batch: ChangeBatch, side: str) -> ImageOwners:
         """Returns the owner of the row in each change's image: the before image or the after image, as `side` says.
 
         For a change without this image, the result means nothing.
@@ -193,7 +193,7 @@ class Owners:
         if rest:
             places[places == NOBODY] = zones.index(rest)
         places[several] = SEVERAL
-        return Owned(zones, places)
+        return ImageOwners(zones, places)
 
     def demand_one_owner(self) -> None:
         """Raises if two ranges of a table have the same condition, or both have no condition."""

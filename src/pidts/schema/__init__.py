@@ -20,7 +20,7 @@ from pidts.schema.actions import (
     SetDefault,
 )
 from pidts.schema.compare import differences
-from pidts.schema.computed import Computed
+from pidts.schema.computed import GeneratedExpression
 from pidts.schema.dialect import MYSQL, Dialect, is_strict
 from pidts.schema.evolve.apply_alter import keys_there
 from pidts.schema.evolve.apply_statement import apply, apply_charset
@@ -37,7 +37,7 @@ from pidts.schema.statements import (
     CreateTableLike,
     DropDatabase,
     DropTable,
-    Ignored,
+    IgnoredStatement,
     RenameTable,
     SequenceChange,
     Statement,
@@ -56,7 +56,6 @@ __all__ = [
     "AlterOption",
     "AlterTable",
     "ChangeColumn",
-    "Computed",
     "ConvertCharset",
     "CreateDatabase",
     "CreateTable",
@@ -67,7 +66,8 @@ __all__ = [
     "DropDatabase",
     "DropKey",
     "DropTable",
-    "Ignored",
+    "GeneratedExpression",
+    "IgnoredStatement",
     "Lexeme",
     "ModifyColumn",
     "PartitionRows",

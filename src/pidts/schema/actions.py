@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pidts.model.advice import RESYNC, SKIP
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, TableName
-from pidts.schema.computed import Computed
+from pidts.schema.computed import GeneratedExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class AddColumn:
     after: str | None = None
     first: bool = False
     if_not_exists: bool = False
-    computed: Computed | None = None
+    computed: GeneratedExpression | None = None
     """The expression of a generated column, if every session would compute the same values from it."""
 
 
@@ -76,7 +76,7 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class AddKey:
-    """Adds a key; without a name, it gets one by the servers' rule.
+    """Adds a key. A key without a name gets a name by the servers' rule.
 
     If the server creates the key for a foreign key (`supports_foreign_key`), it is added only if no other key begins
     with its columns.

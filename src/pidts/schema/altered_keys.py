@@ -308,7 +308,7 @@ def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
 
 
 def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys without those that were made for foreign keys and that another key now replaces.
+    """Returns the keys. Leaves out keys that were made for foreign keys, if another key now replaces them.
 
     As on servers, each key is compared with the keys before it. Of two keys that were made for foreign keys, the longer
     one stays. Of two equal keys, the later one stays.

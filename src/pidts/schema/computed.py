@@ -27,7 +27,7 @@ _NAMES = re.compile(r"`((?:[^`]|``)+)`|[\w$]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class GeneratedExpression:
     """The expression of a generated column, with its parentheses."""
 
     tokens: tuple[Token, ...]
@@ -74,7 +74,7 @@ def mentions(computed: str, column: str) -> bool:
     return any(column.lower() == (one[1] or one[0]).replace("``", "`").lower() for one in found)
 
 
-def parse_computed(cursor: TokenCursor) -> Computed | None:
+def parse_computed(cursor: TokenCursor) -> GeneratedExpression | None:
     """Reads the expression, and VIRTUAL or STORED; None if the values depend on the session that computes them."""
     start = cursor.peek()
     cursor.skip_parentheses()
@@ -84,7 +84,7 @@ def parse_computed(cursor: TokenCursor) -> Computed | None:
         return None
     if not cursor.dialect.utf8_literals and any(_has_bytes(token) for token in tokens):
         return None
-    return Computed(tokens, stored)
+    return GeneratedExpression(tokens, stored)
 
 
 def _has_bytes(token: Token) -> bool:

@@ -140,7 +140,7 @@ def statement_parts(
             return _of_alter(statement, text, before.get(statement.table), dialect)
         case ddl.StatementDml() | ddl.Unknown():
             return (StatementPart(statement, frozenset(), (NOBODY,)),)
-        case ddl.Ignored():
+        case ddl.IgnoredStatement():
             return (StatementPart(statement, frozenset(), ()),)
 
 

@@ -134,7 +134,7 @@ class DropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoredStatement:
     """A statement that replication of tables can ignore."""
 
     reason: str
@@ -142,7 +142,7 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceChange(Ignored):
+class SequenceChange(IgnoredStatement):
     """Creates, alters or drops SEQUENCE objects of MariaDB. They are not tables, and are not replicated."""
 
     made: tuple[TableName, ...] = ()
@@ -180,7 +180,7 @@ Statement = (
     | CreateDatabase
     | AlterDatabase
     | DropDatabase
-    | Ignored
+    | IgnoredStatement
     | StatementDml
     | Unknown
 )

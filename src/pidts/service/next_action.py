@@ -27,7 +27,7 @@ task that needs an operator.
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """The end of a task's process."""
 
     exit_code: int | None
@@ -62,7 +62,7 @@ def pause_before(restarts: int) -> float:
     return min(FIRST_PAUSE * (1 << min(restarts, 10)), LONGEST_PAUSE)
 
 
-def task_stage(wish: Wish, *, is_alive: bool, reported: str, ended: Ended | None) -> TaskStage:
+def task_stage(wish: Wish, *, is_alive: bool, reported: str, ended: ProcessEnd | None) -> TaskStage:
     """Returns the stage of a task.
 
     `reported` is the last stage that the task's living process has reported; empty if it has reported none.

@@ -80,7 +80,7 @@ class Spawner:
         self._seconds_between = seconds_between
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")
         self._asked: dict[tuple[Path, tuple[str, ...]], Future[ForkedProcess | None]] = {}
-        """For each start that was requested, the spawner's answer, which was not read yet."""
+        """The spawner's answers that were not read yet, one for each requested start."""
         self._process: subprocess.Popen[bytes] | None = None
         self._forker: Forker | None = None
         self._ours: socket.socket | None = None
@@ -90,7 +90,7 @@ class Spawner:
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess | None:
         """Starts a task and returns its process; None while the spawner loads the program or has not answered.
 
-        If it returns None, call it again.
+        If it returns None, the caller has to call it again.
         """
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)

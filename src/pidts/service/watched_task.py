@@ -12,7 +12,7 @@ import structlog
 
 from pidts.model import PidtsError
 from pidts.service.lag_curve import LagCurve
-from pidts.service.next_action import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
+from pidts.service.next_action import HEALTHY_SECONDS, ProcessEnd, TaskStage, pause_before, task_stage
 from pidts.service.process_lock import holder_of, signal_holder
 from pidts.service.starter import StartedProcess, Starter
 from pidts.service.state_folder import TaskFolder, WantedState, Wish
@@ -39,7 +39,7 @@ class WatchedTask:
     report: dict[str, Any] = field(default_factory=dict)
     """The last report of the task's process; until it has made one, the last report of the previous process."""
     process: int | None = None
-    ended: Ended | None = None
+    ended: ProcessEnd | None = None
     restarts: int = 0
     next_start: float | None = None
     """The time of the next start, by the monotonic clock."""
@@ -66,7 +66,7 @@ class WatchedTask:
         if ended is not None and (process is None or ended.get("run") == process.get("run")):
             task.ended = _ended(ended)
         elif process is not None:
-            task.ended = Ended(None)
+            task.ended = ProcessEnd(None)
         task.since = float((ended or process or {}).get("at" if ended else "began") or task.wanted.since or time.time())
         task._look(now)
         task._name_stage()
@@ -147,7 +147,7 @@ class WatchedTask:
         known = ended is not None and process is not None and ended.get("run") == process.get("run")
         code = self._child.poll() if self._child is not None else None
         self._child = None
-        self.ended = _ended(ended) if known and ended is not None else Ended(None, error=_died(code))
+        self.ended = _ended(ended) if known and ended is not None else ProcessEnd(None, error=_died(code))
         self.restarts += 1
         self.next_start = None
         by = {"signal": -code} if code is not None and code < 0 else {}
@@ -166,7 +166,7 @@ class WatchedTask:
             self.next_start = None
             what = f"the process of the task cannot be started: {error.strerror}"
             todo = "The service tries it again. Free memory, or end other processes of this machine"
-            self.ended = Ended(None, error=PidtsError("task-start", what, todo=todo).to_json())
+            self.ended = ProcessEnd(None, error=PidtsError("task-start", what, todo=todo).to_json())
             return
         if (child is None) != self.waits_for_program:
             self.waits_for_program = child is None
@@ -244,9 +244,9 @@ def rotate(folder: TaskFolder) -> None:
         return
 
 
-def _ended(value: dict[str, Any]) -> Ended:
+def _ended(value: dict[str, Any]) -> ProcessEnd:
     code, error = value.get("exit_code"), value.get("error")
-    return Ended(
+    return ProcessEnd(
         code if isinstance(code, int) else None,
         str(value.get("stage") or ""),
         error if isinstance(error, dict) else None,

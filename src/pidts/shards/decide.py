@@ -49,7 +49,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
-from pidts.model import Arrival, Column, Lsn, Member, OrderKind, Table, TableName
+from pidts.model import Arrival, Column, CommandKind, Lsn, Member, Table, TableName
 from pidts.shards.structures import (
     fills_alike,
     fits,
@@ -160,7 +160,7 @@ class RunDecision:
     def is_step(self) -> bool:
         """Whether the decision leads the group to the structure that the leader has after its statement."""
         one = self.leader
-        is_alone = self.passes or self.rest or one.order is OrderKind.SKIP
+        is_alone = self.passes or self.rest or one.order is CommandKind.SKIP
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
 
 
@@ -170,10 +170,10 @@ Decision: TypeAlias = Wait | RunDecision
 def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -> Decision:
     """Returns the decision about an arrived member; `effect` computes the effect of its statement."""
     mine = group.arrivals[member]
-    if mine.order is OrderKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
+    if mine.order is CommandKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
         return RunDecision(mine, (mine,), group.agreed)
     passing = _passes(group, mine) if group.mode == "pessimistic" else None
-    if mine.order is OrderKind.REPLACE and mine.runs:
+    if mine.order is CommandKind.REPLACE and mine.runs:
         if passing is not None and group.settles(mine):
             return RunDecision(mine, (mine,), passing.agreed)
         return _together(group, mine, effect)
@@ -293,7 +293,7 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
         kept += tuple(one for one in group.agreed.columns if one.name.lower() in gone)
         agreed = with_kept(goal, kept, group.agreed)
         made = effect(group.agreed) if group.mode == "optimistic" and mine == leader else None
-        is_more = made is not None and mine.order is OrderKind.UNLOCK and names_of(made) == names_of(agreed)
+        is_more = made is not None and mine.order is CommandKind.UNLOCK and names_of(made) == names_of(agreed)
         return RunDecision(leader, run, made if made is not None and is_more else agreed, left)
     return Wait(
         tuple(sorted(awaited, key=attrgetter("names"))),
@@ -318,7 +318,7 @@ def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
 
 def _arrivals(group: ShardGroup) -> list[Arrival]:
     """Returns the arrivals, except those whose change an operator has skipped."""
-    return [one for one in group.arrivals.values() if one.order is not OrderKind.SKIP]
+    return [one for one in group.arrivals.values() if one.order is not CommandKind.SKIP]
 
 
 def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
@@ -328,7 +328,7 @@ def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arriv
     and also adds columns, the dropped column may have been renamed, so it is not kept.
     """
     needed = _needed(group, run) - names_of(goal)
-    is_drop = names_of(goal) <= names_of(leader.before) and not any(one.order is OrderKind.REPLACE for one in run)
+    is_drop = names_of(goal) <= names_of(leader.before) and not any(one.order is CommandKind.REPLACE for one in run)
     needed -= frozenset() if is_drop else names_of(leader.before)
     return tuple(one for one in group.agreed.columns if one.name.lower() in needed and is_fillable(one))
 
@@ -390,7 +390,7 @@ def _takes(one: Arrival, there: Table) -> bool:
 
 
 def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
-    is_ordered = arrival.order is OrderKind.REPLACE
+    is_ordered = arrival.order is CommandKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
         return False  # In the new columns, rows of this member have other values on the source than on the target.
     if same_version(arrival.after, goal):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pidts.model import Arrival, ColumnType, Kind, Member, OrderKind
+from pidts.model import Arrival, ColumnType, CommandKind, Kind, Member
 from pidts.model.types import LOB_BYTES
 from pidts.shards.decide import RunDecision, ShardGroup, decide
 from pidts.shards.structures import for_each_structure, misfitting, order_of
@@ -35,7 +35,7 @@ class EffectOfUnlock:
 
 def effect_of_unlock(group: ShardGroup, mine: Arrival) -> EffectOfUnlock:
     """Returns the effect that an unlock of the member's change would have."""
-    ordered = {**group.arrivals, mine.member: replace(mine, order=OrderKind.UNLOCK)}
+    ordered = {**group.arrivals, mine.member: replace(mine, order=CommandKind.UNLOCK)}
     decision = decide(replace(group, arrivals=ordered), mine.member)
     if isinstance(decision, RunDecision):
         agreed = decision.agreed

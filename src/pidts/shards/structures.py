@@ -110,7 +110,7 @@ def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
 
 
 def widened_like(table: Table, like: Table) -> Table:
-    """Returns the table, in which each column that `like` has, too, is as in `like`."""
+    """Returns the table with the columns of `like` in place of its own columns of the same names."""
     theirs = {column.name.lower(): column for column in like.columns}
     pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
     return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))

@@ -44,7 +44,7 @@ class BlockReader(PacketReader):
     def read_block(self, timeout: float) -> Block | None:
         """Returns the events that have arrived; None if none arrives within `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        # Data that has arrived already is returned before anything is read: the connection may have ended after this
+        # Data that has already arrived is returned before anything is read: the connection may have ended after this
         # data.
         while (block := self._take()) is None:
             if not self._arrives(deadline):

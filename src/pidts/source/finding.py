@@ -40,7 +40,7 @@ class Finding:
     is_consequence: bool = False
     """Whether another failed check is the cause, and has to be corrected instead."""
     is_ignored: bool = False
-    """Whether the requirement is not fulfilled, and counts as fulfilled because the task file ignores it."""
+    """Whether the requirement is not met, but counts as met because the task file ignores the check."""
     code: str = UNFIT
     """The code of the error, if this is the only finding that prevents a run."""
 

@@ -58,7 +58,7 @@ def gtids_before(
     if place.offset > _MOST_BYTES:
         return None
     before: GtidSet | None = None
-    executed = _Executed()
+    executed = _ExecutedTransactions()
     walker = LogWalker(place.file)
     for raw in log_events(config, Position(place.file, _FIRST_EVENT), server_id):
         if raw[4] not in _TOLD_BY:
@@ -75,7 +75,7 @@ def gtids_before(
     return None if before is None else executed.added_to(before)
 
 
-class _Executed:
+class _ExecutedTransactions:
     """The transactions of a file. They take no more memory than a GTID set."""
 
     def __init__(self) -> None:

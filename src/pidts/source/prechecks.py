@@ -190,7 +190,7 @@ def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
 
     An image that leaves out columns is completed from the target, if it is known which columns it leaves out. But
     MariaDB logs a REPLACE of an existing row as an update. If the REPLACE sets columns to their defaults, the image
-    leaves these columns out, as if they were unchanged (seen on 10.11). MySQL logs these columns.
+    lacks these columns, as if they were unchanged (seen on 10.11). MySQL logs these columns.
     """
     server, settings = asked.server, asked.settings
     value = settings.get("binlog_row_image", "FULL")
@@ -272,7 +272,7 @@ def _binlog_db(asked: _RequiredGrants) -> Iterator[Finding]:
         )
         if lost:
             what = f"the source does not log {', '.join(lost)}"
-            fix = "Take binlog_do_db and binlog_ignore_db out of the server's configuration and restart it"
+            fix = "Remove binlog_do_db and binlog_ignore_db from the server's configuration and restart the server"
             yield Finding("binlog_db", ok=False, message=what, fix=fix)
         else:
             yield Finding("binlog_db", ok=True, message="the source logs all databases of this task")

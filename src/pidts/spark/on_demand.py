@@ -68,7 +68,7 @@ class SparkOnDemand:
         self._wants_session = self._wants_calls = False
         self._is_called = self._is_ending = self._is_closing = False
         self._is_given_back = False
-        """Whether this run has given the session back.
+        """Whether this run has given back the session.
 
         It is False at first: a session of the previous run may still exist, so this run gives it back even if it has
         not used it.

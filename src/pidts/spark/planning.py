@@ -127,7 +127,7 @@ class Planner:
             if (chunk := staged_chunk(self._staging, request)) is not None
         }
         read: list[UpToBreak] = []
-        self._read, walked = None, _Walked()
+        self._read, walked = None, _ReadEntries()
 
         def log(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
             read.append(UpToBreak(self._relay.entries(at, to, joined=True, most=self._limits.joined)))
@@ -169,14 +169,14 @@ class Planner:
         return self._relay.entries(at, to, joined=True)
 
 
-class _Walked:
+class _ReadEntries:
     """The entries that one plan has read from the relay."""
 
     def __init__(self) -> None:
         self.first: list[LogEntry] = []
         """The first `_FEW` of these entries."""
         self.to: Lsn | None = None
-        """The end of the last one."""
+        """The end of the last entry that was read."""
         self.count = self.size = 0
         """The number of their transactions, and of their bytes."""
         self.cut: Signature = None

@@ -71,7 +71,16 @@ from pidts.ddl.planner_signals import kept_of, signal_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, byte_size, with_gtids
-from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, WaitingTableSearch, next_state, plan_between
+from pidts.plan import (
+    BatchPlan,
+    Limits,
+    Phase,
+    PlanState,
+    UnappliedSearch,
+    WaitingTableSearch,
+    next_state,
+    plan_between,
+)
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
@@ -82,7 +91,7 @@ from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.job_size import Execution, execution_of
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.planning import Planner
-from pidts.time_spent import IDLE, CommitTime, CommitTimes, StepTimes, total
+from pidts.time_spent import IDLE, CommitMeter, CommitTime, StepTimes, total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -182,7 +191,7 @@ class TaskStream:
         self._context = context
         self._workers, self._state, claimed = Workers.claimed(checkpoints, context.dealing)
         self._gtids = claimed.gtid
-        self._unapplied, self._waiting_changes = Unapplied(classifier), WaitingTableSearch(classifier)
+        self._unapplied, self._waiting_changes = UnappliedSearch(classifier), WaitingTableSearch(classifier)
         self._halted = halted
         self._halts_seen: _Halts | None = None
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
@@ -215,7 +224,7 @@ class TaskStream:
         self._jobs = 0
         self.times = StepTimes()
         """Measures how the thread that carries out a batch spends its time."""
-        self._job_times = CommitTimes()
+        self._job_times = CommitMeter()
         """The commit times of Spark's tasks, and of committers that were replaced."""
         self._failure: Exception | None = None
 

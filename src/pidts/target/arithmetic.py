@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pidts.model import Column, Kind, Table
-from pidts.schema import Computed, Lexeme, Token
+from pidts.schema import GeneratedExpression, Lexeme, Token
 
 _TEXTS = frozenset({Kind.VARCHAR, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
 _MOST_DIGITS = 30
@@ -36,7 +36,7 @@ class Exact:
         return own.union(*(part.columns() for part in self.parts))
 
 
-def exact(computed: Computed | None, column: Column, before: Table, after: Table) -> Exact | None:
+def exact(computed: GeneratedExpression | None, column: Column, before: Table, after: Table) -> Exact | None:
     """Returns the expression of `column`, a generated column of `after`; None if servers may compute it differently.
 
     The expression may read only columns that are the same in `before`.

@@ -28,7 +28,7 @@ _OF_A_TASK = (
     "locked_structure",
     "held_change",
 )
-"""Tables with records of an earlier task of the same name. A new task does not take these records over."""
+"""Tables with records of an earlier task of the same name. A new task does not take over these records."""
 
 
 class CheckpointRecord:
@@ -79,7 +79,7 @@ class CheckpointRecord:
                 "fenced",
                 f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}",
                 where=Where(source=new.source),
-                todo="Another run has taken the task over. See: pidts status TASK",
+                todo="Another run has taken over the task. See: pidts status TASK",
             )
 
     def _advancing(self, left: Checkpoint, new: Checkpoint) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Finds which part of a value a column of another type would cut off. Makes the errors of missing and unfit tables."""
+"""Finds the part of a value that another column type would not store. Makes the errors of missing and unfit tables."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pidts.model import (
+    CommandKind,
     Cutover,
     CutoverStage,
+    DdlCommand,
     DdlJournal,
-    DdlOrder,
     DdlState,
     Halt,
     Lsn,
-    OrderKind,
     RangeOwner,
     RecordKey,
     Shadow,
@@ -241,25 +241,25 @@ class OrderRecord:
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "ddl_order", "task", "source", "lsn")
 
-    def read(self, task: str, source: str) -> list[DdlOrder]:
-        """Returns the orders in the order of the log."""
+    def read(self, task: str, source: str) -> list[DdlCommand]:
+        """Returns the ddl commands in the order of the log."""
         return sorted(self._orders(task, source), key=lambda order: order.lsn)
 
-    def find(self, task: str, source: str, lsn: Lsn) -> DdlOrder | None:
-        """Returns the order for the change at this place of the log; None if none was given."""
+    def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
+        """Returns the ddl command for the change at this place of the log; None if there is none."""
         return next(iter(self._orders(task, source, str(lsn))), None)
 
-    def give(self, task: str, source: str, order: DdlOrder) -> None:
-        """Records an order. It replaces an earlier order about the same change."""
+    def give(self, task: str, source: str, order: DdlCommand) -> None:
+        """Records a ddl command. It replaces an earlier command for the same change."""
         place = (task, source, str(order.lsn))
         numbers = [int(number) for (number,) in self._rows.read("number", *place, tail=" FOR UPDATE")]
         kind, statements = order.kind.value, json.dumps(order.statements)
         self._rows.put(*place, kind=kind, statements=statements, number=max(numbers, default=0) + 1, taken=0)
 
-    def take(self, task: str, source: str, order: DdlOrder) -> bool:
-        """Marks an order as taken, in the transaction that begins the ordered change.
+    def take(self, task: str, source: str, order: DdlCommand) -> bool:
+        """Marks a ddl command as taken, in the transaction that begins the change.
 
-        Returns False if another order has replaced this order.
+        Returns False if another command has replaced this command.
         """
         sql = (
             "UPDATE pidts_meta.ddl_order SET taken = 1 "
@@ -267,11 +267,11 @@ class OrderRecord:
         )
         return self._run(sql, (task, source, str(order.lsn), order.number))[1] == 1
 
-    def _orders(self, *place: str) -> list[DdlOrder]:
+    def _orders(self, *place: str) -> list[DdlCommand]:
         return [
-            DdlOrder(
+            DdlCommand(
                 lsn=Lsn.parse(lsn),
-                kind=OrderKind(kind),
+                kind=CommandKind(kind),
                 statements=tuple(json.loads(statements)),
                 number=int(number),
                 taken=bool(int(taken)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from pidts.model import Lsn, Moved, TableName
+from pidts.model import Lsn, MovedKey, TableName
 from pidts.target.meta_schema import Run
 
 _AT_ONCE = 1000
@@ -28,16 +28,16 @@ class MoveRecord:
         one = f"SELECT 1 FROM pidts_meta.moved WHERE {_OF_TABLE} LIMIT 1"
         return bool(self._run(one, (task, source, target_table.schema, target_table.name))[0])
 
-    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
+    def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[MovedKey]:
         """Returns the moved keys among `keys`. Usually the table has no moved keys, and one query shows that."""
         if not keys or not self.any(task, source, target_table):
             return []
         place = (task, source, target_table.schema, target_table.name)
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
         rows = (row for part in parts for row in self._find(place, part))
-        return [Moved(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
+        return [MovedKey(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
 
-    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
+    def add(self, task: str, source: str, target_table: TableName, moved: Sequence[MovedKey]) -> None:
         """Adds moved keys, sorted by the table's primary key within each statement."""
         place = (task, source, target_table.schema, target_table.name)
         ordered = sorted(moved, key=attrgetter("key", "member"))

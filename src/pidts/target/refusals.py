@@ -85,11 +85,11 @@ def not_null_todo(column: str, remedy: str) -> str:
 def trigger_todo(trigger: str, grant: str = "") -> str:
     """Returns the advice after a trigger has refused a row. `trigger` says how to find it.
 
-    `grant` lets the task switch triggers off; it is empty if the task can do so already, or if no grant allows it.
+    `grant` lets the task switch off triggers; it is empty if the task may already do this, or if no grant allows it.
     """
     if grant:
         return (
-            f"A trigger of the target's table refuses the row ({trigger}). Let the task switch triggers off: {grant}; "
+            f"A trigger of the target's table refuses the row ({trigger}). Let the task switch off triggers: {grant}; "
             f"the log of the source already has what triggers changed there. Or drop the trigger. {_EACH_START}"
         )
     return (
@@ -101,7 +101,7 @@ def trigger_todo(trigger: str, grant: str = "") -> str:
 def foreign_key_todo(constraint: str, remedy: str, grant: str = "") -> str:
     """Returns the advice after a foreign key has refused a row; the parameters are those of the other functions."""
     todo = constraint_todo(constraint, remedy)
-    return f"{todo}. Or let the task switch foreign keys off: {grant}. {_EACH_START}" if grant else todo
+    return f"{todo}. Or let the task switch off foreign keys: {grant}. {_EACH_START}" if grant else todo
 
 
 _EACH_START = (

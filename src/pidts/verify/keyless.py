@@ -89,7 +89,7 @@ def _servers_sums(
 
 
 def _sums(source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher) -> tuple[Sum, Sum | None]:
-    """Reads both sides. Returns their checksums; None in place of the target's if the target lacks changes."""
+    """Reads both sides. Returns the checksums of source and target; None for a target that lacks changes."""
     table = matcher.table
     there = _summed(matcher, source.all(table))
     if catch_up.await_target(table.name, catch_up.place(table.name)):

@@ -24,7 +24,7 @@ _MOST_CONNECTIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ServiceEndpoint:
     """The address and certificate of a service."""
 
     host: str
@@ -36,7 +36,7 @@ class Listening:
 def serve(
     supervisor: Supervisor,
     listener: socket.socket,
-    place: Listening,
+    place: ServiceEndpoint,
     policy: Policy,
     stop: threading.Event,
     ready: Callable[[str], None],
@@ -48,7 +48,7 @@ def serve(
 async def _serve(
     supervisor: Supervisor,
     listener: socket.socket,
-    place: Listening,
+    place: ServiceEndpoint,
     policy: Policy,
     stop: threading.Event,
     ready: Callable[[str], None],
@@ -102,7 +102,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def address(listener: socket.socket, place: Listening) -> str:
+def address(listener: socket.socket, place: ServiceEndpoint) -> str:
     """Returns the URL of a service."""
     host, port = listener.getsockname()[:2]
     if place.host == "localhost":
@@ -111,7 +111,7 @@ def address(listener: socket.socket, place: Listening) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def listening_socket(place: Listening) -> socket.socket:
+def listening_socket(place: ServiceEndpoint) -> socket.socket:
     """Returns a socket bound to the service's address.
 
     Raises if the address cannot be used; then the service starts no task.

@@ -17,7 +17,8 @@ from pidts.model import (
     Checkpoint,
     Column,
     ColumnType,
-    DdlOrder,
+    CommandKind,
+    DdlCommand,
     DdlState,
     DroppedColumnsKey,
     Fenced,
@@ -26,7 +27,6 @@ from pidts.model import (
     Kind,
     Lsn,
     MergedTablesKey,
-    OrderKind,
     SourceTablesKey,
     Table,
     TableName,
@@ -72,7 +72,7 @@ class MergedShards:
         retry = Retry(attempts=3)
         return DdlRunner(self.target, "t", source, self.epochs[source], retry=retry, sleep=lambda _: None)
 
-    def change(self, leader: str, *others: str, order: DdlOrder | None = None) -> SchemaChange:
+    def change(self, leader: str, *others: str, order: DdlCommand | None = None) -> SchemaChange:
         return SchemaChange(
             statement=classify("ALTER TABLE t ADD c INT", "all"),
             text=f"of {leader}",
@@ -85,7 +85,7 @@ class MergedShards:
             order=order,
         )
 
-    def member_change(self, source: str, order: DdlOrder | None = None) -> MemberChange:
+    def member_change(self, source: str, order: DdlCommand | None = None) -> MemberChange:
         return MemberChange(
             source=source,
             epoch=self.epochs[source],
@@ -215,7 +215,7 @@ def test_a_journal_that_another_member_has_begun_is_waited_for() -> None:
         shards.claim()
         if journal is not None and journal.state is DdlState.INTENT:
             assert shards.runner("b").run(shards.change("b"), AT["b"]) == OpenJournal("a", AT["a"])
-            skip = ordered(shards, "c", OrderKind.SKIP)
+            skip = ordered(shards, "c", CommandKind.SKIP)
             assert shards.runner("c").run(shards.change("c", order=skip), AT["c"]) is Outcome.APPLIED
             assert shards.runner("b").run(shards.change("b", "a"), AT["b"]) is Outcome.APPLIED
             assert (shards.done(), shards.columns()) == (set(SOURCES), ["id", "c"])
@@ -274,9 +274,9 @@ def test_a_late_member_gets_the_change_of_a_commit_without_an_answer(shards: Mer
     assert shards.done() == set(SOURCES)
 
 
-def ordered(shards: MergedShards, source: str, kind: OrderKind, *statements: str) -> DdlOrder:
+def ordered(shards: MergedShards, source: str, kind: CommandKind, *statements: str) -> DdlCommand:
     with closing(shards.target.connect()) as session:
-        session.meta.orders.give("t", source, DdlOrder(lsn=AT[source], kind=kind, statements=statements))
+        session.meta.orders.give("t", source, DdlCommand(lsn=AT[source], kind=kind, statements=statements))
         order = session.meta.orders.find("t", source, AT[source])
     assert order is not None
     return order
@@ -288,13 +288,13 @@ def taken(shards: MergedShards, source: str) -> bool:
     return order is not None and order.taken
 
 
-@pytest.mark.parametrize("kind", [OrderKind.UNLOCK, OrderKind.SKIP])
-def test_unlock_and_skip_are_carried_out(shards: MergedShards, kind: OrderKind) -> None:
+@pytest.mark.parametrize("kind", [CommandKind.UNLOCK, CommandKind.SKIP])
+def test_unlock_and_skip_are_carried_out(shards: MergedShards, kind: CommandKind) -> None:
     order = ordered(shards, "a", kind)
     shards.runner("a").run(shards.change("a", "b", order=order), AT["a"])
     assert taken(shards, "a")
     assert shards.done() == {"a", "b"}
-    assert shards.columns() == (["id", "c"] if kind is OrderKind.UNLOCK else ["id"])
+    assert shards.columns() == (["id", "c"] if kind is CommandKind.UNLOCK else ["id"])
 
 
 def test_an_unlock_continues_the_begun_change() -> None:
@@ -309,7 +309,7 @@ def test_an_unlock_continues_the_begun_change() -> None:
             break
         shards = MergedShards(transactional=False)
         points += 1
-    order = ordered(shards, "a", OrderKind.UNLOCK)
+    order = ordered(shards, "a", CommandKind.UNLOCK)
     shards.runner("a").run(shards.change("a", order=order), AT["a"])
     assert (taken(shards, "a"), shards.columns()) == (True, ["id", "c"])
     shards.target.forget()
@@ -389,9 +389,9 @@ def test_others_wait_again_for_a_member_that_runs_a_refused_change_again() -> No
 
 
 def test_a_ddl_command_with_another_statement_than_was_run_is_not_taken(shards: MergedShards) -> None:
-    mine = ordered(shards, "a", OrderKind.UNLOCK)
-    theirs = ordered(shards, "b", OrderKind.INJECT, "ALTER TABLE t ADD e INT")
-    same = ordered(shards, "c", OrderKind.UNLOCK)
+    mine = ordered(shards, "a", CommandKind.UNLOCK)
+    theirs = ordered(shards, "b", CommandKind.INJECT, "ALTER TABLE t ADD e INT")
+    same = ordered(shards, "c", CommandKind.UNLOCK)
     change = replace(
         shards.change("a", order=mine),
         others=(shards.member_change("b", order=theirs), shards.member_change("c", order=same)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Protocol
 
-from pidts.model import DdlOrder, Halt, Lsn, OrderKind, ShardLock, TableName
+from pidts.model import CommandKind, DdlCommand, Halt, Lsn, ShardLock, TableName
 
 from .shard_servers import Shard, Shards
 from .task_in_memory import Settings, TaskInMemory, driven
@@ -76,16 +76,16 @@ class Story(TaskInMemory):
         with closing(self.target.connect()) as session:
             return session.meta.halts.read("t", source)
 
-    def order(self, name: str, kind: OrderKind, *statements: str) -> None:
+    def order(self, name: str, kind: CommandKind, *statements: str) -> None:
         """Gives an operator's ddl command for the schema change at which a shard waits."""
         source, _, table = name.partition(": ")
         (halt,) = (halt for halt in self.halts(source) if table in map(str, halt.tables))
         self.give(source, halt.lsn, kind, *statements)
 
-    def give(self, source: str, lsn: Lsn, kind: OrderKind, *statements: str) -> None:
+    def give(self, source: str, lsn: Lsn, kind: CommandKind, *statements: str) -> None:
         """Gives a ddl command, even if no shard waits for it."""
         with closing(self.target.connect()) as session:
-            session.meta.orders.give("t", source, DdlOrder(lsn=lsn, kind=kind, statements=statements))
+            session.meta.orders.give("t", source, DdlCommand(lsn=lsn, kind=kind, statements=statements))
 
     def columns(self, name: TableName = T) -> list[str]:
         return [column.name for column in self.target.store.tables[name].table.columns]

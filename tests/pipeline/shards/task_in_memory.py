@@ -355,7 +355,7 @@ class TaskInMemory:
                 source=source, filters=rules, beside=len(self.shards.sources) > 1, on_divergence=settings.on_divergence
             ),
             watched=watched,
-        )  # fmt: skip
+        ).with_different_shards()  # fmt: skip
         return TaskStream(
             spark=None, context=context, checkpoints=claimed, classifier=TransactionClassifier(rules.allow, Dialect()),
             limits=settings.limits, direct_rows=1_000_000, goal=None, scratch=self.relay,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pidts.model import Op, OrderKind
+from pidts.model import CommandKind, Op
 from pidts.plan import Limits
 
 from .step_by_step import MakeStory, Story, T, stories
@@ -95,7 +95,7 @@ def test_a_ddl_command_lets_one_shard_continue_first(story: MakeStory) -> None:
     task.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
     task[FIRST].alter()
     task.finish()
-    task.order(FIRST, OrderKind.UNLOCK)
+    task.order(FIRST, CommandKind.UNLOCK)
     insert(task, FIRST, c=5)
     task[FIRST].alter()
     task.finish()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from tests.examples import EXAMPLES, examples
 
-from pidts.model import OrderKind, TableName
+from pidts.model import CommandKind, TableName
 
 from .step_by_step import BOTH, GONE, INDEX, ONE, TWO, C, D, E, MakeStory, stories
 
@@ -232,12 +232,12 @@ def test_the_process_dies_while_one_continues_alone(point: str) -> None:
         task.plan(C)
         task.alter("two: shard_1.t_1")
         task.finish_and_check()
-        task.order("two: shard_1.t_1", OrderKind.UNLOCK)
+        task.order("two: shard_1.t_1", CommandKind.UNLOCK)
         task.crash_at(point)
         while not task.deaths:
             task.go(1)
         task.alter("one: shard_1.t_1")
         (first,) = (entry for entry in task.shards.sources["one"].entries() if entry.transaction.ddl)
-        task.give("one", first.transaction.lsn, OrderKind.UNLOCK)
+        task.give("one", first.transaction.lsn, CommandKind.UNLOCK)
         task.finish_and_check()
         assert task.waiting() == []

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from tests.examples import EXAMPLES
 
-from pidts.model import MergedTablesKey, OnDivergence, Op, OrderKind, RemainingRowsKey, TableName
+from pidts.model import CommandKind, MergedTablesKey, OnDivergence, Op, RemainingRowsKey, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
 from .step_by_step import MakeStory, Story, T, stories
@@ -109,15 +109,15 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
     assert codes(task) == ["shard-keys-meet"]
     (halt,) = task.halts("one")
     assert halt.tables == (NEW,)
-    task.give("one", halt.lsn, OrderKind.SKIP)
+    task.give("one", halt.lsn, CommandKind.SKIP)
     task.finish()
     assert codes(task) == []
 
 
-@pytest.mark.parametrize("kind", [None, OrderKind.REVERT])
+@pytest.mark.parametrize("kind", [None, CommandKind.REVERT])
 @pytest.mark.parametrize("source", ["one", "two"])
 def test_a_table_does_not_join_another_while_the_task_locks_rows(
-    story: MakeStory, source: str, kind: OrderKind | None
+    story: MakeStory, source: str, kind: CommandKind | None
 ) -> None:
     """Rows of merged tables are not compared, so the first table's rows would be overwritten from then on."""
     task = story(ALONE, mode="", on_divergence=OnDivergence.LOCK)

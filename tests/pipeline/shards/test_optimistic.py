@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from pidts.apply import DdlRunner, Outcome, SchemaChange
-from pidts.model import Lsn, OrderKind
+from pidts.model import CommandKind, Lsn, Op
+from pidts.plan import Limits
 
 from .free_changes import check_rows
 from .step_by_step import TWO, MakeStory, Story, T, stories
+from .test_moved_rows import FIRST, SECOND, move, row
 
 THREE = {"one": ("shard_1.t_1", "shard_1.t_2"), "two": ("shard_1.t_1",)}
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
@@ -90,6 +92,29 @@ def test_the_last_shard_runs_only_what_the_target_lacks(story: MakeStory, first:
     wanted = {(key.name, key.columns, key.unique) for key in task[names[0]].table.keys}
     assert {(key.name, key.columns, key.unique) for key in task.target.store.tables[T].table.keys} == wanted
     assert set(task.columns()) == {column.name for column in task[names[0]].table.columns}
+
+
+@pytest.mark.parametrize("first", ["insert", "delete"])
+@pytest.mark.parametrize(("one", "other"), [(FIRST, SECOND), (SECOND, FIRST)])
+def test_rows_move_to_or_from_a_shard_that_has_dropped_its_unique_key(first: str, one: str, other: str) -> None:
+    """One worker has all rows of a shard with a unique key. Rows of a shard without one were divided by their keys."""
+    limits = Limits(transactions=50, idle_entries=1)
+    with stories(mode="optimistic", transactional_ddl=False, workers=3, limits=limits) as make_story:
+        task = make_story({"one": ("shard_1.t_1", "shard_1.t_2")})
+        say(task, FIRST, "DROP INDEX uu")
+        finish_and_check(task)
+        keys = range(7000, 7020)
+        shard = task[one]
+        shard.source.commit((shard.name, [(Op.INSERT, None, row(shard, key)) for key in keys]))
+        finish_and_check(task)
+        for key in keys:
+            move(task, one, other, key=key, first=first)
+        finish_and_check(task)
+        say(task, SECOND, "DROP INDEX uu")
+        finish_and_check(task)
+        for key in keys:
+            move(task, other, one, key=key, first=first)
+        finish_and_check(task)
 
 
 @pytest.mark.parametrize("kind", ["INT", "INT NOT NULL DEFAULT 7", "BIGINT DEFAULT 5, ADD INDEX i (w)"])
@@ -216,7 +241,7 @@ def test_types_of_different_families_wait_for_each_other(story: MakeStory) -> No
     task.write("two: alone.x")
     finish_and_check(task, B)
     task[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
-    task.order(B, OrderKind.SKIP)
+    task.order(B, CommandKind.SKIP)
     finish_and_check(task)
 
 

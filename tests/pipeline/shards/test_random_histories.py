@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.examples import examples
 
-from pidts.ddl.shards.arrivals import Examined
+from pidts.ddl.shards.arrivals import Examination
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.plan import Limits
 from pidts.shards.decide import Wait
@@ -47,7 +47,7 @@ def _checked(monkeypatch):
         self._examined = kept
 
     def checked(self, state, arrival):
-        kept = self._examined.get(arrival.after.name, Examined()).waits.get(self._kind(arrival))
+        kept = self._examined.get(arrival.after.name, Examination()).waits.get(self._kind(arrival))
         found = decision(self, state, arrival)
         if found is kept:
             check(self, lambda: decision(self, state, arrival), found)

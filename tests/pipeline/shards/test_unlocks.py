@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from tests.examples import EXAMPLES
 
-from pidts.model import OrderKind, TableName
+from pidts.model import CommandKind, TableName
 from pidts.schema import apply, classify
 
 from .step_by_step import GONE, C, D, MakeStory, Story, T, stories
@@ -30,7 +30,7 @@ def unlocked(task: Story, *names: str) -> None:
     """Unlocks the change at which each of these shards waits: it runs without the other shards."""
     task.looks = False  # The target still has columns that one shard has dropped and others have not.
     for name in names:
-        task.order(name, OrderKind.UNLOCK)
+        task.order(name, CommandKind.UNLOCK)
         task.finish()
 
 
@@ -83,7 +83,7 @@ def test_one_of_two_defaults_is_run_and_no_row_gets_the_other(story: MakeStory) 
     assert "--resync two:shard_1.t_1" in halt.todo
     unlocked(task, B)
     assert task.waiting() == [B], "the target's rows have other values than this one's"
-    task.order(B, OrderKind.SKIP)
+    task.order(B, CommandKind.SKIP)
     task.finish()
     for _ in range(5):
         task.write()
@@ -96,10 +96,10 @@ def test_one_of_two_defaults_is_run_and_no_row_gets_the_other(story: MakeStory) 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 @pytest.mark.parametrize(
-    ("kind", "statements"), [(OrderKind.REVERT, ()), (OrderKind.INJECT, ("ALTER TABLE all.t COMMENT = 'x'",))]
+    ("kind", "statements"), [(CommandKind.REVERT, ()), (CommandKind.INJECT, ("ALTER TABLE all.t COMMENT = 'x'",))]
 )
 def test_a_retry_with_another_default_does_not_pass(
-    story: MakeStory, mode: str, kind: OrderKind, statements: tuple[str, ...]
+    story: MakeStory, mode: str, kind: CommandKind, statements: tuple[str, ...]
 ) -> None:
     """The existing rows would get the value of the other shards. `skip` helps, as the halt says."""
     task = story(THREE, mode=mode)
@@ -111,7 +111,7 @@ def test_a_retry_with_another_default_does_not_pass(
     task.order(B, kind, *statements)
     task.finish()
     assert [halt.code for halt in task.halts("two")] == ["shards-disagree"]
-    task.order(B, OrderKind.SKIP)
+    task.order(B, CommandKind.SKIP)
     task.finish()
     assert task.waiting() == []
 
@@ -126,7 +126,7 @@ def test_injected_statements_run_before_a_change_that_passes(story: MakeStory) -
     statement = classify("ALTER TABLE alone.x ADD COLUMN extra INT", "alone")
     with closing(task.target.connect()) as session:
         (injected,) = session.schema.ddl_statements(statement, alone, apply(statement, alone, {})).statements
-    task.give("two", lsn, OrderKind.INJECT, injected)
+    task.give("two", lsn, CommandKind.INJECT, injected)
     task.finish()
     assert (task.waiting(), task.halts("two")) == ([], [])
     assert task.columns(TableName("alone", "x"))[-1] == "extra"
@@ -248,7 +248,7 @@ def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
             task.alter(A, A, A)
             task.finish_and_check()
             unlocked(task, A)
-            task.order(A, OrderKind.UNLOCK)
+            task.order(A, CommandKind.UNLOCK)
             task.alter(B, B, OTHER, OTHER)
             task.crash_after(crash)
             task.finish()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 
-from pidts.model import DdlOrder, OrderKind, Transient
+from pidts.model import CommandKind, DdlCommand, Transient
 
 from .shard_servers import Shard
 from .task_in_memory import TaskInMemory, in_order
@@ -25,7 +25,7 @@ def unlock_one(task: TaskInMemory) -> None:
         if waiting:
             shard, halt = task.chance.choice(waiting)
             if _is_for_all(task, shard, halt.statement):
-                session.meta.orders.give("t", shard.source.name, DdlOrder(lsn=halt.lsn, kind=OrderKind.UNLOCK))
+                session.meta.orders.give("t", shard.source.name, DdlCommand(lsn=halt.lsn, kind=CommandKind.UNLOCK))
     task.target.store.hook = hook
 
 

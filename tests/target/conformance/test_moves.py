@@ -8,7 +8,7 @@ import pytest
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.merge.moved_rows import key_names
-from pidts.model import ColumnType, Kind, Lsn, Moved, TableName
+from pidts.model import ColumnType, Kind, Lsn, MovedKey, TableName
 
 from .samples import INT, checkpoint, lsn, rows, table, text
 
@@ -18,8 +18,8 @@ A, B, LONG = TableName("s_1", "t"), TableName("s_1", "T"), TableName("ü" * 64, 
 EVERYTHING = [(A, "1|", 10), (B, "1|", 20), (LONG, "1|", 30), (A, "2|", 40)]
 
 
-def moved(*entries: tuple[TableName, str, int]) -> list[Moved]:
-    return [Moved(member, key, lsn(offset)) for member, key, offset in entries]
+def moved(*entries: tuple[TableName, str, int]) -> list[MovedKey]:
+    return [MovedKey(member, key, lsn(offset)) for member, key, offset in entries]
 
 
 def found(
@@ -163,7 +163,7 @@ def test_places_are_exact(target: Target, task: str) -> None:
     session = target.connect()
     place = Lsn(9999, 2**32 - 1, 10**12 - 1, 2**32 - 1)
     session.begin()
-    session.meta.moves.add(task, "s", LANDED, [Moved(A, "1|", place)])
+    session.meta.moves.add(task, "s", LANDED, [MovedKey(A, "1|", place)])
     session.commit()
-    assert session.meta.moves.find(task, "s", LANDED, ["1|"]) == [Moved(A, "1|", place)]
+    assert session.meta.moves.find(task, "s", LANDED, ["1|"]) == [MovedKey(A, "1|", place)]
     session.close()

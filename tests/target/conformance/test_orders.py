@@ -9,7 +9,7 @@ from tests.crashes import ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.apply import AttemptSuperseded, Outcome, Target
-from pidts.model import DdlOrder, Halt, Halted, OrderKind, SourceTablesKey, TableName
+from pidts.model import CommandKind, DdlCommand, Halt, Halted, SourceTablesKey, TableName
 from pidts.schema import apply, classify
 from pidts.target import IcebergTarget
 
@@ -40,14 +40,14 @@ class OperatorWorld(AlteredTarget):
         session.close()
         return made
 
-    def give(self, kind: OrderKind, *statements: str) -> None:
+    def give(self, kind: CommandKind, *statements: str) -> None:
         session = self.target.connect()
         session.begin()
-        session.meta.orders.give(self.task, "s", DdlOrder(lsn=AT, kind=kind, statements=statements))
+        session.meta.orders.give(self.task, "s", DdlCommand(lsn=AT, kind=kind, statements=statements))
         session.commit()
         session.close()
 
-    def order(self) -> DdlOrder | None:
+    def order(self) -> DdlCommand | None:
         session = self.target.connect()
         found = session.meta.orders.find(self.task, "s", AT)
         session.close()
@@ -84,19 +84,21 @@ def instead(altered: OperatorWorld) -> str:
 @pytest.mark.parametrize(
     ("kind_of_order", "columns"),
     [
-        (OrderKind.SKIP, ["id"]),
-        (OrderKind.REPLACE, ["id", "other"]),
-        (OrderKind.INJECT, ["id", "other", "late"]),
-        (OrderKind.REVERT, ["id", "late"]),
+        (CommandKind.SKIP, ["id"]),
+        (CommandKind.REPLACE, ["id", "other"]),
+        (CommandKind.INJECT, ["id", "other", "late"]),
+        (CommandKind.REVERT, ["id", "late"]),
     ],
 )
 def test_the_target_follows_the_ddl_command_and_the_record_follows_the_source(
-    altered: OperatorWorld, kind_of_order: OrderKind, columns: list[str]
+    altered: OperatorWorld, kind_of_order: CommandKind, columns: list[str]
 ) -> None:
-    if isinstance(altered.target, ValuesTarget | IcebergTarget) and kind_of_order is OrderKind.INJECT:
+    if isinstance(altered.target, ValuesTarget | IcebergTarget) and kind_of_order is CommandKind.INJECT:
         # On these targets, a statement names a whole structure. A warehouse keeps the columns that it does not name.
         columns = ["id", "late"] if isinstance(altered.target, ValuesTarget) else ["id", "late", "other"]
-    altered.give(kind_of_order, *([instead(altered)] if kind_of_order in {OrderKind.REPLACE, OrderKind.INJECT} else []))
+    altered.give(
+        kind_of_order, *([instead(altered)] if kind_of_order in {CommandKind.REPLACE, CommandKind.INJECT} else [])
+    )
     assert altered.carry_out() is Outcome.APPLIED
     assert altered.columns() == columns
     assert altered.recorded() == ["id", "late"]
@@ -112,13 +114,13 @@ def test_a_ddl_command_starts_a_failed_change_again_and_a_later_one_replaces_it(
     with pytest.raises(Halted) as caught:
         altered.carry_out(Breaking(altered.target, watch=lambda point: _refuse(point, refused)))
     assert caught.value.where.table == str(altered.name), "what is refused names the table"
-    altered.give(OrderKind.REPLACE, "nonsense")
+    altered.give(CommandKind.REPLACE, "nonsense")
     with pytest.raises((Halted, ValueError)) as caught:
         altered.carry_out(dry)
     if isinstance(caught.value, Halted):
         assert (caught.value.code, caught.value.where.table) == ("order-refused", str(altered.name))
         assert "`pidts ddl replace`: nonsense: " in caught.value.what
-    altered.give(OrderKind.REPLACE, instead(altered))
+    altered.give(CommandKind.REPLACE, instead(altered))
     assert (altered.order().taken, altered.order().number) == (False, 2)
     assert altered.carry_out() is Outcome.APPLIED
     assert altered.columns() == ["id", "other"]
@@ -140,9 +142,9 @@ def test_an_error_of_the_journal_names_no_table(altered: OperatorWorld) -> None:
 
 
 def test_a_command_that_was_replaced_is_not_begun(altered: OperatorWorld) -> None:
-    altered.give(OrderKind.REPLACE, instead(altered))
+    altered.give(CommandKind.REPLACE, instead(altered))
     made = replace(schema_change(altered.sql, altered.known, altered.name), order=altered.order())
-    altered.give(OrderKind.SKIP)
+    altered.give(CommandKind.SKIP)
     assert runner(altered.target, altered.task, altered.epoch).run(made, AT) == AttemptSuperseded()
     assert altered.columns() == ["id"]
     assert altered.carry_out() is Outcome.APPLIED
@@ -150,9 +152,9 @@ def test_a_command_that_was_replaced_is_not_begun(altered: OperatorWorld) -> Non
 
 
 @pytest.mark.parametrize("kind", ["values", "values-journaled", "postgres", "mariadb"])
-@pytest.mark.parametrize("kind_of_order", [OrderKind.REPLACE, OrderKind.INJECT])
+@pytest.mark.parametrize("kind_of_order", [CommandKind.REPLACE, CommandKind.INJECT])
 def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
-    target: Target, task: str, name: TableName, kind_of_order: OrderKind
+    target: Target, task: str, name: TableName, kind_of_order: CommandKind
 ) -> None:
     dry = Breaking(target)
     first = OperatorWorld(target, task, name)

@@ -203,7 +203,7 @@ CASES: list[tuple[str, object, str, object]] = [
         )
     ),
     ("source.source-id", "other", "unknown-name", "no YAML file"),
-    ("source.enable", False, "not-supported", "switches the source off"),
+    ("source.enable", False, "not-supported", "switches off the source"),
     ("source.enable-gtid", True, "source.use_gtid", True),
     ("source.enable-relay", False, "note", "always goes through the relay"),
     ("source.relay-dir", "x", "note", "pidts.relay"),

@@ -354,6 +354,12 @@ def test_rows_are_locked_besides_a_version_column_and_a_zone_without_a_log(load:
     assert [note.split(": ")[1] for note in config.notes if "conflict" in note] == ["pidts.conflict"]
 
 
+def test_a_path_may_be_a_url_of_this_machine(load: Load) -> None:
+    config = load(ICEBERG_TASK.replace("/lake", "file:///srv/the%20lake") + "pidts: {relay: file:///srv/relay}\n")
+    assert (config.target.warehouse, config.relay) == ("/srv/the lake", Path("/srv/relay"))
+    assert refused(load, ICEBERG_TASK.replace("/lake", "s3://bucket/lake")).code == "not-supported"
+
+
 def test_checks_may_be_ignored_by_name(load: Load) -> None:
     assert load(TASK + "ignore-checking-items: [foreign_key, table_schema]\n").ignored_checks == (
         "foreign_key",

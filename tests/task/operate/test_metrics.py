@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from pidts.model import Halt, Lsn, TableName, Transient
 from pidts.plan import Phase
-from pidts.replicate import NotReceiving
+from pidts.replicate import ReceiveProblem
 from pidts.task.operate.metrics import metric_families
 from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
 
@@ -140,7 +140,7 @@ def test_a_task_that_has_not_begun_shows_nothing_of_its_sources() -> None:
 
 
 def test_a_source_whose_log_does_not_come_in_has_a_series() -> None:
-    lack = NotReceiving(Transient("relay-full", "no room"), since=100.0, heard_at=200.0)
+    lack = ReceiveProblem(Transient("relay-full", "no room"), since=100.0, heard_at=200.0)
     shown = progress()
     south = SourceProgress(source="south", stage="paused", lack=lack)
     shown = replace(shown, sources=(*shown.sources, south))

@@ -17,12 +17,12 @@ from tests.values_target import ValuesTarget
 from pidts.apply import TargetSession
 from pidts.model import (
     Checkpoint,
+    CommandKind,
     ConfigError,
     DdlJournal,
     DdlState,
     Halt,
     Lsn,
-    OrderKind,
     TableName,
     Transaction,
 )
@@ -76,7 +76,7 @@ class TaskOfTwoSources:
         for halt in halts:
             self.session.meta.halts.save("t", source, halt)
 
-    def orders(self, source: str) -> list[tuple[OrderKind, tuple[str, ...], int]]:
+    def orders(self, source: str) -> list[tuple[CommandKind, tuple[str, ...], int]]:
         found = self.session.meta.orders.read("t", source)
         return [(order.kind, order.statements, order.number) for order in found]
 
@@ -140,15 +140,15 @@ def test_a_ddl_command_is_recorded_for_its_own_source(two_sources: TaskOfTwoSour
     two_sources.halt("s1", change("a", at(1)))
     two_sources.halt("s2", change("a", at(1)))
     found = two_sources.task_orders.find(str(at(1)), "s2")
-    two_sources.task_orders.give(found, OrderKind.REPLACE, ("one", "two"))
-    two_sources.task_orders.give(found, OrderKind.SKIP)
+    two_sources.task_orders.give(found, CommandKind.REPLACE, ("one", "two"))
+    two_sources.task_orders.give(found, CommandKind.SKIP)
     assert two_sources.orders("s1") == []
-    assert two_sources.orders("s2") == [(OrderKind.SKIP, (), 2)]
+    assert two_sources.orders("s2") == [(CommandKind.SKIP, (), 2)]
     for sql in ("COMMIT", "/* so */ begin", "-- \nLOAD DATA LOCAL INFILE 'x' INTO TABLE a"):
         with pytest.raises(ConfigError) as error:
-            two_sources.task_orders.give(found, OrderKind.REPLACE, ("one", sql))
+            two_sources.task_orders.give(found, CommandKind.REPLACE, ("one", sql))
         assert error.value.code == "bad-order", sql
-    two_sources.task_orders.give(found, OrderKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
+    two_sources.task_orders.give(found, CommandKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
 
 
 def test_rows_are_tried_again_where_their_halt_is_off_the_record(two_sources: TaskOfTwoSources) -> None:
@@ -255,8 +255,8 @@ def test_a_schema_change_behind_refused_rows_is_shown_and_found_by_its_place(two
         orders.find(table="shop.a")
     assert f"ALTER TABLE a ADD x INT (--source s1 --at {at(4)})" in caught.value.todo
     found = orders.find(str(at(4)), "s1")
-    orders.give(found, OrderKind.SKIP)
-    assert two_sources.orders("s1") == [(OrderKind.SKIP, (), 1)]
+    orders.give(found, CommandKind.SKIP)
+    assert two_sources.orders("s1") == [(CommandKind.SKIP, (), 1)]
     journal = DdlJournal(task="t", source="s1", lsn=at(4), statement="", rendered=(), step=0, state=DdlState.DONE)
     two_sources.session.begin()
     two_sources.session.meta.journal.write(journal)
@@ -411,33 +411,33 @@ def test_a_new_table_accepts_only_skip(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", change("t_9", at(1), "shard-structure"))
     comes = two_sources.task_orders.find()
     for kind, statements in (
-        (OrderKind.UNLOCK, ()),
-        (OrderKind.REPLACE, ("SELECT 1",)),
-        (OrderKind.INJECT, ("SELECT 1",)),
+        (CommandKind.UNLOCK, ()),
+        (CommandKind.REPLACE, ("SELECT 1",)),
+        (CommandKind.INJECT, ("SELECT 1",)),
     ):
         with pytest.raises(ConfigError, match=r"shop\.t_9 joins the task with the statement") as caught:
             two_sources.task_orders.give(comes, kind, statements)
         assert caught.value.code == "shard-comes"
     assert two_sources.orders("s1") == []
-    two_sources.task_orders.give(comes, OrderKind.SKIP)
-    two_sources.task_orders.give(comes, OrderKind.REVERT)
-    assert [kind for kind, _, _ in two_sources.orders("s1")] == [OrderKind.REVERT]
+    two_sources.task_orders.give(comes, CommandKind.SKIP)
+    two_sources.task_orders.give(comes, CommandKind.REVERT)
+    assert [kind for kind, _, _ in two_sources.orders("s1")] == [CommandKind.REVERT]
 
 
 def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
     two_sources.halt("s2", awaits("t_2", at(2), "s1: shop.t_1"))
     mine, other = two_sources.task_orders.find(source="s1", table="shop.t_1"), two_sources.task_orders.find(source="s2")
-    two_sources.task_orders.give(mine, OrderKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
+    two_sources.task_orders.give(mine, CommandKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
     with pytest.raises(ConfigError, match="is waiting already") as caught:
-        two_sources.task_orders.give(other, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+        two_sources.task_orders.give(other, CommandKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
     assert (caught.value.code, caught.value.where.source) == ("order-stands", "s1")
     assert two_sources.orders("s2") == []
-    two_sources.task_orders.give(mine, OrderKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    two_sources.task_orders.give(mine, CommandKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
     two_sources.task_orders.give(
-        two_sources.task_orders.find(source="s1", table="shop.c"), OrderKind.REPLACE, ("SELECT 1",)
+        two_sources.task_orders.find(source="s1", table="shop.c"), CommandKind.REPLACE, ("SELECT 1",)
     )
-    two_sources.task_orders.give(other, OrderKind.SKIP)
-    two_sources.task_orders.give(mine, OrderKind.REVERT)
-    two_sources.task_orders.give(other, OrderKind.UNLOCK)
-    assert [kind for kind, _, _ in two_sources.orders("s2")] == [OrderKind.UNLOCK]
+    two_sources.task_orders.give(other, CommandKind.SKIP)
+    two_sources.task_orders.give(mine, CommandKind.REVERT)
+    two_sources.task_orders.give(other, CommandKind.UNLOCK)
+    assert [kind for kind, _, _ in two_sources.orders("s2")] == [CommandKind.UNLOCK]

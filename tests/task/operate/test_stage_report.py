@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.task.operate.stage_report import Receiving, RunMeasures, StageMeasures, report_stages, slow_stage
+from pidts.task.operate.stage_report import ReceiverMeasurements, RunMeasures, StageMeasures, report_stages, slow_stage
 
 WORKING = RunMeasures(
     steps={"": 0.1, "plan": 0.1, "decode": 0.1, "apply": 0.7},
@@ -19,7 +19,7 @@ BEHIND = StageMeasures(
     source="127.0.0.1:3306",
     target="postgresql 127.0.0.1:5432/shop",
     lag_seconds=8.0,
-    receiving=Receiving(
+    receiving=ReceiverMeasurements(
         lag_seconds=0.01, waiting=0.8, cpu=0.1, bytes_a_second=2e6, unreceived_bytes=0, round_trip_seconds=0.001
     ),
     working=WORKING,
@@ -114,6 +114,6 @@ def test_the_report_has_five_stages_with_the_known_facts_of_each() -> None:
 
 def test_a_replicator_that_reports_nothing_leaves_its_stages_without_figures() -> None:
     for status in (None, {}, {"connected": False, "lag_seconds": 3.0}, {"connected": True}):
-        found = report_stages("s", StageMeasures(receiving=Receiving.of(status)))
+        found = report_stages("s", StageMeasures(receiving=ReceiverMeasurements.of(status)))
         assert [stage.busy for stage in found.stages] == [None] * 5
         assert found.slow is None

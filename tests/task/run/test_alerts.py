@@ -20,7 +20,7 @@ import pytest
 
 from pidts.cli.verify import alert_differences
 from pidts.model import Halt, Halted, Lsn, TableName, Transient, Where
-from pidts.replicate import NotReceiving
+from pidts.replicate import ReceiveProblem
 from pidts.task.config.alerts import AlertReceiver
 from pidts.task.operate.alert_conditions import conditions_of
 from pidts.task.operate.progress import Progress, SourceProgress
@@ -112,7 +112,7 @@ def over(alerts: Alerts, shown: Progress) -> None:
 
 
 def test_each_kind_of_condition_is_found() -> None:
-    away = NotReceiving(Transient("source-lost", "gone", where=Where(source="s")), since=9.0, heard_at=10.0)
+    away = ReceiveProblem(Transient("source-lost", "gone", where=Where(source="s")), since=9.0, heard_at=10.0)
     full = replace(away, error=Transient("relay-full", "no room for the relay"))
     shown = progress(
         halted=(halt("a"), halt("b", "shard-awaits")),
@@ -132,7 +132,7 @@ def test_each_kind_of_condition_is_found() -> None:
     assert [*conditions_of(progress(), 60.0)] == []
 
 
-AWAY = NotReceiving(Transient("source-lost", "gone", where=Where(source="s")), since=9.0, heard_at=10.0)
+AWAY = ReceiveProblem(Transient("source-lost", "gone", where=Where(source="s")), since=9.0, heard_at=10.0)
 FULL = replace(AWAY, error=Transient("relay-full", "no room for the relay"))
 
 

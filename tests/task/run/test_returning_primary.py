@@ -137,4 +137,4 @@ def test_a_standby_that_was_added_after_the_run_began_is_read_at_the_next_start(
     )
     shown: list[str] = []
     assert Failover(shown.append).look(running, is_failing=False) is None
-    assert f"localhost:{mariadb.port} was chosen as the source, and this run began without it" in shown[0]
+    assert f"localhost:{mariadb.port} was chosen as the source, but the task file did not name it" in shown[0]

@@ -16,7 +16,7 @@ from pidts.batch.batch_done import BatchDone
 from pidts.model import Checkpoint, Lsn, TableName, Transient
 from pidts.plan import BatchPlan, CopyMode, CopyState, Phase, PlanState
 from pidts.reduce import Counts
-from pidts.replicate import NotReceiving
+from pidts.replicate import ReceiveProblem
 from pidts.task.operate.progress import Progress, TableProgress
 from pidts.task.run.tracker import Tracker, combined
 
@@ -242,7 +242,7 @@ def test_a_log_that_does_not_come_in_is_no_source_without_changes() -> None:
     tracker.show("sync", caught_up=True)
     assert (reported[-1].stage, reported[-1].lag_seconds, reported[-1].message) == ("sync", 0.0, "")
     error = Transient("relay-full", "no room for the relay", todo="Make room.")
-    lack = NotReceiving(error, since=time.time() - 300, heard_at=time.time())
+    lack = ReceiveProblem(error, since=time.time() - 300, heard_at=time.time())
     tracker.lacks(lack)
     tracker.show("sync", caught_up=True)
     shown = reported[-1]

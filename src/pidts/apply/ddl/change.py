@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pidts.apply.checkpoint import Outcome
-from pidts.model import DdlJournal, DdlOrder, DdlState, Lsn, OrderKind, RecordKey, Shadow, Table, TableName
+from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Lsn, RecordKey, Shadow, Table, TableName
 from pidts.schema import Statement
 
 
@@ -21,7 +21,7 @@ class MemberChange:
     text: str
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
-    order: DdlOrder | None = None
+    order: DdlCommand | None = None
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
 
     def journal(self, task: str) -> DdlJournal:
@@ -55,7 +55,7 @@ class SchemaChange:
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
     """The source's tables that the change renames."""
     executed_at: int = 0
-    order: DdlOrder | None = None
+    order: DdlCommand | None = None
     """The ddl command that replaces this statement by others, or runs others before it; None: there is none."""
     shared: TableName | None = None
     """The merged table on the target; None if no other member changes the table."""
@@ -74,9 +74,9 @@ class SchemaChange:
         `rendered` returns the source's statement as statements of the target.
         """
         match self.order:
-            case DdlOrder(kind=OrderKind.SKIP):
+            case DdlCommand(kind=CommandKind.SKIP):
                 return ()
-            case DdlOrder(kind=OrderKind.REPLACE, statements=statements):
+            case DdlCommand(kind=CommandKind.REPLACE, statements=statements):
                 return statements
             case _:
                 return tuple(rendered())
@@ -84,9 +84,9 @@ class SchemaChange:
     @property
     def first(self) -> tuple[str, ...]:
         """Returns the statements that a ddl command puts before the change's own statements."""
-        return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
+        return self.order.statements if self.order is not None and self.order.kind is CommandKind.INJECT else ()
 
-    def does(self, order: DdlOrder) -> bool:
+    def does(self, order: DdlCommand) -> bool:
         """Whether the change carries out this ddl command, which may have been given for another member."""
         leading = self.order
         if order is leading or not order.statements:
@@ -96,7 +96,7 @@ class SchemaChange:
     @property
     def is_foreseen(self) -> bool:
         """Whether `after` is exactly the structure that the target will have."""
-        return self.order is None or self.order.kind in {OrderKind.REVERT, OrderKind.UNLOCK}
+        return self.order is None or self.order.kind in {CommandKind.REVERT, CommandKind.UNLOCK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,5 +117,5 @@ class OpenJournal:
     lsn: Lsn
 
 
-Ended: TypeAlias = Outcome | AttemptSuperseded | OpenJournal
+ChangeEnd: TypeAlias = Outcome | AttemptSuperseded | OpenJournal
 """The ways in which an attempt ends without an error."""

@@ -35,10 +35,10 @@ run that was replaced. So:
 **A ddl command** about the change is given before the change runs, or after it has failed, and is stored in a table of
 the target. The commit that begins the journal with the command's statements marks the command as taken, if it is still
 in force. Crash before: nothing happened, and the next attempt reads the command that is in force then. After: the
-journal says which step is next. A command that was not taken yet begins a new journal in place of the one that was
-begun without it. Steps that the old journal has completed are not undone. The structure after the command's statements
-cannot be foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again
-if they have not.
+journal says which step is next. If a journal was begun without the command, the command begins a new journal in its
+place. Steps that the old journal has completed are not undone. The structure after the command's statements cannot be
+foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again if they
+have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
 last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order
@@ -66,7 +66,7 @@ from typing import TypeVar
 import structlog
 
 from pidts.apply.checkpoint import Outcome, fenced
-from pidts.apply.ddl.change import AttemptSuperseded, Ended, OpenJournal, SchemaChange
+from pidts.apply.ddl.change import AttemptSuperseded, ChangeEnd, OpenJournal, SchemaChange
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
@@ -80,7 +80,7 @@ from pidts.apply.ddl.zone_ddl import is_made_by_zone, warn_if_not_shown
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
 from pidts.apply.shared_session import SharedSession
-from pidts.model import DdlJournal, DdlState, Halted, Lsn, OrderKind, Shadow, SourceTablesKey, TableName, Transient
+from pidts.model import CommandKind, DdlJournal, DdlState, Halted, Lsn, Shadow, SourceTablesKey, TableName, Transient
 from pidts.schema import AlterTable, CreateTable, CreateTableLike
 
 _log = structlog.get_logger(__name__)
@@ -123,7 +123,7 @@ class DdlRunner:
             lambda session: session.meta.shadows.load(self._task, self._source), records=self._records
         )
 
-    def run(self, change: SchemaChange, lsn: Lsn) -> Ended:
+    def run(self, change: SchemaChange, lsn: Lsn) -> ChangeEnd:
         """Makes the change at this Lsn; returns how the attempt has ended.
 
         The call does not make the change in three cases. The target already has the change. Or a newer ddl command was
@@ -163,7 +163,7 @@ class DdlRunner:
                     return answer
         raise AssertionError  # never reached: the loop returns or raises
 
-    def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:
+    def _run(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> ChangeEnd:
         if session.schema.transactional_ddl:
             ended = self._in_one_transaction(session, change, lsn)
         else:
@@ -180,7 +180,7 @@ class DdlRunner:
             session.commit()
         return ended
 
-    def _in_one_transaction(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:
+    def _in_one_transaction(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> ChangeEnd:
         session.begin()
         if left := self._lock_epochs(session, change):
             return left
@@ -212,14 +212,14 @@ class DdlRunner:
         )
         return self._finish(session, change, journal, lsn)
 
-    def _journaled(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> Ended:
+    def _journaled(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> ChangeEnd:
         tables = sorted({*change.before, *change.after})
         known = self._known_journal(session, change, lsn)
         if not (known is None or isinstance(known, DdlJournal)):
             return known
         self._begun = True
         order = change.order
-        anew = order is not None and not order.taken and order.kind is not OrderKind.UNLOCK
+        anew = order is not None and not order.taken and order.kind is not CommandKind.UNLOCK
         resumed = known is not None and not anew
         if known is None or anew:
             journal = self._begin_journal(session, change, lsn)
@@ -259,7 +259,7 @@ class DdlRunner:
         session.begin()
         return self._finish(session, change, journal, lsn)
 
-    def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended | None:
+    def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | ChangeEnd | None:
         """Returns the journal that was begun and not ended, or how the attempt ends; None if nothing was begun."""
         session.begin()
         if left := self._lock_epochs(session, change):
@@ -285,7 +285,7 @@ class DdlRunner:
         session.commit()
         return journal
 
-    def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended:
+    def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | ChangeEnd:
         # The checkpoint is not locked here, since this block may read a whole table, and batches would wait for the
         # lock.
         with _about(change):
@@ -341,7 +341,7 @@ class DdlRunner:
                 return AttemptSuperseded()
         return None
 
-    def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> Ended:
+    def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> ChangeEnd:
         """Ends the open transaction with "done", and returns how the attempt ends.
 
         Another member may have begun the journal.

@@ -50,7 +50,7 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
 
 
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
-    """Returns statements that drop columns which were kept when the change began because other members still had them.
+    """Returns statements that drop columns: other members had them when the change began, but have dropped them since.
 
     Members that have arrived since the change began have dropped columns that the target still has, but the continued
     journal has no statements that drop them.

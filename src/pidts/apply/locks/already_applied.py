@@ -7,7 +7,7 @@ the same time:
 
     a    UPDATE 1 -> 2, UPDATE 2 -> 1
     b    UPDATE 1 -> 2
-    b receives 1 -> 2, which it has already, and 2 -> 1. a receives 1 -> 2. In the end a has 2, and b has 1
+    b receives 1 -> 2, which it already has, and 2 -> 1. a receives 1 -> 2. In the end a has 2, and b has 1
 
 If both zones delete a row, and zone a inserts it again with the same values, the same happens: 2 is then "no row".
 
@@ -16,7 +16,7 @@ makes each change of all zones once, and each change finds exactly the state tha
 from the first state. The end of a walk depends only on its steps, not on their order: apart from its two ends, the walk
 has left each state as often as it has reached it. So all zones end with the same row, however often a state comes back.
 If a change finds neither the state before it nor the state after it, its row is locked. One case is left: a change that
-was *made already* finds the state after it. It is left out, and the zones end with the same row only if all zones leave
+was *already made* finds the state after it. It is left out, and the zones end with the same row only if all zones leave
 out the same steps.
 
 Two zones. Suppose that b leaves out the change c = x -> y of zone a, and that no change of a follows c. At b the row
@@ -24,16 +24,16 @@ has come to y by changes of b that a had not seen when a made c. Together these 
 after c, when the row is at y there. They cannot all find the states that they name: if they did, they would lead from y
 to y + (y - x), which is not a state. So a locks one of them or leaves one out. If a leaves out the last of these
 changes, that change is x -> y, too: after any other one, a's row would be in no state. Then both zones have left out
-the same step. So it is enough to lock each change of another zone that *follows* a change that was made already. A zone
+the same step. So it is enough to lock each change of another zone that *follows* a change that was already made. A zone
 cannot find out whether the zone that made the following change already knew the changes of both zones. So some changes
 are locked although their zone knew these.
 
-After a DELETE that was made already, two zones that have deleted the row agree, and its key may be used again. So it is
+After a DELETE that was already made, two zones that have deleted the row agree, and its key may be used again. So it is
 enough to lock each change of the key that makes the deleted row again, if equal rows have equal texts. There is no
 short proof for this; `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a length.
 Three alternatives were rejected:
 
-- If every change that was made already were locked, no record would be needed, for any number of zones. But jobs that
+- If every change that was already made were locked, no record would be needed, for any number of zones. But jobs that
   run in every zone, and delete or update the same rows, would lock all of these rows.
 - Comparing places of logs (had the change's zone seen this zone's write?) would be exact. But only the rows of the meta
   tables in a zone's log show what the zone had seen, and tasks do not decode these rows.
@@ -42,7 +42,7 @@ Three alternatives were rejected:
 **Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If the
 program's change reaches the two zones before each has the other's change, these two cannot notice the conflict. So the
 third zone's log has a note, and its own next change is set aside in the other zones (`pidts.apply.locks.zone_notes` has
-the argument). Where tasks pass on the changes of other zones, a change that was made already is not in the zone's log,
+the argument). Where tasks pass on the changes of other zones, a change that was already made is not in the zone's log,
 and the argument does not hold (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
@@ -54,7 +54,7 @@ there.
     after COMMIT                            both
     another task has the key's next change  as in `early_removals`: other tasks are locked out first
 
-The records of changes that were made already are in the same table as those of `early_removals`, with other digests.
+The records of changes that were already made are in the same table as those of `early_removals`, with other digests.
 They, too, are used for an hour, measured by the clocks of the servers and of the task's machine. If a task lags by
 more, a change that was made without knowing of another zone's change may come, and is not locked.
 """
@@ -92,12 +92,12 @@ _SPELLED = frozenset({Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR})
 
 @dataclass(frozen=True, slots=True)
 class MadeAlready:
-    """The events of a batch that were made already, and the events that may not follow them."""
+    """The events of a batch that were already made, and the events that may not follow them."""
 
     events: Numbers
     """Events that find the row as they would leave it."""
     set_aside: Mapping[int, str]
-    """Events that are set aside, with the reasons. They follow an event that was made already, or find another row than
+    """Events that are set aside, with the reasons. They follow an event that was already made, or find another row than
     the event before them has left.
     """
 
@@ -105,7 +105,7 @@ class MadeAlready:
 def made_already(
     compared: ComparedKeys, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], RowStorage], task: str
 ) -> MadeAlready:
-    """Returns the events of a batch that were made already; each key's first event was compared with the target's row.
+    """Returns the events of a batch that were already made; each key's first event was compared with the target's row.
 
     `until` is the place up to which the target may already have the changes, and `known` says which columns of each
     change the log has; None: all.
@@ -132,7 +132,7 @@ def note_made(
     *,
     has_others: bool,
 ) -> None:
-    """Records, in the open transaction, that these events were made already.
+    """Records, in the open transaction, that these events were already made.
 
     `has_others`: other tasks write to the target, too, so there may be zones that need the record.
     """
@@ -153,9 +153,9 @@ def events_after_made(
     known: KnownColumns | None,
     find_transactions: FindTransactions,
 ) -> Mapping[int, str]:
-    """Returns, with the reasons, the events that may not follow a change that was made already.
+    """Returns, with the reasons, the events that may not follow a change that was already made.
 
-    A task into this zone has recorded the change that was made already, or a task into the source's zone has
+    A task into this zone has recorded the change that was already made, or a task into the source's zone has
     (`pidts.apply.locks.zone_notes`).
     """
     events, table = key_rows.events, key_rows.events.batch.table
@@ -220,7 +220,7 @@ def _breaks(
 ) -> tuple[Mask, Mask]:
     """Returns which events find another row than their key's previous event has left.
 
-    The second item of the result says which of these events leave the row as that previous event has left it.
+    The second item of the result says which of these events do not change the row that the previous event has left.
     """
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
@@ -242,7 +242,7 @@ def _breaks(
 def _is_left(
     events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], RowStorage]
 ) -> Mask:
-    """Returns which events have, as `side` image, the row that the previous event has left, as far as the log shows."""
+    """Returns which events have a `side` image that equals the row that their key's previous event has left."""
     if not len(asked):
         return np.zeros(0, np.bool_)
     table, rows = events.batch.table, events.batch.rows
@@ -256,7 +256,7 @@ def _is_left(
 
 
 def _first_following(events: KeyEvents, made: Mask, known: KnownColumns | None) -> list[int]:
-    """Returns, for each event that was made already, the first later event that may not follow it."""
+    """Returns, for each event that was already made, the first later event that may not follow it."""
     found = []
     ends = np.append(events.first[1:], len(events.key))
     for event in np.nonzero(made)[0].tolist():

@@ -93,7 +93,7 @@ class ComparisonSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class WritableChanges:
     """Changes that are written, without those that are set aside."""
 
     batches: list[ChangeBatch]
@@ -106,12 +106,12 @@ class Checked:
     read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
     """
     differing_rows: Mapping[TableName, pa.Table]
-    """Those rows of `there` that differ from the source's rows and are changed nevertheless."""
+    """The rows of `there` that differ from the source's rows, but are changed in spite of this."""
 
 
 def checked(
     session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], settings: ComparisonSettings
-) -> Checked:
+) -> WritableChanges:
     """Compares the changes with the target's rows, and returns those that are written.
 
     Raises `Halted` at a row that differs, if the task file demands this.
@@ -168,7 +168,7 @@ def checked(
         rows[batch.table.name] = key_rows.rows
         if len(changed := changed[changed >= 0]):
             differing_rows[batch.table.name] = key_rows.rows.take(pa.array(changed))
-    return Checked(written, rows, expecting, inserting, differing_rows)
+    return WritableChanges(written, rows, expecting, inserting, differing_rows)
 
 
 class _Unread(Enum):
@@ -244,7 +244,7 @@ def _with_records(
     settings: ComparisonSettings,
     aside: SetAside | None,
 ) -> tuple[KeyRows, _Comparison]:
-    """Records, for other tasks between zones, deletes that found no row, and changes that were made already.
+    """Records, for other tasks between zones, deletes that found no row, and changes that were already made.
 
     Returns the rows and the result of the comparison.
 
@@ -310,7 +310,7 @@ class _Comparison:
     divergence: Divergence | None = None
     """The rows that differ, whose keys are set aside; None if there are none."""
     made: Numbers = field(default_factory=lambda: _NONE)
-    """Between zones, the events whose result the target had already; without events of keys that are set aside."""
+    """Between zones, the events whose result the target already had; without events of keys that are set aside."""
     applied: Numbers = field(default_factory=lambda: _NONE)
     """The indexes of the target's rows that already are as the first change of their key leaves them."""
 

@@ -134,7 +134,7 @@ def removed_before(
     arriving = np.nonzero(events.arrives & (key_rows.at[events.key] < 0))[0]
     if not len(arriving):
         return {}
-    # Of the events that give a row to a key, only the key's first one counts, since all changes before it find no row.
+    # Only the first event that gives a row to a key counts, since all changes of the key before this event find no row.
     coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
     table = events.batch.table
     names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))

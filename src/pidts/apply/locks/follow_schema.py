@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from pidts.apply.checkpoint import fenced
 from pidts.apply.port import TargetSession
-from pidts.model import Column, ColumnType, DdlOrder, Kind, RowLock, Table, TableName
+from pidts.model import Column, ColumnType, DdlCommand, Kind, RowLock, Table, TableName
 from pidts.schema import (
     AddColumn,
     AlterTable,
@@ -55,7 +55,7 @@ _WITH_LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 
 def obstacle(
-    statement: Statement | None, order: DdlOrder | None, before: Table | None, after: Table | None
+    statement: Statement | None, order: DdlCommand | None, before: Table | None, after: Table | None
 ) -> str | None:
     """Returns the reason why held changes of a table cannot be applied after a schema change; None if they can."""
     if order is not None and order.statements:
@@ -171,7 +171,7 @@ def locks_of(session: TargetSession, task: str, source: str, table: TableName) -
 def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table, epoch: int) -> None:
     """Records the structure after a schema change in each lock of a table. Does this in a separate transaction.
 
-    The epoch is checked, since another run may have taken the task over and made later changes.
+    The epoch is checked, since another run may have taken over the task and made later changes.
     """
     session.begin()
     try:

@@ -33,7 +33,7 @@ class KeyRows:
     rows: pa.Table
     """Rows of the target, which the open transaction has locked."""
     at: Numbers
-    """For each key of `events` the index of its row in `rows`, or -1."""
+    """For each key of `events`, the index of its row in `rows`, or -1."""
 
 
 def read_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
@@ -85,7 +85,7 @@ def joined_keys(
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
     """Returns which of these equal keys have to be joined. None of them is the key of a lock.
 
-    If one of the keys has a row, all keys are joined. If none has a row, they have to be joined only if one of them is
+    If one of the keys has a row, all keys are joined. Keys without a row have to be joined only if one of these keys is
     to be locked. The source has one row for all spellings of a key ('Ada', 'ADA'). So for each later spelling, the
     first event in the batch is the one that gives the row this spelling: an INSERT, or an UPDATE of the key.
     """
@@ -100,7 +100,7 @@ def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Se
 
 
 def _one_a_row(found: KeyRows) -> KeyRows:
-    """Returns the events and rows after keys that have the same row were joined."""
+    """Joins the keys that have the same row; returns the events and rows with the joined keys."""
     at, has_row = found.at, found.at >= 0
     if has_row.sum() < 2 or np.bincount(at[has_row]).max() == 1:
         return found

@@ -53,7 +53,7 @@ class KnownLocks:
         self._locks: dict[str, list[RowLock]] = {}
         """The locks of each form."""
         self._words: dict[str, list[pa.Table]] = {}
-        """For each form one key of each class of equal keys."""
+        """For each form, one key of each class of equal keys."""
         self._class: dict[str, str] = {}
         """The class of each key, by the key's id."""
         self._start = form_start(session, table) if has_text(table) else ""
@@ -78,7 +78,7 @@ class KnownLocks:
         return [self._forms[one] for one in ids]
 
     def classes(self, keys: pa.Table, ids: Sequence[str]) -> tuple[list[str], Mapping[str, RowLock]]:
-        """Returns the class of equal keys to which each key belongs, and the lock of each class that has one.
+        """Returns each key's class of equal keys, and the locks of the classes that have a lock.
 
         If several locks have the same class, the one with the lowest id is returned.
         """

@@ -474,7 +474,7 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
 
 
 def _trades(one: ResolvePreview, watched: Collection[str]) -> bool:
-    """Whether the row gets another unique value. If so, another row may get the value that this row had."""
+    """Whether the row gets another unique value. If it does, another row may get the value that this row had."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 

@@ -1,6 +1,6 @@
-"""Writes notes to a zone's log about changes that a task into the zone has left out because they were made already.
+"""Writes notes to a zone's log about changes that a task into the zone has left out because they were already made.
 
-After a change that was made already, `pidts.apply.locks.already_applied` sets aside the next change of the row if
+After a change that was already made, `pidts.apply.locks.already_applied` sets aside the next change of the row if
 another zone made it. With three zones or more, the next change may also come from the zone's own programs; no task into
 the zone sees such a change:
 

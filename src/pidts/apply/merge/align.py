@@ -1,6 +1,6 @@
 """Converts changes of one target table under several structures to changes under one structure with all columns.
 
-The members of a merged table need not have the same columns at every moment: one shard has a new column already,
+The members of a merged table need not have the same columns at every moment: one shard already has a new column,
 another does not. A batch with rows of both shards is reduced as one, so each row also gets the columns that its own
 shard lacks. While a column has two types, as during a change from INT to BIGINT, all rows get the wider type.
 

@@ -119,7 +119,7 @@ def _shared(batch: ChangeBatch, part_of: Numbers) -> list[Numbers]:
 
 
 class _Places:
-    """For each change its operation, and the index of its before image among all images; -1 if it has none."""
+    """For each change, its operation, and the index of its before image among all images; -1 if it has none."""
 
     def __init__(self, op: Numbers, part_of: Numbers) -> None:
         self._part_of, self._size = part_of, len(op)
@@ -146,7 +146,7 @@ class _Places:
             here = self._size + event
 
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
-        """Returns, as a set, the table that has the row before these changes; and the index of the row's image.
+        """Returns a set with the table that has the row before these changes, and the index of the row's image.
 
         The first of the `events` that finds the row shows both. If none finds it: an empty set, and -1.
         """

@@ -66,7 +66,7 @@ import structlog
 
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.tombstone_keys import key_texts
-from pidts.model import ChangeBatch, Lsn, Moved, Op, TableName
+from pidts.model import ChangeBatch, Lsn, MovedKey, Op, TableName
 from pidts.reduce.identity import identities
 from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps, halves
@@ -200,7 +200,7 @@ class _Outcomes:
         """Returns the texts of all keys with an event, each once."""
         return self._texts(self._last[np.unique(self._key, return_index=True)[1]])
 
-    def aside(self, entries: Iterable[Moved]) -> Mask:
+    def aside(self, entries: Iterable[MovedKey]) -> Mask:
         """Returns the outcomes that have to be set aside because of other members' entries."""
         aside = np.zeros(len(self._key), np.bool_)
         first = np.unique(self._key, return_index=True)[1]
@@ -241,11 +241,11 @@ class _Outcomes:
             given.setdefault(self._members[self._member[outcome]], []).append(text)
         return given
 
-    def got(self) -> list[Moved]:
+    def got(self) -> list[MovedKey]:
         """Returns the keys that members have got, and still have."""
         outcomes = np.nonzero(self._got >= 0)[0]
         return [
-            Moved(self._members[self._member[outcome]], text, self._lsn(self._got[outcome]))
+            MovedKey(self._members[self._member[outcome]], text, self._lsn(self._got[outcome]))
             for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True)
         ]
 

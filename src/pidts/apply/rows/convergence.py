@@ -11,7 +11,7 @@ would cost a second row for each written row. A change is applied if its state i
 aside otherwise. So a zone's state is the latest of all states that have arrived, in whatever order and however often
 they arrived. Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
 
-**The latest write arrives.** No zone on its way sets the latest write aside, so each of these zones has the write in
+**The latest write arrives.** No zone on its way sets aside the latest write, so each of these zones has the write in
 its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a row
 of another version, the removed row is written first, in the same transaction. Two examples of what would happen without
 this:
@@ -19,11 +19,11 @@ this:
     ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
     b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g still has row 4, and passes on a DELETE of 4; h keeps 5
 
-If two zones write equal rows, the two rows are one state. A zone that has the first row sets the second one aside, so
-its log does not have the second one. In a mesh each change reaches each zone by one task, so nothing is missed. In a
-ring, let r be the last zone before d that wrote the row: any state that could have stopped the row on its way to d has
-passed through r, and r's row would have stopped that state. In a star or a line, the ways of both rows to d meet in one
-zone, and that zone passes on the row that arrives first. For other shapes, it is not proved that nothing is missed.
+If two zones write equal rows, the two rows are one state. A zone that has the first row sets aside the second one, so
+the zone's log does not have the second row. In a mesh each change reaches each zone by one task, so nothing is missed.
+In a ring, let r be the last zone before d that wrote the row: any state that could have stopped the row on its way to d
+has passed through r, and r's row would have stopped that state. In a star or a line, the ways of both rows to d meet in
+one zone, and that zone passes on the row that arrives first. For other shapes, it is not proved that nothing is missed.
 
 **A program's write** is applied in its own zone without a comparison. So the written state has to be later than the
 zone's state before it: each change of a row must raise its version, and a new row must have a higher version than every
@@ -55,7 +55,7 @@ otherwise the tombstone of this DELETE would stop row 4 at g. Then g has
     a later row                it reaches a, too, and is later than 4
     nothing                    another DELETE has removed 4 at g. It reaches a after 4, or before 4 as a tombstone
 
-A returned DELETE carries the state of a tombstone that a has already or should have, so it does no harm, however late
+A returned DELETE carries the state of a tombstone that a already has, or should have, so it does no harm, however late
 it comes. Rows that a task itself removes and writes again in one transaction count as not deleted, and do not return
 (`pidts.batch.returned`). `pidts.batch.transaction_classifier` finds the transactions with DELETEs that return.
 
@@ -69,7 +69,7 @@ A table converges if it has the version column, a primary key that all servers c
 key. With another unique key, a row might take the unique value of another row, and that would be a conflict of two
 rows. In all other tables rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the
 meta schema of each zone that a task writes to (`pidts.target.tombstones`): a change that takes longer to arrive would
-bring a deleted row back.
+make a deleted row appear again.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the lock of the worker's checkpoint. While the lock is held, no copied rows are 
 now is still missing when the batch commits, and the result does not depend on where batches are cut.
 
 Three kinds of updates are always written: updates in safe mode, which are written as a REPLACE; updates that give a row
-another key while the table is being copied, since the copy may have read the new key already; and updates that reach
+another key while the table is being copied, since the copy may already have read the new key; and updates that reach
 two workers as a DELETE and an INSERT.
 """
 

@@ -350,7 +350,7 @@ class ImageCompletion:
     def _unresolved(self, prev: Numbers, *, before: bool) -> Numbers:
         """Returns the nodes that need a column which no node of their chain has.
 
-        Before images count only with `before`.
+        Values of before images count only if `before` is true.
         """
         size = self._size
         found = np.zeros(2 * size, np.bool_)

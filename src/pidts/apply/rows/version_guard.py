@@ -23,8 +23,8 @@ second of two updates in one microsecond would be lost, or a replay of old chang
     first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image
     replay       row r3;  r1→r2 (v5)                 r1 is not r3: set aside. r2→r3: set aside, too. The row stays.
 
-Without tombstones a late upsert would bring a deleted row back. For tombstones the order of the log takes precedence
-over the version, since a deleted row may be inserted again with a low version.
+Without tombstones, a late upsert would make a deleted row appear again. For tombstones the order of the log takes
+precedence over the version, since a deleted row may be inserted again with a low version.
 
 **In a batch** the reduction keeps the last change of each row, so the guard must set changes aside before the
 reduction. Once a change of a row is applied, the next change of the row in the log finds exactly the row that it

@@ -11,8 +11,8 @@ DDL is part of a transaction, all statements are in one transaction. Its last st
 checkpoints' rows and checks the epoch. A run that another run has replaced ends with `Fenced` before it can commit. A
 batch of the next run locks checkpoints first and then the table: so one of the two may get a deadlock error, and tries
 again. Elsewhere a second run waits for the table's lock until the first one ends. Some statements only do what the
-server would later do by itself (`Rendered.later`). These are run at most once: a run that ends before them leaves their
-work to the server.
+server would later do by itself (`RenderedChange.later`). These are run at most once: a run that ends before them leaves
+their work to the server.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 chunks are read after it. So a run that begins after a crash reaches the change first, and empties the table again.
@@ -33,7 +33,7 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_epoch
 from pidts.batch.context import JobContext
 from pidts.batch.copy.rereads import forget_settled, has_recorded_keys
-from pidts.model import DdlState, Lsn, Rendered, Table
+from pidts.model import DdlState, Lsn, RenderedChange, Table
 from pidts.plan import ChunkRequest
 from pidts.schema import TruncateTable
 
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -> list[str] | None:
-    """Finishes a table, however long this takes. Returns the statements that can run later (`Rendered.later`).
+    """Finishes a table, however long this takes. Returns the statements that can run later (`RenderedChange.later`).
 
     Where DDL is not part of a transaction, takes the lock only if there is a statement to run now.
 
@@ -50,7 +50,7 @@ def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -
     table = context.rules.target_table(context.structures[request.table])
     is_read = True
 
-    def statements() -> list[Rendered]:
+    def statements() -> list[RenderedChange]:
         nonlocal is_read
         is_read = not has_recorded_keys(session, context.task, context.source.source_id, request)
         return [session.schema.finish_statements(table)] if is_read else []
@@ -81,7 +81,7 @@ class FinishThreads:
         self._failures: list[BaseException] = []
         self._begins_no_more = False
         self.later: list[str] = []
-        """The statements that no batch waits for (`Rendered.later`). They run after all others."""
+        """The statements that no batch waits for (`RenderedChange.later`). They run after all others."""
         self.unread: set[ChunkRequest] = set()
         """The requests that could not be finished, because recorded keys of their tables have to be read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
@@ -124,7 +124,7 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
     """Empties the table before the schema change at `lsn`, if that change is not done."""
     table = context.rules.target_table(table)
 
-    def statements() -> Iterable[Rendered]:
+    def statements() -> Iterable[RenderedChange]:
         journal = session.meta.journal.read(context.task, context.source.source_id, lsn)
         if journal is not None and journal.state is DdlState.DONE:
             return
@@ -137,11 +137,11 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 
 
 def _run(
-    context: JobContext, session: TargetSession, lock: str, statements: Callable[[], Iterable[Rendered]]
+    context: JobContext, session: TargetSession, lock: str, statements: Callable[[], Iterable[RenderedChange]]
 ) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
-    Does not run the statements that can run later (`Rendered.later`), but returns them.
+    Does not run the statements that can run later (`RenderedChange.later`), but returns them.
     """
     if session.schema.transactional_ddl:
         session.begin()
@@ -154,7 +154,7 @@ def _run(
         return _execute(session, statements())
 
 
-def _execute(session: TargetSession, all_rendered: Iterable[Rendered]) -> list[str]:
+def _execute(session: TargetSession, all_rendered: Iterable[RenderedChange]) -> list[str]:
     later: list[str] = []
     for rendered in all_rendered:
         for note in rendered.notes:

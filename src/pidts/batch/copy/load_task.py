@@ -18,7 +18,7 @@ A table without a key is loaded as a whole, by the first attempt that reaches it
 that attempt, and return it.
 
 In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. (1) The table
-is under repair, so it has rows already. (2) Other batches are applied before the batch that settles the request
+is under repair, so it already has rows. (2) Other batches are applied before the batch that settles the request
 (`ChunkRequest.waits`). (3) The table has a version column, so the target has to be asked for each row which version is
 newer. (4) The target refuses rows for another reason.
 """

@@ -29,7 +29,7 @@ class CommitTimes:
     """The times of changes that were committed by events in one log file, in log order."""
 
     def __init__(self, places: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> None:
-        """`places` has the byte of the log file at which each event begins that commits changes.
+        """For each event that commits changes, `places` has the byte of the log file at which the event begins.
 
         `times` has the times in the headers of these events.
         """

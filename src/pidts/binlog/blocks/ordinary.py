@@ -163,8 +163,8 @@ def control_of(body: int, end: int, plain: int) -> int:
     if end - body < 14:
         return C_NONE
     variables = body + 13
-    behind = variables + load16(body + 11)
-    text = behind + load8(body + 8) + 1
+    stop = variables + load16(body + 11)
+    text = stop + load8(body + 8) + 1
     size = end - text
     if size == 5:
         found = C_BEGIN if load32(text) == _BEGI and load8(text + 4) == 78 else C_NONE
@@ -176,7 +176,7 @@ def control_of(body: int, end: int, plain: int) -> int:
         return C_NONE
     if found == C_NONE or load8(text - 1) != 0:
         return C_NONE
-    collation = _variables(variables, behind)
+    collation = _variables(variables, stop)
     return found if collation >= 0 and load8(plain + collation) else C_NONE
 
 
@@ -217,8 +217,8 @@ def xa_of(body: int, end: int, plain: int) -> int:
     if end - body < 14:
         return XA_NONE
     variables = body + 13
-    behind = variables + load16(body + 11)
-    text = behind + load8(body + 8) + 1
+    stop = variables + load16(body + 11)
+    text = stop + load8(body + 8) + 1
     if end - text < 12 or end - text > _XID_ROOM:
         return XA_NONE
     if load8(text - 1) != 0 or load16(text) != _XA or load8(text + 2) != _SPACE:
@@ -235,7 +235,7 @@ def xa_of(body: int, end: int, plain: int) -> int:
         size, found = 8, XA_ROLLBACK
     if size == 0 or load8(text + 3 + size) != _SPACE or not _is_xid(text + 4 + size, end):
         return XA_NONE
-    collation = _variables(variables, behind)
+    collation = _variables(variables, stop)
     return found if collation >= 0 and load8(plain + collation) else XA_NONE
 
 
@@ -270,8 +270,8 @@ def _put_part(at: int, part: int, size: int) -> int:
 def _put_prepared_xid(at: int, body: int) -> int:
     """Writes the name in an XA_PREPARE event as text, as `XaPrepare` does, and returns its size."""
     first, second = load32(body + 5), load32(body + 9)
-    behind = _put_part(_put_part(at, body + 13, first), body + 13 + first, second)
-    return put_number(behind, load32(body + 1)) - at
+    stop = _put_part(_put_part(at, body + 13, first), body + 13 + first, second)
+    return put_number(stop, load32(body + 1)) - at
 
 
 @jit
@@ -370,7 +370,7 @@ def _has_room(state: Any, more_tables: int) -> bool:
 
 @inline
 def _meet(state: Any, number: int) -> None:
-    """Adds a table to the open transaction, unless the transaction has it already."""
+    """Adds a table to the open transaction, unless the transaction already has it."""
     if load64(state[MET] + 8 * number) != state[SERIAL]:
         store64(state[MET] + 8 * number, state[SERIAL])
         store32(state[TABLES] + 4 * state[TABLE_COUNT], number)
@@ -558,18 +558,18 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
             return HAND_OVER
         if tail and crc32_at(event, size - CHECKSUM_SIZE, 0) != load32(event + size - CHECKSUM_SIZE):
             return HAND_OVER
-        body, behind = event + HEADER_SIZE, event + size - tail
+        body, stop = event + HEADER_SIZE, event + size - tail
         ends, step = False, XA_NONE
         if role == STARTS:
             if state[OPEN]:
                 return HAND_OVER
-            length, number = gtid_text(event, body, behind, state[GTID])
+            length, number = gtid_text(event, body, stop, state[GTID])
             if length == NO_GTID:
                 return HAND_OVER
             state[GTID_SIZE], state[GTID_NUMBER] = length, number
             _open(state, offset, 1 if load8(event + 4) == EventType.MARIADB_GTID else 0)
         elif role == STATEMENT:
-            step = _statement(state, offset, body, behind)
+            step = _statement(state, offset, body, stop)
             if step == _UNUSUAL:
                 return HAND_OVER
             ends = step != XA_NONE
@@ -578,7 +578,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
         elif role == ROWS:
             state[ROW_COUNT] += 1
         elif role == MAPS:
-            names = key_size(body + 8, behind)
+            names = key_size(body + 8, stop)
             if names == 0:
                 return HAND_OVER
             number = lookup(state, body + 8, names)
@@ -591,7 +591,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
                 return found
             ends = True
         elif role == PREPARES:
-            step = _prepare_of(body, behind)
+            step = _prepare_of(body, stop)
             if step < 0 or not state[STEPS]:
                 return HAND_OVER
             ends = True
@@ -610,7 +610,7 @@ def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one 
         state[EVENTS] += 1
         if ends:
             step = XA_NONE if step == _ENDED else step
-            _close(state, offset, offset + size, at, step, _put_name(state, step, body, behind))
+            _close(state, offset, offset + size, at, step, _put_name(state, step, body, stop))
             if at >= state[LIMIT]:
                 state[STOPPED] = at
                 return SEGMENT_FULL

@@ -318,7 +318,7 @@ class BlockScan:
         return len(entries) > 0 and int(entries[0, 0]) == at
 
     def _names_at(self, block: memoryview, at: int) -> memoryview:
-        """Returns the bytes that begin with the names of the unknown table at which the scan has stopped."""
+        """Returns the bytes from the names of a table on: the scan has stopped at this table, since it is unknown."""
         inner_at = int(self._state[o.INNER_AT])
         if inner_at < 0:
             return block[at + _KEY_AT :]

@@ -185,9 +185,9 @@ class Memory:
         The size of the expected values is estimated separately for before images and after images, since the first
         image of one kind may come long after the first of the other kind.
         """
-        behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
-        side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)
-        images_so_far = 1 + self.rows - self.count(Op.INSERT if behind else Op.DELETE)
+        is_before = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
+        side, filled = (self.before, at.BEFORE_FILLED) if is_before else (self.after, at.AFTER_FILLED)
+        images_so_far = 1 + self.rows - self.count(Op.INSERT if is_before else Op.DELETE)
         images_more = max(self.rows, 1) * (ahead - 1)
         expected = needed + int(min(needed / images_so_far * images_more, most))
         side.more_text(place, needed, side.used(place, int(self.state[filled // 8])), expected)

@@ -159,5 +159,5 @@ def read_value(
         result = _read_varying(code, program, data + place, size, column, number, row, table, call)
     if result != at.FINE:
         return result
-    behind: int = place + size
-    return behind
+    stop: int = place + size
+    return stop

@@ -42,9 +42,9 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
             row += 1
         if cell == 0 and first < end:  # A table without rows may have no memory yet.
             cells = load64(column + at.CELLS)
-            behind = load32(cells + 4 * first)
+            stop = load32(cells + 4 * first)
             for place in range(first, end):
-                store32(cells + 4 * place + 4, behind)
+                store32(cells + 4 * place + 4, stop)
 
 
 @jit
@@ -130,18 +130,18 @@ def _read_row(
     """Reads the images of one row; returns the place after them, or the error."""
     width = load64(table + at.WIDTH)
     make_ready(table, program, op, row)
-    behind = begin
+    stop = begin
     if op != _INSERT:
         before = load64(table + at.BEFORE)
-        behind = _read_image(data, behind, end, width, present, bitmaps >> 16, program, before, row, table, call)
-        if behind < 0:
-            return behind
+        stop = _read_image(data, stop, end, width, present, bitmaps >> 16, program, before, row, table, call)
+        if stop < 0:
+            return stop
     if op != _DELETE:
         after = load64(table + at.AFTER)
         if present and op == _UPDATE:
             present += (width + 7) >> 3
-        behind = _read_image(data, behind, end, width, present, bitmaps & 0xFFFF, program, after, row, table, call)
-    return behind
+        stop = _read_image(data, stop, end, width, present, bitmaps & 0xFFFF, program, after, row, table, call)
+    return stop
 
 
 @inline
@@ -193,10 +193,10 @@ def read_rows(
     while begin < end:
         if row >= capacity:
             return at.MORE_ROWS
-        behind = _read_row(table, program, data, begin, end, op, present, bitmaps, row, call)
-        if behind < 0:
-            return behind
-        if behind == begin:
+        stop = _read_row(table, program, data, begin, end, op, present, bitmaps, row, call)
+        if stop < 0:
+            return stop
+        if stop == begin:
             return at.TORN
         if done < skip:
             take_back(table, op, row)
@@ -207,7 +207,7 @@ def read_rows(
             add_row(table, op, row)
             row += 1
         done += 1
-        begin = behind
+        begin = stop
         store64(call + at.AT, begin)
         store64(call + at.DONE, done)
         store64(call + at.HELPS, 0)

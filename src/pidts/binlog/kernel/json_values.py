@@ -61,21 +61,21 @@ def sized(data: int, at: int, size: int) -> tuple[int, int]:
 @jit
 def put_string(data: int, start: int, end: int, out: int, limit: int) -> int:
     """Writes a JSON string with the necessary escapes."""
-    first, behind = data + start, data + end
-    if utf8_end(first, behind) != behind:
+    first, stop = data + start, data + end
+    if utf8_end(first, stop) != stop:
         return BAD
     extra = 0
-    for place in range(first, behind):
+    for place in range(first, stop):
         extra += _EXTRA[load8(place)]
-    if limit - out < behind - first + extra + 2:
+    if limit - out < stop - first + extra + 2:
         return FULL
     store8(out, 34)
     out += 1
     if extra == 0:
-        copy_bytes(out, first, behind - first)
-        out += behind - first
+        copy_bytes(out, first, stop - first)
+        out += stop - first
     else:
-        for place in range(first, behind):
+        for place in range(first, stop):
             byte = load8(place)
             if _EXTRA[byte] == 0:
                 store8(out, byte)
@@ -150,8 +150,8 @@ def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
     while digits % 10 == 0:
         digits //= 10
         power += 1
-    behind = put_magnitude(out, digits, 1)
-    return _with_point(out, behind - out, behind - out + power)
+    stop = put_magnitude(out, digits, 1)
+    return _with_point(out, stop - out, stop - out + power)
 
 
 @inline
@@ -269,7 +269,7 @@ def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
     negative = size > 2 and load8(address) & 0x80 == 0
     flip = 0xFF if negative else 0
     digits = out + 2
-    behind = digits
+    stop = digits
     zero = True
     groups = (whole + 8) // 9 + (scale + 8) // 9
     for number in range(groups):
@@ -281,12 +281,12 @@ def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
         if value >= limit_of(count):
             return BAD
         zero = zero and value == 0
-        behind = put_magnitude(behind, value, count)
+        stop = put_magnitude(stop, value, count)
         place += width
     if 2 + place != size:
         return BAD
     first = digits
-    point = behind - scale
+    point = stop - scale
     while first < point - 1 and load8(first) == 48:
         first += 1
     if negative and not zero:
@@ -307,12 +307,12 @@ def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
 
 @inline
 def _put_fraction(digits: int, scale: int, out: int) -> int:
-    held = load8(digits)
+    digit = load8(digits)
     store8(out, 46)
     for place in range(scale):
         following = load8(digits + place + 1)
-        store8(out + 1 + place, held)
-        held = following
+        store8(out + 1 + place, digit)
+        digit = following
     return out + 1 + scale
 
 

@@ -133,8 +133,8 @@ def _content(at: int, end: int) -> tuple[int, int]:
         length, at = _packed(at, end)
         if at < 0 or length < 0 or length > end - at:
             return 0, _BAD
-        value, behind = _packed(at, at + length)
-        if behind < 0:
+        value, stop = _packed(at, at + length)
+        if stop < 0:
             return 0, _BAD
         if field == _SIZE:
             size = value
@@ -158,14 +158,14 @@ def _gather(block: int, place: int, end: int, tail: int, found: Any) -> int:
         if size < HEADER_SIZE + tail or size > end - place:
             break
         if load8(event + 4) == _PAYLOAD:
-            behind = event + size - tail
-            data, content = _content(event + HEADER_SIZE, behind)
+            stop = event + size - tail
+            data, content = _content(event + HEADER_SIZE, stop)
             if content > 0:
                 total += content
                 if total > _MOST_BYTES:
                     break
                 found[count, _PLACE], found[count, _DATA] = place, data - block
-                found[count, _DATA_SIZE], found[count, _CONTENT_SIZE] = behind - data, content
+                found[count, _DATA_SIZE], found[count, _CONTENT_SIZE] = stop - data, content
                 count += 1
         place += size
     return count

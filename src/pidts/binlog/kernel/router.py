@@ -383,7 +383,7 @@ def _inflated_size(body: int, end: int, kind: int) -> int:
 
 
 @inline
-def _group_event(state: Any, role: Any, kind: int, size: int, offset: int, body: int, behind: int, call: int) -> int:
+def _group_event(state: Any, role: Any, kind: int, size: int, offset: int, body: int, stop: int, call: int) -> int:
     """Reads one event of a group that has prepared an XA transaction; `EventGroupPlaces` defines its number."""
     if state[GROUP] < 0:
         state[GROUP], state[PLACES_END] = offset, 0
@@ -391,22 +391,22 @@ def _group_event(state: Any, role: Any, kind: int, size: int, offset: int, body:
     first = max(first, state[PLACES_END])
     end = first + size
     if role == ROWS:
-        inflated = _inflated_size(body, behind, kind)
+        inflated = _inflated_size(body, stop, kind)
         if inflated < 0:
             return HAND_OVER
         if inflated > size:
             end = first + inflated
         if end > LARGEST:
             return HAND_OVER
-        result = _rows(state, body, behind, kind, state[COMMIT], first, call)
+        result = _rows(state, body, stop, kind, state[COMMIT], first, call)
     elif role == MAPS:
-        result = _map(state, body, behind - body)
+        result = _map(state, body, stop - body)
     elif role == NOTHING:
         result = _GO_ON
     elif role == _PACKS:
         result = HAND_OVER
     else:
-        result = _transaction(state, role, body, behind)
+        result = _transaction(state, role, body, stop)
     if result in (_GO_ON, MAKE_ROOM):
         state[PLACES_END] = end
     return result
@@ -431,18 +431,18 @@ def _step(state: Any, event: int, left: int, here: int, call: int) -> int:
         if not _is_in_order(state, event, size, offset, tail):
             return HAND_OVER
     state[LAST] = offset
-    body, behind = event + HEADER_SIZE, event + size - tail
+    body, stop = event + HEADER_SIZE, event + size - tail
     if state[COMMIT] >= 0:
-        return _group_event(state, role, kind, size, offset, body, behind, call)
+        return _group_event(state, role, kind, size, offset, body, stop, call)
     if role == ROWS:
-        return _rows(state, body, behind, kind, offset, here + state[BASE] if payload >= 0 else 0, call)
+        return _rows(state, body, stop, kind, offset, here + state[BASE] if payload >= 0 else 0, call)
     if role == MAPS:
-        return _map(state, body, behind - body)
+        return _map(state, body, stop - body)
     if role == NOTHING:
         return _GO_ON
     if role == _PACKS:
         return _go_inside(state, here, offset) if payload < 0 else HAND_OVER
-    return _transaction(state, role, body, behind)
+    return _transaction(state, role, body, stop)
 
 
 @jit

@@ -77,11 +77,11 @@ class CompiledRows:
         self.memory.clear()
         if self.plain is None:
             return batch
-        behind, self.plain = self.plain.take(early_filter), None
+        later, self.plain = self.plain.take(early_filter), None
         self.memory.state[at.PLAIN // 8] = 0
-        if not len(batch) or not len(behind):
-            return batch if len(batch) else behind
-        joined = pa.Table.from_batches([batch.rows, behind.rows]).combine_chunks()
+        if not len(batch) or not len(later):
+            return batch if len(batch) else later
+        joined = pa.Table.from_batches([batch.rows, later.rows]).combine_chunks()
         return ChangeBatch(self.table, joined.to_batches()[0])
 
 
@@ -108,7 +108,7 @@ class CompiledBinding:
         call.block[at.PREFIX // 8 : at.PREFIX // 8 + 2].view(np.uint8)[:] = np.frombuffer(
             _PREFIX.pack(first.change_no, first.log_index, first.offset), np.uint8
         )
-        sizes = [(held.bit_count() + 7) // 8 for held in event.present]
+        sizes = [(presence.bit_count() + 7) // 8 for presence in event.present]
         bitmaps, bits = sizes[0] << 16 | sizes[-1], 0
         if (partial := event.partial) is not None:
             call.block[at.PRESENCE // 8], bits = into.memory.presences.entered(partial, bitmaps)

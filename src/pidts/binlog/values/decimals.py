@@ -31,7 +31,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def layout(precision: int, scale: int) -> tuple[int, tuple[tuple[int, int, int], ...]]:
-    """Returns the size in bytes, and each group's first byte, end, and ten to the power of its number of digits."""
+    """Returns the size in bytes; and for each group its first byte, its end, and the number above its largest value."""
     if not 0 < precision <= _LARGEST_PRECISION or scale > precision:
         raise DecodeError("bad-decimal", f"no server has the type DECIMAL({precision},{scale})")
     whole = precision - scale

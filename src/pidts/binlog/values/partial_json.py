@@ -35,11 +35,13 @@ def documents(wires: Sequence[Wire]) -> Documents:
     return {place: wire.size for place, wire in enumerate(wires) if wire.type is WireType.JSON}
 
 
-def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents) -> tuple[dict[int, bytes], int]:
+def before_image(
+    data: bytes, at: int, present: Sequence[ImageColumn], columns: Documents
+) -> tuple[dict[int, bytes], int]:
     """Appends a before image's values to the columns; returns its JSON documents as bytes, and the place after it."""
-    nulls, at = _nulls(data, at, len(held))
+    nulls, at = _nulls(data, at, len(present))
     found = {}
-    for column in held:
+    for column in present:
         if nulls & column.bit:
             column.append(None)
             continue
@@ -51,15 +53,15 @@ def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Doc
 
 
 def after_image(
-    table: TableName, data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]
+    table: TableName, data: bytes, at: int, present: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]
 ) -> int:
     """Appends an after image's values to the columns, with whole documents in place of changes of documents.
 
     Returns the place after the after image.
     """
     changed, at = _changed(data, at, columns)
-    nulls, at = _nulls(data, at, len(held))
-    for column in held:
+    nulls, at = _nulls(data, at, len(present))
+    for column in present:
         if nulls & column.bit:
             column.append(None)
         elif column.place not in changed:
@@ -101,11 +103,11 @@ def legs(path: str) -> list[Leg]:
         match = _LEG.match(path, at)
         if match is None:
             break
-        index, behind, quoted, plain = match.groups()
+        index, from_end, quoted, plain = match.groups()
         if quoted or plain:
             found.append(standard.loads(quoted) if quoted else plain)
         else:
-            found.append(int(index) if index else -1 - int(behind or 0))
+            found.append(int(index) if index else -1 - int(from_end or 0))
         at = match.end()
     if at != len(path) or not path.startswith("$"):
         raise DecodeError("bad-json", f"{path!r} is not a path into a JSON document")
@@ -167,6 +169,6 @@ def _changed(data: bytes, at: int, columns: Documents) -> tuple[frozenset[int], 
     return frozenset(place for number, place in enumerate(columns) if bits >> number & 1), at + size
 
 
-def _nulls(data: bytes, at: int, held: int) -> tuple[int, int]:
-    behind = at + (held + 7) // 8
-    return int.from_bytes(data[at:behind], "little"), behind
+def _nulls(data: bytes, at: int, count: int) -> tuple[int, int]:
+    stop = at + (count + 7) // 8
+    return int.from_bytes(data[at:stop], "little"), stop

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _STYLES = {"done": "green", "todo": "yellow", "blocked": "bold red", "skipped": "dim"}
 _WIDTH = 14
 _STOPPING = (
-    "stopping: the steps so far are being undone; if the step `stop` is done already, the cutover is completed instead"
+    "stopping: the steps so far are being undone; if the step `stop` is already done, the cutover is completed instead"
 )
 _AT_ONCE = "; press Ctrl-C again to end at once: the source may then stay read-only, and `pidts status` says what to do"
 _ENDED_AT_ONCE = "ended at once: the source may still be read-only. This says what to do:"
@@ -56,14 +56,14 @@ def cutover(
         bool,
         typer.Option(
             "--writers-stopped",
-            help="Say that you have stopped all programs that write to the source, which is then not made read-only.",
+            help="You have stopped all programs that write to the source, so the command need not make it read-only.",
         ),
     ] = False,
     wait: Annotated[
         float,
         typer.Option(
             min=0,
-            help="If the account may not make the source read-only, wait at most this many seconds until you do it.",
+            help="If the account may not make the source read-only, wait at most this many seconds for you to do it.",
         ),
     ] = 600.0,
     verify_tables: Annotated[

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
-from pidts.model import ConfigError, OrderKind
+from pidts.model import CommandKind, ConfigError
 
 if TYPE_CHECKING:
     from pidts.task.operate.orders import TaskOrders
@@ -123,10 +123,10 @@ def unlock(
         name = name and orders.whole_name(name, [one for one in waiting if one.waits_for_shards])
         found = find_lock(open_locks(orders, waiting), name, at, source)
         change = chosen_change(found, at, source)
-        orders.require_effect(change, OrderKind.UNLOCK)
+        orders.require_effect(change, CommandKind.UNLOCK)
         if yes:
-            orders.give(change, OrderKind.UNLOCK)
-        show_order(change, OrderKind.UNLOCK, (), given=yes, as_json=as_json, lock=found)
+            orders.give(change, CommandKind.UNLOCK)
+        show_order(change, CommandKind.UNLOCK, (), given=yes, as_json=as_json, lock=found)
 
 
 def retry(
@@ -147,14 +147,14 @@ def retry(
         waiting = [] if at else orders.matching(source, table)
         rows = [one for one in waiting if one.halt is not None and is_refused_rows(one.halt)]
         if not rows or len(rows) < len(waiting):
-            _give(orders, (at, source, table), OrderKind.REVERT, (), yes=yes, as_json=as_json)
+            _give(orders, (at, source, table), CommandKind.REVERT, (), yes=yes, as_json=as_json)
             return
         if yes:
             orders.retry_rows(rows)
         show_retry(rows, given=yes, as_json=as_json)
 
 
-def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
+def _plain(kind: CommandKind, says: str) -> Callable[..., None]:
     """Returns the function of the command that records ddl commands of this kind; `says` is its help text."""
 
     def command(
@@ -172,7 +172,7 @@ def _plain(kind: OrderKind, says: str) -> Callable[..., None]:
     return command
 
 
-def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
+def _with_statements(kind: CommandKind, says: str) -> Callable[..., None]:
     """Returns the same as `_plain`, for a kind of ddl command that has SQL."""
 
     def command(
@@ -192,10 +192,10 @@ def _with_statements(kind: OrderKind, says: str) -> Callable[..., None]:
 
 
 _COMMANDS = {
-    "skip": _plain(OrderKind.SKIP, "Do not run a schema change: the target already has it, or must not get it."),
-    "replace": _with_statements(OrderKind.REPLACE, "Run these statements instead of a schema change."),
-    "inject": _with_statements(OrderKind.INJECT, "Run these statements first, then the schema change."),
-    "revert": _plain(OrderKind.REVERT, "Forget an earlier ddl command, and run the schema change unchanged."),
+    "skip": _plain(CommandKind.SKIP, "Do not run a schema change: the target already has it, or must not get it."),
+    "replace": _with_statements(CommandKind.REPLACE, "Run these statements instead of a schema change."),
+    "inject": _with_statements(CommandKind.INJECT, "Run these statements first, then the schema change."),
+    "revert": _plain(CommandKind.REVERT, "Forget an earlier ddl command, and run the schema change unchanged."),
 }
 
 _SHORT_HELP = {
@@ -255,7 +255,7 @@ def shard_ddl_lock(
 def _order(
     task: Path,
     which: tuple[str, str, str],
-    kind: OrderKind,
+    kind: CommandKind,
     texts: tuple[str, ...],
     *,
     yes: bool,
@@ -278,7 +278,7 @@ def _order(
 def _give(
     orders: TaskOrders,
     which: tuple[str, str, str],
-    kind: OrderKind,
+    kind: CommandKind,
     statements: tuple[str, ...],
     *,
     yes: bool,
@@ -302,5 +302,5 @@ def _no_task(what: str, lock: str) -> ConfigError:
     return ConfigError("usage", what, todo=todo)
 
 
-def _nothing_to_run(kind: OrderKind) -> ConfigError:
+def _nothing_to_run(kind: CommandKind) -> ConfigError:
     return ConfigError("usage", "there is no statement to run", todo=f"See: pidts ddl {kind} --help")

@@ -23,7 +23,7 @@ from pidts.cli.backlog_text import (
 )
 from pidts.cli.ddl.lock_view import effect_on_others, show_lock
 from pidts.cli.errors import for_this_task, show_error
-from pidts.model import TRANSACTION_TOO_LARGE, Halt, Halted, OrderKind, TableName, Where
+from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, Halt, Halted, TableName, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, with_place, with_tables, with_task
 from pidts.model.errors import listed, plural
 from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
@@ -211,7 +211,7 @@ def show_retry(rows: Sequence[BlockedChange], *, given: bool, as_json: bool) -> 
 
 def show_order(
     at: BlockedChange,
-    kind: OrderKind,
+    kind: CommandKind,
     statements: Sequence[str],
     *,
     given: bool,
@@ -226,7 +226,7 @@ def show_order(
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}
         more = {"statements": list(statements), "given": given, "backlog": at.backlog.to_json() if at.backlog else None}
-        more |= {"stays": list(at.halt.stays) if at.halt is not None and kind is OrderKind.UNLOCK else []}
+        more |= {"stays": list(at.halt.stays) if at.halt is not None and kind is CommandKind.UNLOCK else []}
         more |= {"counts_for": [shard_name(one) for one in _continuing(at, kind, lock)] if at.tables else []}
         print(json.dumps({**about, **more, "lock": lock.to_json() if lock else None, "says": says}, ensure_ascii=False))
         return
@@ -234,7 +234,7 @@ def show_order(
     _show_given(given=given)
 
 
-def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
+def _order_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
     """Returns the effect of a ddl command as lines, which a terminal and the service's page show."""
     says = [f"{at.source}, Lsn {at.lsn}: {at.statement}"]
     if at.halt is not None:
@@ -242,7 +242,7 @@ def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], 
     journal = at.journal
     if journal is not None and journal.step:
         says.append(f"  already on the target: {'; '.join(journal.rendered[: journal.step])}")
-    stays = at.halt.stays if at.halt is not None and kind is OrderKind.UNLOCK else ()
+    stays = at.halt.stays if at.halt is not None and kind is CommandKind.UNLOCK else ()
     if stays:
         says.append(f"  unlocking does not end the wait: {'; '.join(stays)}")
         skip = with_place(SKIP, at.source, str(at.lsn))
@@ -260,11 +260,11 @@ def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], 
     if left:
         says.append(f"  … and the backlog of {left:,} more shards")
     moved = at.halt is not None and at.halt.code == "rename-moves-rows"
-    if moved and kind is OrderKind.SKIP:
+    if moved and kind is CommandKind.SKIP:
         says.append(
             "  Rows that are on the target stay as they are. Under the new name the task may not find them any more"
         )
-    elif kind in {OrderKind.SKIP, OrderKind.REPLACE} and at.tables and not moved:
+    elif kind in {CommandKind.SKIP, CommandKind.REPLACE} and at.tables and not moved:
         of = at.source if at.halt is not None and is_waiting_for_shards(at.halt) else ""
         says.append(
             "  Rows that are on the target stay as they are. If the source changed their values, stop the task after "
@@ -281,17 +281,17 @@ def _show_given(*, given: bool) -> None:
         print("Nothing has been done yet. To do it, add --yes.")
 
 
-def _effect(kind: OrderKind, lock: OpenLock | None) -> str:
+def _effect(kind: CommandKind, lock: OpenLock | None) -> str:
     match kind:
-        case OrderKind.UNLOCK:
+        case CommandKind.UNLOCK:
             return "the target runs it now, without waiting for the shards that have not reached it"
-        case OrderKind.SKIP:
+        case CommandKind.SKIP:
             return "the target does not run it; later rows are still read with the source's new structure"
-        case OrderKind.REPLACE:
+        case CommandKind.REPLACE:
             return "the target runs these statements instead"
-        case OrderKind.INJECT:
+        case CommandKind.INJECT:
             return "the target runs these statements before it" + (", once all shards have reached it" if lock else "")
-        case OrderKind.REVERT:
+        case CommandKind.REVERT:
             return (
                 "the target runs it unchanged, once all shards have reached it"
                 if lock
@@ -299,16 +299,18 @@ def _effect(kind: OrderKind, lock: OpenLock | None) -> str:
             )
 
 
-def _continuing(at: BlockedChange, kind: OrderKind, lock: OpenLock | None) -> list[BlockedChange]:
+def _continuing(at: BlockedChange, kind: CommandKind, lock: OpenLock | None) -> list[BlockedChange]:
     """Returns the shards whose waiting rows are applied after this command."""
     return (
-        split_by_agreement(lock, at)[0] if lock is not None and kind in {OrderKind.UNLOCK, OrderKind.REPLACE} else [at]
+        split_by_agreement(lock, at)[0]
+        if lock is not None and kind in {CommandKind.UNLOCK, CommandKind.REPLACE}
+        else [at]
     )
 
 
-def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> list[str]:
+def _effect_on_shards(at: BlockedChange, kind: CommandKind, lock: OpenLock) -> list[str]:
     """Returns lines about the command's effect on later rows of this shard, and on the other shards."""
-    if kind is OrderKind.SKIP:
+    if kind is CommandKind.SKIP:
         lines = [f"{lock.target} keeps its columns, and this shard's rows must fit them; the other shards still wait"]
         lacks = at.halt.lacks if at.halt is not None else ()
         return (
@@ -316,7 +318,7 @@ def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> lis
             if lacks
             else lines
         )
-    if kind not in {OrderKind.UNLOCK, OrderKind.REPLACE}:
+    if kind not in {CommandKind.UNLOCK, CommandKind.REPLACE}:
         return []
     lines = effect_on_others(lock, at)
     if lock.awaited:
@@ -324,7 +326,7 @@ def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> lis
             f"the target does not wait for: {listed(lock.awaited)}",
             "rows of these shards are applied as long as they fit; the target does not run the change again",
         ]
-    unfit = ", ".join(at.halt.unfit) if at.halt is not None and kind is OrderKind.UNLOCK else ""
+    unfit = ", ".join(at.halt.unfit) if at.halt is not None and kind is CommandKind.UNLOCK else ""
     if unfit:
         lines.append(
             f"before their own change, rows of these shards do not fit, and the shards halt until then: {unfit}"
@@ -377,7 +379,7 @@ def _state(one: BlockedChange) -> str:
 def _order_text(one: BlockedChange) -> str:
     if one.order is None:
         return ""
-    name = "retry" if one.order.kind is OrderKind.REVERT else one.order.kind  # The two commands do the same.
+    name = "retry" if one.order.kind is CommandKind.REVERT else one.order.kind  # The two commands do the same.
     return f"ddl {name} ({_state(one)})"
 
 

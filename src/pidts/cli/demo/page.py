@@ -25,7 +25,7 @@ from pidts.service.state_folder import StateFolder, TaskFolder
 from pidts.service.supervisor import Supervisor
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
 from pidts.web.access import Policy
-from pidts.web.server import Listening, listening_socket, serve
+from pidts.web.server import ServiceEndpoint, listening_socket, serve
 
 _HOST: Final = "127.0.0.1"
 _LOOK_SECONDS: Final = 0.3
@@ -76,7 +76,7 @@ def demo_page(folder: Path) -> Iterator[DemoPage]:
     """Serves the page on a free port of this machine while the block runs."""
     state = StateFolder(folder / "state")
     state.prepare()
-    place = Listening(_HOST, 0)
+    place = ServiceEndpoint(_HOST, 0)
     supervisor = Supervisor(state, _BoundStarter())
     stop, is_ready, urls = threading.Event(), threading.Event(), list[str]()
 

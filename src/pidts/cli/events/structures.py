@@ -103,7 +103,7 @@ class Structures:
         if known is not None:
             fitted = table_map.complete(known, as_bytes=True)
             if fitted != self._refused.get(name):
-                self._say_of_bytes(table_map.complete(known), fitted)
+                self._note_texts_as_bytes(table_map.complete(known), fitted)
                 return fitted
         return self._unnamed(table_map, why or ("the known structure does not fit the rows" if known else ""))
 
@@ -143,7 +143,7 @@ class Structures:
         )
         return self._history.table(name)
 
-    def _say_of_bytes(self, known: Table, shown: Table) -> None:
+    def _note_texts_as_bytes(self, known: Table, shown: Table) -> None:
         pairs = zip(known.columns, shown.columns, strict=True)
         names = [column.name for column, other in pairs if column != other]
         if names and known.name not in self._reported:

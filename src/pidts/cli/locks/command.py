@@ -133,7 +133,7 @@ def resolve_locks(
         )
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import ResolveWith
-    from pidts.cli.locks.view import Resolved
+    from pidts.cli.locks.view import Resolutions
     from pidts.task.operate.row_locks import task_locks
 
     directions = _directions(task)
@@ -144,12 +144,12 @@ def resolve_locks(
             return
         asked = sum(len(one.ids) for one in rows)
         if not yes:
-            Resolved(locks.outlooks(rows, ResolveWith(chosen), set_values), as_json=as_json).show(
+            Resolutions(locks.outlooks(rows, ResolveWith(chosen), set_values), as_json=as_json).show(
                 asked=asked, done=False
             )
             return
         begun = _begun_here(task, directions, ResolveWith(chosen), sets=bool(set_values)) if only_here else None
-        done = Resolved(locks.resolve(rows, ResolveWith(chosen), set_values, begun), as_json=as_json)
+        done = Resolutions(locks.resolve(rows, ResolveWith(chosen), set_values, begun), as_json=as_json)
         for winner in sorted(done.winners):
             what = (
                 f"a command had begun to give all zones the row of zone {winner}: some zones may already have that row"
@@ -200,7 +200,7 @@ def _resolve_in_all(
     task: Path, directions: Sequence[Direction], rows: Sequence[ChosenRows], take: str, *, yes: bool, as_json: bool
 ) -> None:
     """Resolves the locks in all zones: all zones get the row of the named task's source, or the row of its target."""
-    from pidts.cli.locks.view import Resolved
+    from pidts.cli.locks.view import Resolutions
     from pidts.cli.zones.command import say
     from pidts.task.zones.resolve_in_all import ResolveInAll
     from pidts.task.zones.servers import tasks_into
@@ -214,7 +214,7 @@ def _resolve_in_all(
         done += command.run() if yes else command.outlooks()
     zones = [(one.target, one.zone) for one, _ in done]
     asked = sum(len(one.ids) for one in rows)
-    Resolved([one for _, one in done], as_json=as_json, places=zones).show(asked=asked, done=yes)
+    Resolutions([one for _, one in done], as_json=as_json, places=zones).show(asked=asked, done=yes)
 
 
 def _taken(take: str, values: Mapping[str, str | None]) -> str:

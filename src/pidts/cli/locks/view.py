@@ -105,7 +105,7 @@ def show_outlooks(found: Sequence[tuple[LockedRow, ResolvePreview]], *, as_json:
         print(*_lines(one), *_held_lines(one, len(one.changes)), sep="\n")
 
 
-class Resolved:
+class Resolutions:
     """The rows that a command resolves.
 
     The rows are printed after all of them are resolved, so a lost reader of stdout cannot stop the command halfway. The

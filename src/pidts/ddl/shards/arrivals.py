@@ -70,7 +70,7 @@ class CommonWait:
 
 
 @dataclass(slots=True)
-class Examined:
+class Examination:
     """The results of the last examination of a group. They are valid until the next event that may change them."""
 
     waits: dict[ArrivalKind, Wait] = field(default_factory=dict)
@@ -80,14 +80,14 @@ class Examined:
     common: CommonWait | None = None
     """The wait of all arrived members; None if they do not wait for the same reasons, or if this is not known."""
 
-    def after(self, kind: ArrivalKind, arrival: Arrival, members: Mapping[Member, Table]) -> Examined | None:
+    def after(self, kind: ArrivalKind, arrival: Arrival, members: Mapping[Member, Table]) -> Examination | None:
         """Returns the results after another arrival; None if the group has to be examined."""
         common = self.common.after(kind, arrival) if self.common is not None else None
         if common is None:
             return None
         found = self.outlooks.get(kind)
         outlook = found.after(arrival.member, common.wait, members) if found is not None else None
-        return Examined({kind: common.wait}, {} if outlook is None else {kind: outlook}, common)
+        return Examination({kind: common.wait}, {} if outlook is None else {kind: outlook}, common)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ from pidts.ddl.shards.arrivals import (
     ArrivalKind,
     ArrivedMember,
     CommonWait,
-    Examined,
+    Examination,
     GroupState,
     Outlook,
     RunByLeader,
 )
 from pidts.ddl.shards.members import Members
 from pidts.ddl.shards.write_barrier import WriteBarrier
-from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
+from pidts.model import Arrival, CommandKind, Fenced, Halt, Lsn, Member, ShardLock, Table, TableName, Where
 from pidts.rules import Rules
 from pidts.shards.decide import (
     Decision,
@@ -74,7 +74,7 @@ class ShardGroups:
         """Whether a part's source is a MariaDB."""
         self._moved = threading.Condition()
         self._moves = 0
-        self._examined: dict[TableName, Examined] = {}
+        self._examined: dict[TableName, Examination] = {}
         """The results of the examinations of groups since the last event."""
 
     @property
@@ -188,7 +188,7 @@ class ShardGroups:
             known = entry.arrival if entry is not None else None
             state.entries[arrival.member] = entry = ArrivedMember(arrival, change, effect)
             # An arrival changes no decision about other groups.
-            examined, kind = self._examined.pop(target, Examined()), self._kind(arrival)
+            examined, kind = self._examined.pop(target, Examination()), self._kind(arrival)
             after = examined.after(kind, arrival, self.known.members) if kind is not None else None
             if kind is not None and after is not None:
                 self._examined[target], entry.waits = after, True
@@ -428,7 +428,7 @@ class ShardGroups:
         if state.in_doubt:
             return Wait(absent=tuple(sorted(state.in_doubt)))
         absent = self.known.absent_for([arrival.after.name])
-        if absent and not (arrival.unlocked or arrival.order is OrderKind.SKIP):
+        if absent and not (arrival.unlocked or arrival.order is CommandKind.SKIP):
             return Wait(absent=absent)
         target = arrival.after.name
         agreed = self._agreed(target, state)
@@ -446,9 +446,9 @@ class ShardGroups:
             waits[kind] = decision
         return decision
 
-    def _examination(self, target: TableName) -> Examined:
+    def _examination(self, target: TableName) -> Examination:
         if (found := self._examined.get(target)) is None:
-            found = self._examined[target] = Examined()
+            found = self._examined[target] = Examination()
         return found
 
     def _all_wait_alike(self, state: GroupState, arrival: Arrival, decision: Decision) -> bool:

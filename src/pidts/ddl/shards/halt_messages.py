@@ -105,8 +105,8 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         return Halted("shards-disagree", what, todo=todo)
     if not wait.awaited and arrival is not None and agreed is not None:
         what = (
-            "no other shard is awaited, and this change does not give the target table the structure that "
-            f"all shards then have; the difference: {differences_text(arrival.after, agreed)}"
+            "this change waits for no other shard, but after it the target table would not have the structure of all "
+            f"shards; the difference: {differences_text(arrival.after, agreed)}"
         )
         todo = (
             f"Skip it, and give the shard the structure of the others: run {SKIP}. Or give the target table a "

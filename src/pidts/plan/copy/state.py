@@ -176,7 +176,7 @@ class StagedChunk:
     request: ChunkRequest
     high: Lsn
     rows: int
-    """The number of rows that were read. Some may be loaded already; `waiting` counts the others."""
+    """The number of rows that were read. Some may already be loaded; `waiting` counts the others."""
     last_key: KeyValues | None
     upto: KeyValues | None
     is_last: bool

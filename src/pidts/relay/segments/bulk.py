@@ -28,13 +28,13 @@ from pidts.relay.segments.index import (
     Entries,
     encode_name,
 )
-from pidts.relay.segments.steps import ALONE, NO_GROUP, Settled, settled_steps
+from pidts.relay.segments.steps import ALONE, NO_GROUP, SettledGroups, settled_steps
 
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The size of the smallest record, which has neither a GTID nor tables."""
 _STEP = XA_FIXED_SIZE + 2 + 4 + 1 + PREPARED_SIZE
 """The most bytes that a step of an XA transaction adds to a record, besides the name and the tables."""
-_NO_STEPS = Settled(None, b"", None, (), ())
+_NO_STEPS = SettledGroups(None, b"", None, (), ())
 _PREPARE, _COMMIT = int(XaStep.PREPARE), int(XaStep.COMMIT)
 
 _FEW = 64

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from zlib import crc32
 
-from pidts.binlog.xa import Prepared
+from pidts.binlog.xa import PreparedXa
 from pidts.model import Extent, LogEntry, Lsn, Position, PreparedExtent, TableName, Transaction, Xa, XaStep
 
 FRAME_SIZE = 12
@@ -69,7 +69,7 @@ class Header:
     """The Lsn of the last entry before this segment, which is the `prev_lsn` of the segment's first entry."""
     gtid_set: str | None
     """The GTIDs executed up to `start`; None if they are not known."""
-    prepared: tuple[Prepared[PreparedExtent], ...] = ()
+    prepared: tuple[PreparedXa[PreparedExtent], ...] = ()
     """XA transactions in earlier segments that were prepared, and undecided at `start`."""
 
 
@@ -94,7 +94,7 @@ class Entries:
     """Whether some entries are steps of XA transactions."""
     decided: tuple[str, ...] = ()
     """The names of the XA transactions that were undecided before these entries, and are not any more."""
-    undecided: tuple[Prepared[PreparedExtent], ...] = ()
+    undecided: tuple[PreparedXa[PreparedExtent], ...] = ()
     """The XA transactions that these entries prepare, and that are undecided after them."""
 
 
@@ -258,7 +258,7 @@ def decode(payload: bytes) -> Header | GtidsLearned:
     for _ in range(count):
         xa, at = _decode_xa(payload, at)
         place, at = _decode_prepared(payload, at)
-        groups.append(Prepared(xa, place))
+        groups.append(PreparedXa(xa, place))
     origin = Origin(server, log_base, change_no)
     return Header(source_id, number, origin, Lsn(*start), gtid_set if known else None, tuple(groups))
 

@@ -47,9 +47,9 @@ class IndexFiles:
         self.folder = folder
         self._headers: dict[int, Header] = {}
         self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """For each segment the Lsns of some entries, each with the place of the next entry."""
+        """For each segment, the Lsns of some entries, each with the place of the next entry."""
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """For each segment the Lsns of all of its last entries, each with the place of the next entry."""
+        """For each segment, the Lsns of all of its last entries, each with the place of the next entry."""
         self._listing: tuple[int, list[int]] | None = None
         """The time of the folder's last change, and its segments since then."""
 

@@ -16,36 +16,36 @@ import numpy as np
 from pidts.binlog.blocks import ordinary as o
 from pidts.binlog.blocks.scan import OrdinaryEvents
 from pidts.binlog.jit import address, inline, jit, load32, load64, store32
-from pidts.binlog.xa import Prepared, PreparedEventGroups
+from pidts.binlog.xa import PreparedEventGroups, PreparedXa
 from pidts.model import Extent, LogEntry, Lsn, PreparedExtent, XaStep
 from pidts.relay.segments.index import encode_entry
 
 NO_GROUP = -1
 """The match of a step that commits no group."""
 ALONE = -2
-"""The match of a step whose record is the first one of `Settled.payloads`. The next record has the next lower match."""
+"""The match of a step whose record is the first one of `SettledGroups.payloads`; one less means the next record."""
 
 _PREPARE, _COMMIT = int(XaStep.PREPARE), int(XaStep.COMMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledGroups:
     """The groups that the COMMITs among some transactions commit."""
 
     matches: Any
-    """For each transaction the index of the transaction that prepared its rows. `NO_GROUP` means that it commits no
+    """For each transaction, the index of the transaction that prepared its rows. `NO_GROUP` means that it commits no
     group; a lower number means that its record is one of `payloads` (see `ALONE`).
     """
     payloads: bytes
     ends: Any
     """The place in `payloads` before the first record, and the place after each record."""
     decided: tuple[str, ...]
-    undecided: tuple[Prepared[PreparedExtent], ...]
+    undecided: tuple[PreparedXa[PreparedExtent], ...]
 
 
 def settled_steps(
     run: OrdinaryEvents, begin: int, base: int, segment: int, undecided: PreparedEventGroups[PreparedExtent]
-) -> Settled:
+) -> SettledGroups:
     """Reads the steps of XA transactions in `run`, and updates `undecided`.
 
     The first transaction's events begin at byte `begin` of the segment. The first byte of the block in which the
@@ -59,7 +59,7 @@ def settled_steps(
     commits = commits[steps[before[commits]] == _PREPARE]
     matches = np.full(count, NO_GROUP, np.int64)
     matches[commits] = before[commits]
-    decided, made, payloads = list[str](), list[Prepared[PreparedExtent]](), list[bytes]()
+    decided, made, payloads = list[str](), list[PreparedXa[PreparedExtent]](), list[bytes]()
     first_steps = np.flatnonzero((steps != o.XA_NONE) & (before < 0)).tolist() if len(undecided) else ()
     for place in first_steps:
         if (xid := run.xid(place)) not in undecided:
@@ -75,10 +75,10 @@ def settled_steps(
     for place in np.flatnonzero((steps == _PREPARE) & (is_last != 0)).tolist():
         entry = _entry(run, place, begin, base, segment)
         if entry.transaction.xa is not None:
-            made.append(Prepared(entry.transaction.xa, _place_of(entry)))
+            made.append(PreparedXa(entry.transaction.xa, _place_of(entry)))
             undecided.add(made[-1])
     ends = np.cumsum([0, *map(len, payloads)], dtype=np.int64)
-    return Settled(matches, b"".join(payloads), ends, tuple(decided), tuple(made))
+    return SettledGroups(matches, b"".join(payloads), ends, tuple(decided), tuple(made))
 
 
 def _entry(run: OrdinaryEvents, place: int, begin: int, base: int, segment: int) -> LogEntry:

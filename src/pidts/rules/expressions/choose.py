@@ -31,7 +31,7 @@ def unified(name: str, exprs: Sequence[Expr]) -> tuple[Expr, list[Callable[[Rows
     """Returns an expression of the values' common type, and functions that compute the values in this type."""
     known = [expr for expr in exprs if expr.family is not Family.NULL]
     if not known:
-        raise NotSupportedError(f"{name} of nothing but NULL")
+        raise NotSupportedError(f"{name} whose arguments are all NULL")
     families = {expr.family for expr in known}
     kind, example, runs = _type(name, known, families)
     given = iter(runs)

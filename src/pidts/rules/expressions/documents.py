@@ -31,7 +31,7 @@ _NOT_A_TEXT = re.compile(
 """Matches the server's texts for values of SQL types that JSON lacks. The server shows them in quotes, like a text."""
 
 _LARGEST_DOUBLE = 1e15
-"""The highest number up to which the digits that a server writes for an integer in a double are exact."""
+"""Up to this number, the digits that a server writes for an integer in a double are exact."""
 _SMALLEST_EXPONENT = -60
 """Servers round doubles with a lower exponent to zero when they compare them with decimals."""
 

@@ -153,9 +153,9 @@ def columns_of_images(
 ) -> Rows:
     """Returns the columns of the images `before` or `after` by name.
 
-    The images are those of the changes in `of` (None: of all changes); each of these changes must have such an image.
-    `times` has the times of all changes, for expressions that use these times. With MINIMAL and NOBLOB images, an
-    update's new row lacks the unchanged columns. Their values are in the old row, or not known.
+    Only the changes in `of` count (None: all changes), and each of them must have such an image. `times` has the times
+    of all changes, for expressions that use these times. With MINIMAL and NOBLOB images, an update's new row lacks the
+    unchanged columns. Their values are in the old row, or not known.
     """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
@@ -172,7 +172,7 @@ def columns_of_images(
 def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
     """Returns whether a rule's only expression is TRUE for the images of one side, which must have all its columns.
 
-    For a change without such an image, the result means nothing. If the table lacks a column of the expression, the
+    The result for a change without such an image has no meaning. If the table lacks a column of the expression, the
     expression is refused.
     """
     (text,) = rule.texts

@@ -38,7 +38,7 @@ def moment(text: str) -> int:
     if found is None and _WITH_OFFSET.match(text):
         # If a text with an offset is compared with a column, MySQL ignores the offset, and TiDB applies it.
         raise NotSupportedError(
-            f"{text!r} as a date: servers differ in what they make of its offset; write TIMESTAMP {text!r}"
+            f"{text!r} as a date: servers read its offset in different ways; write TIMESTAMP {text!r}"
         )
     if found is None:
         raise NotSupportedError(f"{text!r} as a date: write it as 'YYYY-MM-DD' or 'YYYY-MM-DD hh:mm:ss'")

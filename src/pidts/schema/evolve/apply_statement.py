@@ -48,7 +48,7 @@ def apply(
             return {name: None for name in structures if name.schema == schema}
         case ddl.CreateDatabase(name=schema, or_replace=True):
             return {name: None for name in structures if name.schema == schema}
-        case ddl.CreateDatabase() | ddl.AlterDatabase() | ddl.TruncateTable() | ddl.Ignored():
+        case ddl.CreateDatabase() | ddl.AlterDatabase() | ddl.TruncateTable() | ddl.IgnoredStatement():
             return {}
         case ddl.StatementDml() | ddl.Unknown():
             raise _refused(statement)

@@ -245,7 +245,7 @@ class KnownStructures:
                 new = self.sequences.union(filter(self.has_no, maybe))
                 history = self._put(dict.fromkeys([*made, *there]))
                 return history if new == self.sequences else replace(history, sequences=new)
-            case ddl.Ignored() | ddl.StatementDml() | ddl.TruncateTable():
+            case ddl.IgnoredStatement() | ddl.StatementDml() | ddl.TruncateTable():
                 return self
             case ddl.Unknown():
                 names = [name for name, _ in concerned(statement, text, {*self.tables, *self.unknown})]

@@ -102,9 +102,9 @@ def classify(
 def _statement(cursor: TokenCursor) -> ddl.Statement:
     _skip_settings(cursor)
     if cursor.at_end():
-        return ddl.Ignored("empty")
+        return ddl.IgnoredStatement("empty")
     if (reason := ignored_reason(cursor)) is not None:
-        return _sequences(cursor, reason) if reason == SEQUENCE else ddl.Ignored(reason)
+        return _sequences(cursor, reason) if reason == SEQUENCE else ddl.IgnoredStatement(reason)
     _skip_analyze(cursor)
     if word := cursor.take_any(*_PARSERS):
         return _PARSERS[word](cursor)
@@ -145,7 +145,7 @@ def _sequences(cursor: TokenCursor, reason: str) -> ddl.Statement:
     cursor.take("OR", "REPLACE")
     cursor.take("TEMPORARY")
     if not cursor.take("SEQUENCE"):
-        return ddl.Ignored(reason)
+        return ddl.IgnoredStatement(reason)
     if verb == "DROP":
         cursor.if_exists()
         return ddl.SequenceChange(reason, gone=cursor.table_names())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pidts.model.table import Column, Key
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
 from pidts.schema.actions import AddKey
-from pidts.schema.computed import Computed, parse_computed
+from pidts.schema.computed import GeneratedExpression, parse_computed
 from pidts.schema.defaults import ZERO, parse_default, parse_now
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.column_type import parse_charset, parse_type
@@ -26,7 +26,7 @@ class ColumnClause:
     keys: tuple[AddKey, ...] = ()
     after: str | None = None
     first: bool = False
-    computed: Computed | None = None
+    computed: GeneratedExpression | None = None
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Draft:
     on_update: bool = False
     auto_increment: bool = False
     generated: bool = False
-    computed: Computed | None = None
+    computed: GeneratedExpression | None = None
     comment: str = ""
     primary: bool = False
     unique: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.model.types import ColumnType, Kind
 from pidts.schema.charsets import bytes_per_character
-from pidts.schema.computed import Computed
+from pidts.schema.computed import GeneratedExpression
 from pidts.schema.defaults import literal
 
 _UNLIMITED = frozenset(
@@ -87,7 +87,9 @@ def column_clause(column: Column, collations: Container[str] | None = None) -> s
     return " ".join(parts)
 
 
-def computed_clause(column: Column, computed: Computed, collations: Container[str] | None, *, mariadb: bool) -> str:
+def computed_clause(
+    column: Column, computed: GeneratedExpression, collations: Container[str] | None, *, mariadb: bool
+) -> str:
     """Returns a generated column's definition. MariaDB accepts neither NULL nor NOT NULL in it."""
     parts = [quote(column.name), type_text(column.type, collations), f"GENERATED ALWAYS AS {computed.sql}"]
     parts.append("STORED" if computed.stored else "VIRTUAL")

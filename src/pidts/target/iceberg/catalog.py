@@ -107,7 +107,7 @@ class Catalog:
                 "target-refused",
                 f"cannot rename it to {new}",
                 where=Where(table=str(old)),
-                todo="The catalog may have a table of that name already: rename that table",
+                todo="The catalog may already have a table of that name: rename that table",
             )
         self._run(
             "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "

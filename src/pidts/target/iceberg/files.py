@@ -3,8 +3,8 @@
 Since files never change, their content can be cached. All sessions of the process share the caches below, which are
 bounded.
 
-A file is on this machine (`file://`) or in an object store (`s3://`). A store has no object before the whole of it was
-sent. When it has confirmed an object, the object is durable, and every later read finds it.
+A file is on this machine (`file://`) or in an object store (`s3://`). A store shows an object only after the whole
+object was sent. When it has confirmed an object, the object is durable, and every later read finds it.
 """
 
 from __future__ import annotations

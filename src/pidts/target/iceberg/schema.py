@@ -40,7 +40,7 @@ from pyiceberg.types import (
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
-from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName, Where
+from pidts.model import Column, ColumnType, Halted, Kind, RenderedChange, Table, TableName, Where
 from pidts.model.advice import RESYNC, SKIP
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
@@ -122,19 +122,19 @@ class IcebergSchema:
         """Returns each column's type in Iceberg."""
         return tuple(str(iceberg_type(column.type)) for column in table.columns)
 
-    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:  # noqa: ARG002 - no keys
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:  # noqa: ARG002 - no keys
         """Returns the statement that creates the table."""
-        return Rendered((json.dumps({"create": table.to_json()}),))
+        return RenderedChange((json.dumps({"create": table.to_json()}),))
 
-    def finish_statements(self, table: Table) -> Rendered:  # noqa: ARG002 - no keys or counters
+    def finish_statements(self, table: Table) -> RenderedChange:  # noqa: ARG002 - no keys or counters
         """Returns nothing: there are no keys or counters to make."""
-        return Rendered(())
+        return RenderedChange(())
 
     def ddl_statements(
         self, statement: Statement, before: Structures, after: Structures, executed_at: int = 0
-    ) -> Rendered:
+    ) -> RenderedChange:
         """Returns one statement for each table."""
-        return Rendered(tuple(json.dumps(step) for step in _steps(statement, before, after, executed_at)))
+        return RenderedChange(tuple(json.dumps(step) for step in _steps(statement, before, after, executed_at)))
 
 
 def iceberg_type(kind: ColumnType) -> PrimitiveType:

@@ -42,7 +42,7 @@ _SETTINGS = (
     # Truncation is an error; dates are stored as the source has them; 0 in an auto_increment column stays 0.
     f"SET SESSION sql_mode = '{','.join(_MODES)}'",
     "SET SESSION time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 1, autocommit = 1",
-    # MariaDB ends the transaction of a run that is suspended or cut off, so that another run can take the task over.
+    # MariaDB ends the transaction of a run that is suspended or cut off, so that another run can take over the task.
     (
         f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT}, lock_wait_timeout = {LOCK_WAIT} "
         "/*M!100300 , idle_transaction_timeout = 300 */"

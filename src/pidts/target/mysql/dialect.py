@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
-from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName
+from pidts.model import Column, ColumnType, Halted, Kind, RenderedChange, Table, TableName
 from pidts.model.advice import REJOIN, REPLACE, SKIP
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
 from pidts.schema.literals import CurrentTime, Expression, parse_default
@@ -98,13 +98,13 @@ def _strictest(charset: str, server: TargetServer) -> str | None:
     return next((each for each in wanted if each in server.collations), None)
 
 
-def create(table: Table, server: TargetServer) -> Rendered:
+def create(table: Table, server: TargetServer) -> RenderedChange:
     """Returns the statements for the database and for the table with its keys."""
     identifiers = (table.name.schema, table.name.name, *(column.name for column in table.columns))
     for name in identifiers:
         identifier(name)
     made, notes = adapted(table, server)
-    return Rendered(
+    return RenderedChange(
         (
             f"CREATE DATABASE IF NOT EXISTS {identifier(table.name.schema)}",
             create_table(made, collations=server.collations) + " ENGINE=InnoDB",
@@ -126,7 +126,7 @@ def render(
     server: TargetServer,
     executed_at: int,
     computed: frozenset[str] = frozenset(),
-) -> Rendered:
+) -> RenderedChange:
     """Returns the target's statements for a statement of the source.
 
     Each statement concerns one table, so that it is atomic on every server. `computed` are the columns, in lower case,
@@ -136,32 +136,32 @@ def render(
         case ddl.CreateTable(table=name) | ddl.CreateTableLike(table=name):
             table = after.get(name)
             if table is None:
-                return Rendered(())
+                return RenderedChange(())
             made = create(table, server)
             drop = (f"DROP TABLE IF EXISTS {qualified(name)}",) if statement.or_replace else ()
-            return Rendered((*drop, *made.statements), (*made.notes, *left_out(statement)))
+            return RenderedChange((*drop, *made.statements), (*made.notes, *left_out(statement)))
         case ddl.DropTable(tables=names):
-            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
+            return RenderedChange(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
         case ddl.TruncateTable(table=name):
-            return Rendered((f"TRUNCATE TABLE {qualified(name)}",))
+            return RenderedChange((f"TRUNCATE TABLE {qualified(name)}",))
         case ddl.RenameTable(pairs=pairs):
-            return Rendered(tuple(sql for old, new in pairs for sql in _rename(old, new)))
+            return RenderedChange(tuple(sql for old, new in pairs for sql in _rename(old, new)))
         case ddl.AlterTable(table=name, actions=actions):
             goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(goal)
             return (
                 _alter(statement, old, new, server, executed_at, computed)
                 if old is not None and new is not None
-                else Rendered(())
+                else RenderedChange(())
             )
         case ddl.CreateDatabase(name=schema):
-            return Rendered((f"CREATE DATABASE IF NOT EXISTS {identifier(schema)}",))
+            return RenderedChange((f"CREATE DATABASE IF NOT EXISTS {identifier(schema)}",))
         case ddl.DropDatabase(name=schema):
             gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
             note = f"database {schema} itself was not dropped: it may hold tables of other programs"
-            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
-        case ddl.AlterDatabase() | ddl.Ignored():
-            return Rendered(())
+            return RenderedChange(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
+        case ddl.AlterDatabase() | ddl.IgnoredStatement():
+            return RenderedChange(())
         case _:
             raise Halted(
                 "ddl-not-understood",
@@ -182,7 +182,7 @@ def _alter(
     server: TargetServer,
     executed_at: int,
     computed: frozenset[str],
-) -> Rendered:
+) -> RenderedChange:
     """Renders ALTER TABLE; a new column that defaults to the current time gets the source's time of the statement."""
     old, _ = adapted(before, server)
     new, notes = adapted(after, server, computed)
@@ -197,4 +197,4 @@ def _alter(
         f"ALTER TABLE {qualified(after.name)} MODIFY COLUMN {column_clause(new.column(name), server.collations)}"
         for name in sorted(clocks)
     ]
-    return Rendered(tuple(filter(None, statements)), (*notes, *left_out(statement)))
+    return RenderedChange(tuple(filter(None, statements)), (*notes, *left_out(statement)))

@@ -69,7 +69,7 @@ def tuples(columns: Sequence[pa.Array], ending: bytes = b"),") -> pa.Array:
 
 
 def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
-    """Returns the columns of each row joined by a separator."""
+    """Joins the columns of each row with a separator, and returns the joined rows."""
     if len(columns[0]) <= FEW:
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         return pa.array([separator.join([b"NULL" if one is None else one for one in row]) for row in rows], _BYTES)

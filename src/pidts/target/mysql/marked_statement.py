@@ -21,7 +21,7 @@ from pidts.schema import (
     CreateTableLike,
     DropDatabase,
     DropTable,
-    Ignored,
+    IgnoredStatement,
     RenameTable,
     Statement,
     StatementDml,
@@ -64,7 +64,7 @@ def run_marked(connection: MySqlConnection, sql: str, origin: str) -> None:
             except BaseException:
                 connection.rollback()
                 raise
-        case Ignored():
+        case IgnoredStatement():
             connection.pipeline.now(sql.encode())  # the statement changes no table, so no task carries it
         case _ if isinstance(statement, _COMMENTED):
             connection.pipeline.now(f"{sql.rstrip().rstrip(';')} {mark_comment(origin)}".encode())

@@ -43,7 +43,7 @@ class PreparedTable:
         return bool(self.update) and len(self.found.unique) > 1
 
     def demand_values(self, rows: pa.Table) -> None:
-        """Raises if a value is NULL in a column in which the server would store another value."""
+        """Raises if a value is NULL, and the server would store another value in this column."""
         for name in self.never_null:
             if rows[name].null_count:
                 raise Halted(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pidts.model import ColumnType, Halted, Kind, Rendered, RowsUnknown, Table, TableName
+from pidts.model import ColumnType, Halted, Kind, RenderedChange, RowsUnknown, Table, TableName
 from pidts.schema import AddColumn, AlterTable, Statement, apply, classify
 from pidts.target.arithmetic import exact
 from pidts.target.difference import (
@@ -85,7 +85,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         """Returns the columns' types, adapted to this server."""
         return dialect.column_types(table, self._connection.server)
 
-    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
         """Returns the statements that create the table, with database, keys and comments.
 
         All keys are created at once: adding a key to a full table would rewrite the table.
@@ -93,10 +93,10 @@ class MySqlSchema(ServerSchema[MyTable]):
         del before_copy
         return dialect.create(table, self._connection.server)
 
-    def finish_statements(self, table: Table) -> Rendered:
+    def finish_statements(self, table: Table) -> RenderedChange:
         """Returns no statements: the table has all its keys, and counters follow the rows."""
         del table
-        return Rendered(())
+        return RenderedChange(())
 
     def ddl_statements(
         self,
@@ -104,7 +104,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
-    ) -> Rendered:
+    ) -> RenderedChange:
         """Returns this server's statements for a statement of the source.
 
         Refuses a new column if this server cannot fill existing rows as the source did.

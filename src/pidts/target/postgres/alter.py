@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
-from pidts.model import Column, Halted, Key, Kind, Rendered, Table, TableName, Where
+from pidts.model import Column, Halted, Key, Kind, RenderedChange, Table, TableName, Where
 from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.target.difference import difference, left_out
 from pidts.target.postgres.convert import conversion
@@ -37,7 +37,7 @@ def render(
     executed_at: int,
     *,
     is_draft: bool = False,
-) -> Rendered:
+) -> RenderedChange:
     """Returns the target's statements for a statement of the source.
 
     `found` has the current shapes of the target's tables; a change that a table already has is not made again. A draft
@@ -48,30 +48,30 @@ def render(
             ddl.CreateTable(table=name, or_replace=or_replace) | ddl.CreateTableLike(table=name, or_replace=or_replace)
         ):
             made = _create(after.get(name), replaces=or_replace and name in found)
-            return Rendered(made.statements, (*made.notes, *left_out(statement)) if made.statements else ())
+            return RenderedChange(made.statements, (*made.notes, *left_out(statement)) if made.statements else ())
         case ddl.DropTable(tables=names):
-            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
+            return RenderedChange(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in names))
         case ddl.TruncateTable(table=name):
-            return Rendered((_emptied(name, found.get(name)),))
+            return RenderedChange((_emptied(name, found.get(name)),))
         case ddl.RenameTable(pairs=pairs):
-            return Rendered(tuple(sql for old, new in pairs for sql in _rename(old, new)))
+            return RenderedChange(tuple(sql for old, new in pairs for sql in _rename(old, new)))
         case ddl.AlterTable(table=name, actions=actions):
             target_name = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(target_name)
             if old is None or new is None:
-                return Rendered(())
+                return RenderedChange(())
             there = found.get(name)
             rendered = _Alter(statement, old, new.renamed(name), there, executed_at, is_draft=is_draft).render()
             moves = _rename(name, target_name) if target_name != name else []
-            return Rendered((*rendered.statements, *moves), (*rendered.notes, *left_out(statement)))
+            return RenderedChange((*rendered.statements, *moves), (*rendered.notes, *left_out(statement)))
         case ddl.CreateDatabase(name=schema):
-            return Rendered((f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}",))
+            return RenderedChange((f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}",))
         case ddl.DropDatabase(name=schema):
             gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
             note = f"schema {schema} itself was not dropped: it may hold tables of other programs"
-            return Rendered(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
-        case ddl.AlterDatabase() | ddl.Ignored():
-            return Rendered(())
+            return RenderedChange(tuple(f"DROP TABLE IF EXISTS {qualified(name)}" for name in gone), (note,))
+        case ddl.AlterDatabase() | ddl.IgnoredStatement():
+            return RenderedChange(())
         case _:
             raise Halted(
                 "ddl-not-understood",
@@ -92,12 +92,12 @@ def _emptied(name: TableName, found: PgTable | None) -> str:
     return f"TRUNCATE TABLE {only}{qualified(name)}"
 
 
-def _create(table: Table | None, *, replaces: bool) -> Rendered:
+def _create(table: Table | None, *, replaces: bool) -> RenderedChange:
     if table is None:
-        return Rendered(())
+        return RenderedChange(())
     made = create_table(table)
     drop = (f"DROP TABLE {qualified(table.name)}",) if replaces else ()
-    return Rendered((*drop, *made.statements), made.notes)
+    return RenderedChange((*drop, *made.statements), made.notes)
 
 
 def _rename(old: TableName, new: TableName) -> list[str]:
@@ -139,7 +139,7 @@ class _Alter:
         self._computed = computed(statement, before, after, found)
         self._made_plain = made_plain(statement, before, after, found)
 
-    def render(self) -> Rendered:
+    def render(self) -> RenderedChange:
         change = self._change
         for name in self._made_plain:
             self._alter(f"ALTER COLUMN {identifier(name)} DROP EXPRESSION")
@@ -162,7 +162,7 @@ class _Alter:
             self._add_key(key)
         if change.comment is not None:
             self._sql.append(f"COMMENT ON TABLE {self._name} IS {literal(change.comment)}")
-        return Rendered(tuple(self._sql), tuple(self._notes))
+        return RenderedChange(tuple(self._sql), tuple(self._notes))
 
     def _alter(self, clause: str) -> None:
         if clause:

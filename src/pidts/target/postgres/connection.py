@@ -50,7 +50,7 @@ _SETTINGS = (
 _STATE = "SELECT pg_catalog.current_setting('session_replication_role') = 'replica', current_user::text"
 """Shows whether triggers are off, and the session's role."""
 _GRANTABLE = 150000
-"""The first version in which a role that is not a superuser can be allowed to switch triggers off."""
+"""The first version in which a role that is not a superuser can be allowed to switch off triggers."""
 
 _INSERTED = 5000
 """The largest number of rows that one statement inserts."""
@@ -166,7 +166,7 @@ class PostgresConnection:
 
 
 def _missing_grant(connection: psycopg.Connection, cursor: psycopg.Cursor[Any]) -> str:
-    """Returns the statement that lets this role switch triggers off; empty if they are off, or if no grant allows it.
+    """Returns the statement that lets this role switch off triggers; empty if they are off, or if no grant allows it.
 
     `cursor` has the results of several statements; the last one is `_STATE`.
     """

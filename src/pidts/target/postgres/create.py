@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pidts.model import Column, ColumnType, Key, Kind, Rendered, Table
+from pidts.model import Column, ColumnType, Key, Kind, RenderedChange, Table
 from pidts.target.postgres import expressions
 from pidts.target.postgres.dialect import (
     default_clause,
@@ -41,7 +41,7 @@ Sequences = Callable[[str, str], str | None]
 """A function that returns the name of the sequence from which a table's column gets its numbers."""
 
 
-def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
+def create_table(table: Table, *, with_keys: bool = True) -> RenderedChange:
     """Returns statements for schema, table, keys and comments, and notes on what PostgreSQL treats differently.
 
     The primary key is always included; the other keys may be created later.
@@ -70,7 +70,7 @@ def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
         for column in table.columns
         if column.comment
     )
-    return Rendered(tuple(statements), tuple(notes))
+    return RenderedChange(tuple(statements), tuple(notes))
 
 
 def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
@@ -140,7 +140,7 @@ def _caseless(table: Table, key: Key) -> list[str]:
 
 def finish_table(
     table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str = "pidts_meta"
-) -> Rendered:
+) -> RenderedChange:
     """Returns the statements for missing keys and counters after the rows are copied. It may be called at any time.
 
     `keys`: keys were left out when the table was created. Building an index from all rows at once is several times
@@ -159,7 +159,7 @@ def finish_table(
             statements.append(_counted(name, identifier(column.name), counter))
     if keys:
         statements.append(f"DELETE FROM {meta}.unfinished WHERE relation = {literal(name)}::regclass")
-    return Rendered(tuple(statements), later=(f"ANALYZE {name}",))
+    return RenderedChange(tuple(statements), later=(f"ANALYZE {name}",))
 
 
 def _counted(table: str, column: str, counter: str) -> str:

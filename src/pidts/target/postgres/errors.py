@@ -97,7 +97,7 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
     """Translates an error; its message is the server's first line and its detail.
 
     `table` is given for statements about the table's rows. At a COMMIT, the server checks deferred constraints. `grant`
-    lets the session's role switch triggers and foreign keys off; it is empty if they are off.
+    lets the session's role switch off triggers and foreign keys; it is empty if they are off.
     """
     state = error.sqlstate or ""
     where = Where(table=table)

@@ -165,7 +165,7 @@ def _not_saved(error: StatementRefused, new: Checkpoint) -> Fenced | None:
         "fenced",
         what,
         where=Where(source=new.source),
-        todo="Another run has taken the task over. See: pidts status TASK",
+        todo="Another run has taken over the task. See: pidts status TASK",
     )
 
 

@@ -138,7 +138,7 @@ class _RoleQueries:
                 )
 
     def _no_triggers(self, name: TableName) -> Iterator[MissingPrivilege]:
-        """Yields the privilege to switch triggers off; before version 15 only a superuser may do so."""
+        """Yields the privilege to switch off triggers; before version 15 only a superuser may do so."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
             why = f"{name} has foreign keys or triggers, which must not fire, since rows arrive in another order"

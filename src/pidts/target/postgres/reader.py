@@ -194,7 +194,7 @@ def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
 
 
 def compared_sql(table: Table, shape: PgTable, keys: pa.Table, texts: Sequence[str]) -> str:
-    """Returns a query for the keys' texts in the form of the table's column types, in the order of the keys.
+    """Returns a query that converts the texts of keys to the table's column types and back, in the order of the keys.
 
     Collations need no attention: a table whose key treats different texts as equal is refused.
     """

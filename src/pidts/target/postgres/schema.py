@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from pidts.model import Halted, Rendered, Table, TableName, Where
+from pidts.model import Halted, RenderedChange, Table, TableName, Where
 from pidts.model.type_map import GEOMETRY, TypeMap
 from pidts.schema import AlterTable, Statement
 from pidts.target.meta_schema import USUAL
@@ -66,18 +66,18 @@ class PostgresSchema(ServerSchema[PgTable]):
         """Returns the types that the type mapping gives to the columns."""
         return tuple(type_name(column.type) for column in self._typed(table).columns)
 
-    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> RenderedChange:
         """Returns the statements that create the table, with schema, keys and comments.
 
         Before a copy the table gets only the primary key.
         """
         return create_table(self._typed(table), with_keys=not before_copy)
 
-    def finish_statements(self, table: Table) -> Rendered:
+    def finish_statements(self, table: Table) -> RenderedChange:
         """Returns the statements for keys and counters that the target's table lacks now."""
         shape = self.shape(table.name)
         if shape is None:
-            return Rendered(())
+            return RenderedChange(())
         unfinished = self._connection.run(
             "SELECT 1 FROM pidts_meta.unfinished WHERE relation = %s::regclass", (qualified(table.name),)
         )[0]
@@ -89,7 +89,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         before: Mapping[TableName, Table | None],
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
-    ) -> Rendered:
+    ) -> RenderedChange:
         """Returns PostgreSQL's statements for a statement of the source.
 
         They have the names of the indexes and constraints on the target, which may differ from the names on the source.

@@ -56,7 +56,7 @@ class StatementPipeline:
         self._bytes = 0
         self._broken = False
         self.grant = ""
-        """The statement that lets this role switch triggers and foreign keys off; empty if they are off."""
+        """The statement that lets this role switch off triggers and foreign keys; empty if they are off."""
         self.trips = 0
         """The number of round trips so far."""
 

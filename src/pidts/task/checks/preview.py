@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
+from pidts.model import ConfigError, PidtsError, RenderedChange, Table, TableName
 from pidts.schema import type_text
 from pidts.source.connection import Session, connect
 from pidts.source.structures import TableSize, read_structures, table_sizes
@@ -159,7 +159,7 @@ class _Previewer:
         """Returns the preview of one table; `besides` are notes on the objects that it has besides rows."""
         name = table.name
         columns: tuple[ColumnPreview, ...] = ()
-        rendered = Rendered(())
+        rendered = RenderedChange(())
         finish: tuple[str, ...] = ()
         if self._config.target.is_datacenter:
             return self._recorded(table, size)
@@ -233,7 +233,7 @@ class _Previewer:
             for column, there in zip(target_table.columns, types, strict=True)
         )
 
-    def _created(self, fit: TableFit) -> tuple[Rendered, tuple[str, ...]]:
+    def _created(self, fit: TableFit) -> tuple[RenderedChange, tuple[str, ...]]:
         """Returns the statements that run before the copy, and those that run after it."""
         made = fit.made or fit.target_table
         whole = self._target.schema.create_statements(made)

@@ -271,7 +271,7 @@ def _fit(
         elif fit.problem and fit.has_rows and resumed and config.is_between_zones:
             # A schema change of the target's zone may have made the table. Then the source's log shows the change, and
             # the task reads that log when it starts.
-            message = f"{fit}: {fit.problem}; unless a schema change in the log made it, the task will not start"
+            message = f"{fit}: {fit.problem}; the task will not start, unless the log shows how the table was made"
             findings.append(Finding("target_tables", ok=True, message=message))
         elif fit.problem:
             message = f"{fit}: {fit.problem}"

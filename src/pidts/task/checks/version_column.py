@@ -96,9 +96,9 @@ def added(config: TaskConfig, table: TableName, *, resumed: bool) -> str:
         return f"{here} The task then adds the column on the target"
     if config.target.type == "postgresql":
         addition = f"{identifier(config.version_column)} timestamptz(6)"
-        return f"{here} On the target, if it has the table already: {_add_to_postgres(there, addition)}"
+        return f"{here} On the target, if it already has the table: {_add_to_postgres(there, addition)}"
     alter = f"ALTER TABLE {quoted_table(there)} ADD COLUMN {name} {_TYPE};"
-    return f"{here} On the target, if it has the table already: {alter}"
+    return f"{here} On the target, if it already has the table: {alter}"
 
 
 def _add_to_postgres(table: TableName, column: str) -> str:

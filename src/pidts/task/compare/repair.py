@@ -31,7 +31,7 @@ from pidts.target.mysql import repair_sql as mysql
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import repair_sql as postgres
 from pidts.task.compare.source import SourceTable
-from pidts.task.compare.wiring import keeps_rows, members_of
+from pidts.task.compare.wiring import ShownTable, keeps_rows, members_of
 from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, UnequalKeys
 
 _KEYS = 500
@@ -88,13 +88,13 @@ class Repairs:
     """Extra rows that stay because their removal was not requested."""
     removing: ExtraRows = field(default_factory=ExtraRows)
     """Extra rows of merged tables whose removal was requested."""
-    kept: set[TableName] = field(default_factory=set)
-    """Tables with extra rows that filters may have kept, by their names on the source. None of them is merged."""
+    kept: set[tuple[str, TableName]] = field(default_factory=set)
+    """Tables with extra rows that filters may have kept, each with its source. None of them is merged."""
     repaired: int = 0
     """The number of repaired rows; without `apply`, the number of rows that a repair would change."""
     shared: int = 0
     """The number of keys that several shards of one merged table have."""
-    filtered: set[TableName] = field(default_factory=set)
+    filtered: set[ShownTable] = field(default_factory=set)
     """Tables that were not compared, because their filters leave out inserts or updates."""
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Repairs:
         return self.apply and bool(len(settled.keys))
 
     def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: UnequalKeys) -> UnequalKeys:
-        """Returns the differences without the extra rows that are removed only on request, if nobody has requested it.
+        """Returns the differences. Some extra rows are removed only on request: without a request, these are left out.
 
         These are the extra rows of merged tables, and of tables with filters that may have kept them.
         """
@@ -131,7 +131,7 @@ class Repairs:
             extra = [place for place in extra if settled.belongs_to[place] == NOBODY]
             if own and keeps_rows(members[0]):
                 kept = own
-                self.kept.add(members[0].name)
+                self.kept.add((members[0].part.config.source.source_id, members[0].name))
         found = ExtraRows.of([settled.belongs_to[place] for place in extra])
         if self.removes:
             self.removing += found

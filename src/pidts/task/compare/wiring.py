@@ -59,7 +59,7 @@ def compare_task(
 def opened_comparison(
     parts: Sequence[TaskConfig],
     takes: TakesTable,
-    left: set[TableName] | None = None,
+    left: set[ShownTable] | None = None,
     *,
     stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
@@ -80,6 +80,18 @@ def opened_comparison(
         yield Comparison(tuple(opened), target, takes, left)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ShownTable:
+    """A table as a report names it: two sources may have tables of one name."""
+
+    source: str
+    """The source's id; empty if the task has one source, or if the table is merged."""
+    name: TableName
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.name}" if self.source else str(self.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A comparison of a task whose connections are open."""
@@ -87,7 +99,7 @@ class Comparison:
     parts: tuple[OpenPart, ...]
     target: TargetSession
     takes: TakesTable
-    left: set[TableName] | None = None
+    left: set[ShownTable] | None = None
     known: dict[TableName, MergedTable] = field(default_factory=dict)
     """All compared target tables as they were last read, keyed by the names of the target tables."""
 
@@ -135,13 +147,19 @@ class Comparison:
         found = read_merged_tables(self.parts, self.target, self.takes)
         if self.left is not None:
             lacking = {name for name, merged in found.items() if any(map(lacks_rows, members_of(merged)))}
-            self.left.update(display_name(found, name) for name in lacking)
+            self.left.update(
+                ShownTable(self._source(members_of(found[name])), display_name(found, name)) for name in lacking
+            )
             found = {name: merged for name, merged in found.items() if name not in lacking}
         return found
 
     def members(self, name: TableName) -> frozenset[str]:
         """Returns the labels of all tables that have this target table now."""
         return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
+
+    def _source(self, members: Sequence[SourceTable]) -> str:
+        """Returns the source of a table that gets the rows of one table only, if the task has several sources."""
+        return members[0].part.config.source.source_id if len(members) == 1 and len(self.parts) > 1 else ""
 
     def _with_display_names(self, report: Report) -> Report:
         return replace(
@@ -154,15 +172,13 @@ class Comparison:
         merged = self.known.get(report.table)
         if merged is None:
             return report
-        members, source = members_of(merged), ""
-        if len(members) == 1 and len(self.parts) > 1:
-            source = members[0].part.config.source.source_id
+        members = members_of(merged)
         return replace(
             report,
             table=display_name(self.known, report.table),
             filtered=any(map(keeps_rows, members)),
             only_extra=not any(map(lacks_rows, members)),
-            source=source,
+            source=self._source(members),
             members=tuple(one.label for one in members) if len(members) > 1 else (),
             note=merged.note,
         )

@@ -12,7 +12,7 @@ TOGETHER = (
     "no effect: rows and their checkpoint commit in one transaction, so a checkpoint is never older than its rows"
 )
 SAFE_RANGE = (
-    "no effect: safe mode has no length of time here. It ends where the source's log ended when the task first "
+    "no effect: PiDTS does not limit the time of safe mode. It ends where the source's log ended when the task first "
     "started, since only that part may have been applied before; later starts need no safe mode"
 )
 _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
@@ -139,7 +139,7 @@ SOURCE = {
     "purge": _note("no effect: the relay keeps what a target still needs, and longer with pidts.relay-keep"),
     "checker": _note("no effect: a lost connection is always tried again"),
     "flavor": _note("no effect: PiDTS asks the server for its kind"),
-    "enable": _refuse("it switches the source off", _ON),
+    "enable": _refuse("it switches off the source", _ON),
     "auto-fix-gtid": _note(_GONE),
     "tracer": _note(_GONE),
     "meta-dir": _note(_GONE),

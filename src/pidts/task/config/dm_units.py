@@ -29,7 +29,7 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Syncing:
+class SyncerSettings:
     """The settings for applying changes to the target."""
 
     workers: int = 1
@@ -40,7 +40,7 @@ class Syncing:
     batch_bytes: int = _LIMITS.bytes
 
 
-def read_syncing(task: Section, instance: Section, instances: Sequence[Section]) -> Syncing:
+def read_syncing(task: Section, instance: Section, instances: Sequence[Section]) -> SyncerSettings:
     """Reads `syncers` and the instance's own settings."""
     workers, safe_mode, safe_start = 1, False, True
     batch, queue = BATCH, QUEUE
@@ -56,7 +56,7 @@ def read_syncing(task: Section, instance: Section, instances: Sequence[Section])
         safe_mode = section.flag("safe-mode", default=safe_mode)
         safe_start = _safe_start(section, safe_start, safe_mode=safe_mode)
         section.finish(dm_keys.SYNCER)
-    return Syncing(
+    return SyncerSettings(
         workers=instance.integer("syncer-thread", 0, maximum=_MOST_WORKERS) or workers,
         safe_mode=safe_mode,
         safe_start=safe_start,

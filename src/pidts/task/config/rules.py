@@ -157,7 +157,7 @@ def _time_zone(task: Section, *, used: bool) -> str:
         todo = suggestion(zone, available_timezones())
         raise task.error(key, "bad-value", f"{zone!r} is not a time zone", todo) from None
     if zone not in (usual, "UTC") and not used:
-        task.note(key, "no effect: a TIMESTAMP stays the same moment, and there are no expression filters to read it")
+        task.note(key, "no effect: each TIMESTAMP keeps its moment, and no expression filter needs the time zone")
     return zone
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from pidts.model import ConfigError, Where
 from pidts.task.config.mistakes import mistake
@@ -20,6 +21,9 @@ from pidts.task.config.yaml_lines import Item
 
 _SAYS_NOTHING: tuple[object, ...] = ("", None, [], {})
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+
+LOCAL_URL = "file:///"
+"""The begin of a URL that means a path on this machine."""
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
 """A variable that a service sets for itself and its processes. Their environment is not that of the user."""
@@ -244,8 +248,10 @@ class Section:
             raise self.document.error(line or self.line_of(key), error.code, what, error.todo) from None
 
     def file(self, key: str, default: str | None = None) -> Path:
-        """Returns a path; a relative path begins at the folder of this file."""
+        """Returns a path, which may be written as `file:///path`; a relative path begins at the folder of this file."""
         text = self.text(key, default)
+        if text.startswith(LOCAL_URL):
+            text = unquote(text.removeprefix("file://"))
         try:
             return self.document.file.absolute().parent / Path(text).expanduser()
         except RuntimeError:

@@ -17,7 +17,7 @@ from pidts.model.type_map import TypeMap
 from pidts.rules import SYSTEM_SCHEMAS
 from pidts.source import SourceConfig
 from pidts.task.config import dm_keys
-from pidts.task.config.section import Section
+from pidts.task.config.section import LOCAL_URL, Section
 from pidts.task.config.yaml_lines import Item, read_yaml
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
 def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec:
     """Reads a warehouse, which has no server: it has a directory and the name of its catalog."""
     text = section.text("warehouse")
-    if "://" in text:
+    if "://" in text and not text.startswith(LOCAL_URL):
         what = "the warehouse, with the catalog's database, is a directory of this machine"
         more = "The files of tables may be in an object store: files: s3://bucket/folder."
         raise section.error("warehouse", "not-supported", what, f"Write a path. {more}")
@@ -546,7 +546,7 @@ def _source_file(instance: Section, source_id: str) -> Section:
 
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
-_EXACT = "no effect: the product sets it itself, so that values arrive as the source has them"
+_EXACT = "no effect: PiDTS sets it itself, so that values arrive as the source has them"
 _CHECKED = "no effect: parent and child rows arrive in any order, and the source has already checked them"
 _ONE_TRANSACTION = "no effect: rows and their checkpoint commit in one transaction, whose kind the product chooses"
 _OFF, _ON = ("0", "off", "false"), ("1", "on", "true")

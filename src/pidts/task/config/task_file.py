@@ -31,7 +31,7 @@ from pidts.task.config.duration import parse_duration, parse_go_duration
 from pidts.task.config.mistakes import all_mistakes, mistake
 from pidts.task.config.relay_origin import RelayOrigin, read_relay_origin
 from pidts.task.config.rules import RuleName, read_online, read_rules
-from pidts.task.config.section import Document, Section, in_order, suggestion
+from pidts.task.config.section import LOCAL_URL, Document, Section, in_order, suggestion
 from pidts.task.config.servers import (
     USUAL_META_SCHEMA,
     SourceSpec,
@@ -456,7 +456,7 @@ def _counters_ahead(ours: Section, target: TargetSpec) -> bool:
 
 def _relay(ours: Section, name: str) -> Path:
     relay = ours.text("relay", f"relay/{name}")
-    if "://" in relay:
+    if "://" in relay and not relay.startswith(LOCAL_URL):
         raise ours.error("relay", "not-supported", "only a directory of this machine is supported yet", "Write a path.")
     return Path(os.path.normpath(ours.file("relay", f"relay/{name}")))
 

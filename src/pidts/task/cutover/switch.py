@@ -116,7 +116,7 @@ _READINGS = 3
 _AGAIN = "This command undoes what it has done. Then run it again"
 _NOT_COMPARED = "left out (--no-verify): the source and the target are not compared"
 _COUNTERS_FINE = "each counter continues above the numbers in the rows"
-_NOTHING_TO_MAKE = "nothing to make: the target has all of them that it can have"
+_NOTHING_TO_MAKE = "nothing to make: the target already has all that it can have"
 
 Verify = Callable[[threading.Event, str], Report]
 """A function that compares both sides. The text describes their state: a comparison of the same state is continued."""
@@ -159,7 +159,7 @@ class CutoverRun:
         stop: threading.Event | None = None,
         command: CutoverCommand | None = None,
     ) -> None:
-        """`verify` compares both sides; None leaves the comparison out. `show` gets each step when it is done.
+        """`verify` compares both sides; None means that nothing is compared. `show` gets each step when it is done.
 
         `command` names this command in the record; None: a new command of this process.
         """
@@ -178,7 +178,7 @@ class CutoverRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether this command has begun or continued the cutover, and no other command has taken it over."""
+        """Whether this command was the last one that has begun or continued the cutover."""
         return self._record is not None and not self._is_taken
 
     def look(self) -> Checklist:
@@ -270,7 +270,7 @@ class CutoverRun:
         return self._checklist(self._steps, inventory, why, record)
 
     def _irreversible(self) -> str:
-        """Returns the reason why no task can carry rows back; empty if one can, or if the target cannot be a source."""
+        """Returns why no task can carry rows back; empty if a task can, or if the target cannot be a source."""
         part = self._parts[0]
         return irreversible(self._parts, tables_of(part, self._target)) if part.target.type == "mysql" else ""
 

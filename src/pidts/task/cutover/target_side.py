@@ -20,7 +20,7 @@ _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
 
 def prepare(target: TargetSession) -> None:
-    """Switches PostgreSQL's sequential scans, hash joins and merge joins on: a foreign key's check joins whole tables.
+    """Switches on PostgreSQL's sequential scans, hash joins and merge joins: a foreign key's check joins whole tables.
 
     Sessions that write rows switch them off.
     """

@@ -14,7 +14,7 @@ from pidts.model import Lsn, PidtsError
 from pidts.relay import RelayReader
 from pidts.task.config.servers import TargetSpec
 from pidts.task.measure.target_ping import Ping
-from pidts.task.operate.stage_report import Receiving, RunMeasures, StageMeasures, StageReport, report_stages
+from pidts.task.operate.stage_report import ReceiverMeasurements, RunMeasures, StageMeasures, StageReport, report_stages
 from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
 _WINDOW_SECONDS = 5.0
@@ -56,13 +56,13 @@ class StageMeter:
     def __init__(self, source_id: str, source: str, target: TargetSpec) -> None:
         self._source_id, self._source, self._target = source_id, source, target
         self._readings: deque[_Reading] = deque()
-        self._receiving = Receiving()
+        self._receiving = ReceiverMeasurements()
         self.log_warning = ""
         """The replicator's last warning that the source may remove log that was not received."""
         self._sizes: tuple[int | None, int | None, int | None] = (None, None, None)
 
     @property
-    def receiving(self) -> Receiving:
+    def receiving(self) -> ReceiverMeasurements:
         """The replicator's last measurements."""
         return self._receiving
 
@@ -72,7 +72,7 @@ class StageMeter:
         self._readings.append(_Reading(now, stream.times.reading(), stream.commit_time, waited_for_cores()))
         while len(self._readings) > 2 and self._readings[1].at < now - _WINDOW_SECONDS:
             self._readings.popleft()
-        self._receiving = Receiving.of(status)
+        self._receiving = ReceiverMeasurements.of(status)
         self.log_warning = str((status or {}).get("warning") or "")
         self._sizes = _sizes(relay, at)
 

@@ -185,7 +185,7 @@ def next_schema_changes(
 ) -> list[NextSchemaChange | None]:
     """Returns, for each entry of `places`, the first schema change of its tables after its Lsn.
 
-    Schema changes that the target has already (`is_done`) are left out. The later ones are only counted. The result of
+    Schema changes that the target already has (`is_done`) are left out. The later ones are only counted. The result of
     an entry is None if there is no schema change, if the search takes longer than `seconds`, or if this machine cannot
     read the relay.
     """

@@ -10,14 +10,14 @@ from functools import partial
 
 from pidts.apply import TargetSession
 from pidts.model import (
+    CommandKind,
     ConfigError,
+    DdlCommand,
     DdlJournal,
-    DdlOrder,
     DdlState,
     Halt,
     LogEntry,
     Lsn,
-    OrderKind,
     PidtsError,
     Position,
     TableName,
@@ -40,7 +40,7 @@ from pidts.task.operate.order_parser import words
 _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
 )
-_ALONE = frozenset({OrderKind.SKIP, OrderKind.REVERT})
+_ALONE = frozenset({CommandKind.SKIP, CommandKind.REVERT})
 """The ddl commands that concern one shard only."""
 
 AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
@@ -57,7 +57,7 @@ class BlockedChange:
     statement: str
     halt: Halt | None = None
     """The reason why tables are blocked; None if the target records no halt."""
-    order: DdlOrder | None = None
+    order: DdlCommand | None = None
     journal: DdlJournal | None = None
     source: str = ""
     backlog: Backlog | None = None
@@ -213,7 +213,7 @@ class TaskOrders:
         rules = self._parts[one.source].rules
         return tuple(dict.fromkeys(map(rules.target_name, one.tables)))
 
-    def give(self, at: BlockedChange, kind: OrderKind, statements: tuple[str, ...] = ()) -> None:
+    def give(self, at: BlockedChange, kind: CommandKind, statements: tuple[str, ...] = ()) -> None:
         """Records a ddl command on the target, where a run finds it."""
         postgres = self.part(at.source).target.type == "postgresql"
         for sql in statements:
@@ -222,9 +222,11 @@ class TaskOrders:
         if kind not in _ALONE and at.waits_for_shards:
             self._require_no_other_order(at)
         with self._transaction():
-            self._target.meta.orders.give(self._name, at.source, DdlOrder(lsn=at.lsn, kind=kind, statements=statements))
+            self._target.meta.orders.give(
+                self._name, at.source, DdlCommand(lsn=at.lsn, kind=kind, statements=statements)
+            )
 
-    def require_effect(self, at: BlockedChange, kind: OrderKind) -> None:
+    def require_effect(self, at: BlockedChange, kind: CommandKind) -> None:
         """Raises if no run would carry out the ddl command for this schema change.
 
         A command that no run carries out would stay recorded, and a later run would use it for the other shards'
@@ -335,7 +337,7 @@ class TaskOrders:
         except PidtsError:
             return halt
 
-    def _change_at(self, source: str, lsn: Lsn, halt: Halt | None, order: DdlOrder | None) -> BlockedChange:
+    def _change_at(self, source: str, lsn: Lsn, halt: Halt | None, order: DdlCommand | None) -> BlockedChange:
         journal = self._target.meta.journal.read(self._name, source, lsn)
         statement = halt.statement if halt else journal.statement if journal else ""
         if not statement:
@@ -431,7 +433,7 @@ def _none_waits(refused: Sequence[BlockedChange], source: str, table: str) -> Co
     todo = f"See: {LIST}"
     if behind:
         todo = (
-            "These schema changes wait behind refused rows: correct the rows first. To decide about one already now, "
+            "These schema changes wait behind refused rows: correct the rows first. To decide about one of them now, "
             f"name its place: {'; '.join(behind)}. {todo}"
         )
     of = f"of table {table}" if table else "of this task"

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from pidts.model import Halt, Lsn, PidtsError, Position
 from pidts.plan import Phase
-from pidts.replicate import NotReceiving
+from pidts.replicate import ReceiveProblem
 from pidts.task.operate.stage_report import StageReport
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
@@ -100,7 +100,7 @@ class SourceProgress:
     """The seconds by which a server's catalog is behind the warehouse; None if not known, or if there is no such
     catalog.
     """
-    lack: NotReceiving | None = None
+    lack: ReceiveProblem | None = None
     """The reason why the source's log is not received; None if it is received."""
     relay_bytes: int | None = None
     """The size of the source's log in the relay; None if it was not read yet."""

@@ -134,7 +134,7 @@ class TaskLocks:
                 yield from resolve(self._target, self._task, *place, take, values, begun, awaited=awaited)
 
     def _steps(self, chosen: ChosenRows) -> Iterator[tuple[ChosenRows, bool]]:
-        """Yields groups of locks, each for one transaction, and for each whether other locks may wait for its locks."""
+        """Yields groups of locks, one for each transaction, and whether other locks may wait for locks of the group."""
         first = next(self.rows(chosen, _AT_ONCE), None) if len(chosen.ids) > _AT_ONCE else None
         if first is None or unique_keys(self._target, first.lock.structure):
             yield chosen, True

@@ -60,7 +60,7 @@ class RunEnd:
 def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     """Removes the record of the previous run's end, and records an error that ends this run.
 
-    The run enters the epochs of its claims into the yielded dictionary. If another run has taken the task over, the
+    The run enters the epochs of its claims into the yielded dictionary. If another run has taken over the task, the
     error is not recorded, since that run continues the task.
     """
     epochs: dict[str, int] = {}

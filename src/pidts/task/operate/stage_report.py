@@ -32,7 +32,7 @@ _WORK = ("decode", "apply", "job")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiving:
+class ReceiverMeasurements:
     """The replicator's measurements; None if a value was not measured."""
 
     lag_seconds: float | None = None
@@ -46,7 +46,7 @@ class Receiving:
     clock_ahead_seconds: float | None = None
 
     @classmethod
-    def of(cls, status: Mapping[str, Any] | None) -> Receiving:
+    def of(cls, status: Mapping[str, Any] | None) -> ReceiverMeasurements:
         """Reads the replicator's status, which an earlier version may have written."""
         known = status if status is not None and status.get("connected") else {}
         return cls(**{name: known.get(name) for name in cls.__slots__})
@@ -93,7 +93,7 @@ class StageMeasures:
     backlog_transactions: int | None = None
     """The number of transactions in the backlog; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
-    receiving: Receiving = field(default_factory=Receiving)
+    receiving: ReceiverMeasurements = field(default_factory=ReceiverMeasurements)
     working: RunMeasures = field(default_factory=RunMeasures)
 
 
@@ -231,7 +231,7 @@ def slow_stage(found: StageMeasures) -> SlowStage | None:
     return _slow_working(found)
 
 
-def _slow_receiving(receiving: Receiving) -> SlowStage:
+def _slow_receiving(receiving: ReceiverMeasurements) -> SlowStage:
     waiting = receiving.waiting if receiving.waiting is not None else 1.0
     if waiting < 1 - _FULL:
         cpu = receiving.cpu or 0.0

@@ -116,7 +116,7 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
             bar(*place, f"{_SURPLUS} that the source {now} lacked")
     return (
         f"{address_of(standby)} has transactions that the source {now} lacks: it has {there}, the source has {here}. "
-        "They are not carried to the target; it must not become the source again as it is"
+        "The task does not carry them to the target, so do not use this server as the source again"
     )
 
 
@@ -137,7 +137,7 @@ def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -
             bar(*place, what)
     return (
         f"{address_of(standby)} has transactions that the source {now} lacks: they begin at {begin} of its log. "
-        "They are not carried to the target; it must not become the source again as it is"
+        "The task does not carry them to the target, so do not use this server as the source again"
     )
 
 

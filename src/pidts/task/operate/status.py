@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pidts.apply import TargetSession
 from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, Position, RecordKey, SourceTablesKey, TableName
-from pidts.replicate import NotReceiving, not_receiving, silent_since
+from pidts.replicate import ReceiveProblem, not_receiving, silent_since
 from pidts.shards.structures import names_of
 from pidts.target.hive.change_record import ChangeTable
 from pidts.target.hive.record import Publication
@@ -55,7 +55,7 @@ class SourceStatus:
     """
     is_running: bool = False
     """Whether a run of the task is active on some machine, as the target shows it."""
-    lack: NotReceiving | None = None
+    lack: ReceiveProblem | None = None
     """The reason why the source's log is not received, as the replicator reports it; None if it reports none."""
     tables: int = 0
     """The number of tables whose rows are being copied or were copied."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 import structlog
 
 from pidts.model import PidtsError, ServerDown, Transient, Where
-from pidts.replicate import NotReceiving
+from pidts.replicate import ReceiveProblem
 from pidts.source import connect
 from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.config.task_file import TaskConfig
@@ -46,7 +46,7 @@ def wait_for_servers(
         for part, tracker in zip(parts, trackers, strict=True):
             source = part.source.source_id
             error = absent.get(source)
-            tracker.lacks(NotReceiving(error, since, time.time()) if error is not None else None)
+            tracker.lacks(ReceiveProblem(error, since, time.time()) if error is not None else None)
             cause = error or next(iter(absent.values()), None) or Transient(down.code, down.what, todo=down.todo)
             if cause.what not in logged:
                 logged.add(cause.what)

@@ -36,13 +36,13 @@ from pidts.batch.workers import Workers
 from pidts.ddl.outcome import CopyAgain
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
-from pidts.model import DdlOrder, Fenced, Halt, Halted, LogEntry, Lsn, OrderKind, PidtsError, TableName, Transient
+from pidts.model import CommandKind, DdlCommand, Fenced, Halt, Halted, LogEntry, Lsn, PidtsError, TableName, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.task_needs import TaskNeed
-from pidts.replicate import RELAY_FULL, NotReceiving
+from pidts.replicate import RELAY_FULL, ReceiveProblem
 from pidts.source import Session as SourceSession
 from pidts.source import connect
 from pidts.spark.master import is_local
@@ -114,7 +114,7 @@ class SharedByParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measuring:
+class _Meters:
     """The objects that measure the lag and the stages of one attempt."""
 
     lag: LagMeter
@@ -278,14 +278,14 @@ class Attempts:
         halt = self._replaces
         if halt is None:
             return
-        order = DdlOrder(lsn=halt.lsn, kind=OrderKind.REPLACE, statements=halt.instead)
+        order = DdlCommand(lsn=halt.lsn, kind=CommandKind.REPLACE, statements=halt.instead)
         target.begin()
         target.meta.orders.give(self._config.name, self._config.source.source_id, order)
         target.commit()
         self._replaces = None
 
     def _demand_own_epoch(self) -> None:
-        """Raises if another run has taken the task over since the last claim of this run.
+        """Raises if another run has taken over the task since the last claim of this run.
 
         The check prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task
         back from the run that has replaced it. Or, while the run is frozen, the log that it needs is purged from the
@@ -376,7 +376,7 @@ class Attempts:
                     watched=watched_by(target, map(begun.rules.target_table, begun.structures.values()), writers),
                     copy_threads=config.limits.threads,
                     copy_rate=config.limits.rate or 0,
-                )
+                ).with_different_shards()
                 stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 ping = TargetPing()
@@ -540,12 +540,12 @@ class Attempts:
         if self._lag is not None and not self._retried.may_delay_others(self._halted.at_present):
             self._lag.batch(done)
 
-    def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:
+    def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Meters:
         """Returns the objects that measure this attempt."""
         server = self._config.source.server
         self._lag = LagMeter(relay.folder)
         meter = StageMeter(server.source_id, f"{server.host}:{server.port}", self._config.target)
-        return _Measuring(self._lag, meter, ping)
+        return _Meters(self._lag, meter, ping)
 
     def _watch(
         self,
@@ -553,10 +553,10 @@ class Attempts:
         relay: RelayReader,
         need: TaskNeed,
         watch: CutoverWatch,
-        measuring: _Measuring,
+        measuring: _Meters,
     ) -> None:
         purge_at, look_at, back_at = time.monotonic() + _PURGE_SECONDS, 0.0, time.monotonic() + _BACK_SECONDS
-        lack: NotReceiving | None = None
+        lack: ReceiveProblem | None = None
         caught_up, stamp = False, 0
         while True:
             failure = stream.failure()
@@ -631,7 +631,7 @@ class Attempts:
         self,
         stage: Stage,
         stream: TaskStream | ChannelStream,
-        measuring: _Measuring,
+        measuring: _Meters,
         lacking: LogEntry | None,
         *,
         caught_up: bool,
@@ -676,7 +676,7 @@ class Attempts:
         stream: TaskStream | ChannelStream,
         relay: RelayReader,
         waiting: Mapping[TableName, Lsn],
-        measuring: _Measuring,
+        measuring: _Meters,
     ) -> None:
         """Notes how many tables wait, and when the source committed the oldest change that waits."""
         received, since = relay.received, 0.0

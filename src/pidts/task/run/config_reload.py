@@ -75,7 +75,7 @@ class ConfigReload:
                 self._decide()
                 # This needs the lock: otherwise a change that another part's thread accepts now would be lost.
                 if halted and source in self._written and self._decided[source] is running:
-                    self._say("the task file was saved: the task tries its halted tables again")
+                    self._report("the task file was saved: the task tries its halted tables again")
                     self._decided[source] = replace(running)
                 self._written.discard(source)
             finally:
@@ -100,10 +100,10 @@ class ConfigReload:
             self._file.forget()  # a server that does not answer now is asked again
             return
         except PidtsError as error:
-            self._say(f"the task file has changed, and the running task ignores the change: {error}")
+            self._report(f"the task file has changed, and the running task ignores the change: {error}")
             return
         if refused:
-            self._say(f"the task file has changed, and the running task ignores the change: {refused}")
+            self._report(f"the task file has changed, and the running task ignores the change: {refused}")
             return
         if self._has_looked or any(one.taken or one.waiting for one in found.values()):
             self._written = {*self._decided}
@@ -112,13 +112,13 @@ class ConfigReload:
         if file.keys() != self._decided.keys():
             waiting["mysql-instances"] = None
         if waiting:
-            self._say(f"the task file has changed: {', '.join(waiting)} will take effect at the next start")
+            self._report(f"the task file has changed: {', '.join(waiting)} will take effect at the next start")
         for source, one in found.items():
             if one.taken:
                 _log.info("a change of the task file takes effect", source=source, keys=one.taken)
                 self._decided[source] = one.config
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         _log.warning(text, file=str(self._path))
         self._show(text)
 

@@ -55,13 +55,13 @@ class Failover:
         """
         if time.monotonic() < self._next_look:
             return None
-        self._say_unknown(config)
+        self._report_unknown(config)
         if not config.source.standbys:
             self._next_look = time.monotonic() + _BETWEEN_LOOKS
             return None
         chosen = with_current_server(config.source, config.relay)
         if chosen != config.source:
-            self._say(f"the source is now read from {address_of(chosen.server)}: this server was chosen")
+            self._report(f"the source is now read from {address_of(chosen.server)}: this server was chosen")
             return chosen
         if not is_failing or self._answers(config):
             self._failures = 0
@@ -96,22 +96,22 @@ class Failover:
             # The relay's disk may be full: the run waits for room or for the source.
             refusals = [str(error)]
         if source is None:
-            self._say(f"{lost} does not answer, and no standby can take over: {'; '.join(refusals)}")
+            self._report(f"{lost} does not answer, and no standby can take over: {'; '.join(refusals)}")
             return None
         self._failures = 0
-        self._say(f"{lost} does not answer, and the task goes on at the standby {address_of(source.server)}")
+        self._report(f"{lost} does not answer, and the task goes on at the standby {address_of(source.server)}")
         return source
 
-    def _say_unknown(self, config: TaskConfig) -> None:
+    def _report_unknown(self, config: TaskConfig) -> None:
         """Reports that a server was chosen that the task file did not name when the run began."""
         chosen = chosen_address(config.relay, config.source.source_id)
         if chosen and chosen not in map(address_of, (config.source.server, *config.source.servers)):
-            self._say(
-                f"{chosen} was chosen as the source, and this run began without it: "
-                "it is read from the next start on, if the task file names it"
+            self._report(
+                f"{chosen} was chosen as the source, but the task file did not name it when this run began: "
+                "the next start reads it, if the task file names it then"
             )
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Shows a text once, since a standby that cannot take over is checked again and again."""
         if text not in self._said:
             self._said.add(text)
@@ -169,7 +169,7 @@ class StandbyWatch:
     """
 
     def __init__(self, config: TaskConfig, say: Callable[[str], None]) -> None:
-        self._config, self._say = config, say
+        self._config, self._report = config, say
         self._closed = threading.Event()
         self._said: set[str] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -195,5 +195,5 @@ class StandbyWatch:
                 elif address_of(standby) not in self._said:
                     self._said.add(address_of(standby))
                     _log.warning(text, source=self._config.source.source_id)
-                    self._say(text)
+                    self._report(text)
             self._closed.wait(_COMPARE_SECONDS)

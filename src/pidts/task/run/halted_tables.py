@@ -186,7 +186,7 @@ class HaltedTables:
         """Whether the next attempt has to try refused rows again.
 
         Rows are tried again if an operator has asked for it, or if they did not fit and the table was changed since. A
-        run that has taken the task over also removes halts; in that case this run is over.
+        run that has taken over the task also removes halts; in that case this run is over.
         """
         if not self._halted or time.monotonic() < self._asked + self._record_seconds:
             return False

@@ -36,7 +36,7 @@ from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
     AppliedPlace,
     HeartbeatConfig,
-    NotReceiving,
+    ReceiveProblem,
     Replicator,
     ReplicatorConfig,
     is_silent,
@@ -50,7 +50,7 @@ from pidts.task.threads_per_source import side_by_side
 from pidts.without_pandas import hide_pandas
 
 if TYPE_CHECKING:
-    from pidts.follow.server import Listening
+    from pidts.follow.server import RelayEndpoint
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ def receiver(
     return Follower(FollowerConfig(origin.address, source_id, config.relay, origin.name, begin)).run
 
 
-def replicate(parts: Sequence[TaskConfig], stop: threading.Event, listening: Listening | None = None) -> None:
+def replicate(parts: Sequence[TaskConfig], stop: threading.Event, listening: RelayEndpoint | None = None) -> None:
     """Runs the receivers in this process until `stop` is set. Serves their relays if an address is given."""
     with private_files(), ExitStack() as cleanup:
         if listening is not None:
@@ -237,7 +237,7 @@ class ReplicatorProcess:
             raise Transient("relay-in-use", error["what"], where=Where(**error["where"]), todo=todo)
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
 
-    def lack(self) -> NotReceiving | None:
+    def lack(self) -> ReceiveProblem | None:
         """Returns the reason why the source's log is not received; None if it is received.
 
         Writes a line to the run's log when the log is no longer received, and when it is received again.

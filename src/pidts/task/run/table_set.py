@@ -20,13 +20,13 @@ and its rows are read and corrected. If the log is lost, all tables are copied a
 If a table to copy again is halted because the target refuses its rows, the log that has these rows is left out. If the
 log has no later schema change of the table, the table joins anew, after this log. Otherwise the table stays before the
 next schema change (`SchemaChangesAhead`): its changes up to there are left out (`CopyState.since`), the schema change
-is run like any other, and the rows are copied when the table has caught up. To join anew would leave the schema change
-out, too, and the target's table would keep its former columns and keys. The table joins anew nevertheless if the
-target's table is missing, or does not fit the structure before the schema change. It also joins anew if it was altered
-by a statement that is not in the log: then the log's rows do not fit the recorded structure, whatever statement comes
-later. In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next
-schema change, or up to the present end of the log, are left out. A table that was altered by a statement that is not in
-the log is refused there (`check`), since its copy would halt again.
+is run like any other, and the rows are copied when the table has caught up. If the table joined anew, its schema change
+would also be left out, and the target's table would keep its former columns and keys. The table joins anew nevertheless
+if the target's table is missing, or does not fit the structure before the schema change. It also joins anew if it was
+altered by a statement that is not in the log: then the log's rows do not fit the recorded structure, whatever statement
+comes later. In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to
+the next schema change, or up to the present end of the log, are left out. A table that was altered by a statement that
+is not in the log is refused there (`check`), since its copy would halt again.
 
 Crash points:
 

@@ -14,7 +14,7 @@ from pidts.model import Halt, Lsn, PidtsError, Position, TableName
 from pidts.model.errors import sentence
 from pidts.plan import PlanState
 from pidts.reduce import Counts
-from pidts.replicate import NotReceiving
+from pidts.replicate import ReceiveProblem
 from pidts.task.measure.copy_progress import CopyProgress
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges
 from pidts.task.operate.stage_report import StageReport
@@ -76,7 +76,7 @@ class Tracker:
         self._cause: PidtsError | None = None
         """The error of the last attempt. It stays until a batch is committed, which shows that the cause is over."""
         self._waiting_for = ""
-        self._lack: NotReceiving | None = None
+        self._lack: ReceiveProblem | None = None
         """The reason why the source's log is not received; None if it is received."""
         self._relay_bytes: int | None = None
         self._warnings = "", ""
@@ -182,7 +182,7 @@ class Tracker:
         self._cause, self._lack = None, None
         self.show("starting", message="step 1 of 3: checking the servers")
 
-    def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
+    def lacks(self, lack: ReceiveProblem | None, relay_bytes: int | None = None) -> None:
         """Notes the relay's size, and the reason why the source's log is not received; None if it is received."""
         self._lack, self._relay_bytes = lack, relay_bytes
 

@@ -19,7 +19,7 @@ These cases cover a crash at each point:
 
     before step 1            nothing has happened
     in 1 to 4                the old owner owns the range in some zones, and no zone owns it in the others. The next run
-                             takes the move over: it records the old owner in all zones again, and begins anew or ends
+                             takes over the move: it records the old owner in all zones again, and begins anew or ends
     in 5                     this is one transaction: the record of the first zone shows the owner
     in 6                     the new owner owns the range in some zones, and no zone owns it in the others. The next run
                              continues with step 6; the move cannot be undone any more
@@ -51,7 +51,8 @@ class ZoneRecords:
 
 
 Hold = Callable[[str], AbstractContextManager[None]]
-"""A function whose block makes programs' writes to the table in a zone wait."""
+"""A function that returns a context. While the context's block runs, programs that write to the table in a zone wait.
+"""
 Drain = Callable[[str], None]
 """A function that waits until all zones have the changes that a zone had made before the call; raises if they do
 not.

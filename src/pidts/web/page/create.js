@@ -9,7 +9,7 @@ const YAML = "application/yaml";
 export function create(page) {
   const state = { text: "", path: "", checking: false, creating: false, checked: null, error: null, start: true };
 
-  // Without a token the login comes before the work of pasting.
+  // People without a token see the login before they paste a file.
   get("api/tasks").then(() => page.connection({ state: "live" }), (error) => page.failed(error));
 
   const body = () => (state.path ? [{ path: state.path }, "application/json"] : [state.text, YAML]);

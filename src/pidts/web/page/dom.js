@@ -16,7 +16,7 @@ export function h(name, attributes = {}, ...children) {
     } else if (attribute === "key") {
       element.key = value;
     } else if (attribute === "own") {
-      element.own = value; // other code makes its children, and a redraw does not change them
+      element.own = value; // other code makes the children of this element, and a redraw does not change them
     } else if (value !== null && value !== undefined && value !== false) {
       element.setAttribute(attribute, value === true ? "" : String(value));
     }

@@ -83,7 +83,7 @@ def statement(session: MySqlSession, wanted: RemadeTable) -> str:
 
 
 def make(session: MySqlSession, wanted: RemadeTable) -> str:
-    """Adds the key or the partitions. Returns the reason if this was not possible; empty if the table has them."""
+    """Adds the key or the partitions. Returns the reason why the table does not have them; empty if it has them."""
     if not is_needed(session, wanted):
         return ""
     sql = statement(session, wanted)
