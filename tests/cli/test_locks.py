@@ -71,9 +71,9 @@ def test_rows_are_listed_shown_and_resolved(shop: Shop, capsys: pytest.CaptureFi
     gone = said(capsys, "locks", "show", shop.file, ids["id=3"])
     assert {"name": "s", "source": "NULL", "target": "'theirs'", "outcome": None} in gone["columns"]
 
-    preview = said(capsys, "locks", "resolve", shop.file, ids["id=1"], "--take", "target")
+    preview = said(capsys, "locks", "resolve", shop.file, ids["id=1"], "--take", "target", "--dry-run")
     assert (preview["resolved"], len(preview["rows"]), shop.rows()[0]) == (False, 1, (1, "theirs", 1))
-    assert said(capsys, "locks", "resolve", shop.file, ids["id=1"], "--take", "target", "--yes")["resolved"]
+    assert said(capsys, "locks", "resolve", shop.file, ids["id=1"], "--take", "target")["resolved"]
     assert shop.rows()[0] == (1, "theirs", 10)
     said(capsys, "locks", "resolve", shop.file, ids["id=2"][:8], "--set", "s=mine=yours", "--set", "v=NULL", "--yes")
     assert shop.rows()[1] == (2, "mine=yours", None)
@@ -89,9 +89,9 @@ def test_people_read_it_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> N
     id_ = listed.splitlines()[1].split()[0]
     assert run_command(["locks", "show", str(shop.file), id_]) == 0
     assert "'theirs'" in capsys.readouterr().out
-    assert run_command(["locks", "resolve", str(shop.file), id_, "--take", "source"]) == 0
+    assert run_command(["locks", "resolve", str(shop.file), id_, "--take", "source", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "1 row would be resolved. Do it: --yes" in shown
+    assert "1 row would be resolved. Do it: the same command without --dry-run, and with --all also --yes" in shown
     assert shown.count("  held: ") == 1
 
 

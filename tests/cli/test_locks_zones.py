@@ -88,13 +88,13 @@ def pair(mariadb: Any, mysql97: Any, database: str, run_sql: Any, tmp_path: Path
 def test_one_command_ends_the_locks_of_both_zones(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     assert pair.locked(capsys) == {"a-b": ["id=1", "id=2"], "b-a": ["id=1", "id=2"]}
     words = ["locks", "resolve", f"{pair.file}@a-b", pair.ids["id=1"]]
-    preview = said(capsys, *words, "--take", "source")
+    preview = said(capsys, *words, "--take", "source", "--dry-run")
     assert [(one["zone"], one["from"], one["columns"][1]["outcome"]) for one in preview["rows"]] == [
         ("a", "b", "'of a'"),
         ("b", "a", "'of a'"),
     ]
     assert pair.locked(capsys)["a-b"] == ["id=1", "id=2"]
-    assert said(capsys, *words, "--take", "source", "--yes")["resolved"]
+    assert said(capsys, *words, "--take", "source")["resolved"]
     assert pair.locked(capsys) == {"a-b": ["id=2"], "b-a": ["id=2"]}
     assert [zone[0] for zone in (pair.rows("a"), pair.rows("b"))] == [(1, "of a", 1)] * 2
     said(capsys, "locks", "resolve", f"{pair.file}@a-b", pair.ids["id=2"], "--take", "keep", "--yes")

@@ -76,10 +76,10 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
             assert change["gtid"].startswith("0-")
         (value,) = [column for column in shown["columns"] if column["name"] == "v"]
         assert (value["source"], value["target"], value["outcome"]) == ("'one'", "'theirs'", "'one'")
-        preview = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target")
+        preview = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target", "--dry-run")
         assert not preview["resolved"]
         assert servers.rows("a")[0] == (1, "theirs", 1, 7)
-        done = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target", "--yes")
+        done = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target")
         assert done["resolved"]
         assert servers.rows("a")[0] == (1, "theirs", 11, 7)
         summary = run.summary()

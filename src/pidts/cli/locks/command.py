@@ -116,8 +116,9 @@ def resolve_locks(
             "lock that a killed command was resolving in all zones.",
         ),
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do it. Without it, the command only shows what would happen.")
+        bool, typer.Option("--yes", "-y", help="With --all: do it. Without it, --all only shows what would happen.")
     ] = False,
     as_json: JsonInstead = False,
     debug: Debug = False,
@@ -131,6 +132,9 @@ def resolve_locks(
             "name either some ids, or --table TABLE --all",
             todo=f"See: pidts locks list {shlex.quote(str(task))}",
         )
+    if dry_run and yes:
+        raise ConfigError("usage", "give --dry-run or --yes, not both", todo="See: pidts locks resolve --help")
+    does = yes or (bool(given) and not dry_run)
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import ResolveWith
     from pidts.cli.locks.view import Resolutions
@@ -140,10 +144,10 @@ def resolve_locks(
     with task_locks(parts) as locks:
         rows = locks.named(given, table) if given else locks.all_of(table)
         if directions and not only_here and not set_values and chosen in {"source", "keep"}:
-            _resolve_in_all(task, directions, rows, chosen, yes=yes, as_json=as_json)
+            _resolve_in_all(task, directions, rows, chosen, does=does, as_json=as_json)
             return
         asked = sum(len(one.ids) for one in rows)
-        if not yes:
+        if not does:
             Resolutions(locks.outlooks(rows, ResolveWith(chosen), set_values), as_json=as_json).show(
                 asked=asked, done=False
             )
@@ -197,7 +201,7 @@ def _begun_here(task: Path, directions: Sequence[Direction], take: ResolveWith, 
 
 
 def _resolve_in_all(
-    task: Path, directions: Sequence[Direction], rows: Sequence[ChosenRows], take: str, *, yes: bool, as_json: bool
+    task: Path, directions: Sequence[Direction], rows: Sequence[ChosenRows], take: str, *, does: bool, as_json: bool
 ) -> None:
     """Resolves the locks in all zones: all zones get the row of the named task's source, or the row of its target."""
     from pidts.cli.locks.view import Resolutions
@@ -211,10 +215,10 @@ def _resolve_in_all(
     done = []
     for one in rows:
         command = ResolveInAll(tasks, named, one.table, set(one.ids), winner)
-        done += command.run() if yes else command.outlooks()
+        done += command.run() if does else command.outlooks()
     zones = [(one.target, one.zone) for one, _ in done]
     asked = sum(len(one.ids) for one in rows)
-    Resolutions([one for _, one in done], as_json=as_json, places=zones).show(asked=asked, done=yes)
+    Resolutions([one for _, one in done], as_json=as_json, places=zones).show(asked=asked, done=does)
 
 
 def _taken(take: str, values: Mapping[str, str | None]) -> str:

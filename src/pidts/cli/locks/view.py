@@ -150,7 +150,8 @@ class Resolutions:
             others = " The others had already been resolved." if self.count < asked else ""
             print(f"{plural('row', self.count)} resolved.{others}")
         else:
-            print(f"{plural('row', self.count)} would be resolved. Do it: --yes")
+            how = "the same command without --dry-run, and with --all also --yes"
+            print(f"{plural('row', self.count)} would be resolved. Do it: {how}")
 
 
 def _sides(one: ResolvePreview) -> dict[str, Any]:
