@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
+from tests.target.conformance.samples import create
+from tests.values_target import ValuesTarget
 
-from pidts.apply import RefusedRow
+from pidts.apply import ApplyRules, RefusedRow
+from pidts.batch.applying import _CommitInput
+from pidts.batch.log_parts import LogPart
 from pidts.batch.source_of_row import source_table
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
 
@@ -73,3 +80,19 @@ def test_other_tables_of_the_target_say_nothing_and_widths_may_differ() -> None:
     assert source_table(refused(7, table=WIDER), changes) == A
     assert source_table(refused(7), changes[2:]) is None
     assert source_table(refused(7), changes[1:]) == B, "the only one"
+
+
+def test_the_refused_row_of_an_early_part_belongs_to_a_table_of_that_part() -> None:
+    """In the second part, the row moves from A to B. The target has refused it in the first part."""
+    first, second = batches((A, 1, N, None, 7)), batches((A, 2, D, 7, None), (B, 3, N, None, 7))
+    target = ValuesTarget("refused row")
+    commit = _CommitInput(lambda: iter([LogPart(first), LogPart(second)]), ApplyRules(merged={TABLE.name}), {}, None, 1)
+    with closing(target.connect()) as session:
+        create(session, TABLE)
+        session.begin()
+        changes = [change for change in commit(session) if change.table.name == TABLE.name]
+        session.rollback()
+    target.forget()
+    assert len(changes) > 1
+    assert commit.source_table(replace(refused(7), change=0)) == A
+    assert commit.source_table(replace(refused(7), change=len(changes) - 1)) == B

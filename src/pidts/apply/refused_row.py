@@ -49,6 +49,8 @@ class RefusedRow:
     written: bool
     """Whether the row was to be written; otherwise it was to be removed."""
     error: Halted
+    change: int = 0
+    """The number of the row's net change among those of the commit, from 0."""
     source_table: TableName | None = None
     """The source table that the row comes from; None if it is not known."""
 
@@ -152,10 +154,10 @@ def first_refused(
             high, error = middle, found
     if error is None or error.code != code:
         return None
-    for change, count in zip(changes, steps, strict=True):
+    for number, (change, count) in enumerate(zip(changes, steps, strict=True)):
         if high <= count:
             is_its_own = error.where.table == str(change.table.name)
-            return _row(change, high - 2, error) if high > 1 and is_its_own else None
+            return replace(_row(change, high - 2, error), change=number) if high > 1 and is_its_own else None
         high -= count
     return None
 

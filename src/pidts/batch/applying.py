@@ -30,11 +30,12 @@ repeated task finds for each part whether it was committed, and continues after 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -278,6 +279,8 @@ class _CommitInput:
         exists.
         """
         self._sum, self._by_table = Counts(), Counter[str]()
+        self._ends: list[int] = []
+        """The numbers of net changes that this attempt has made up to the end of each part."""
 
     @property
     def counts(self) -> Counts:
@@ -295,8 +298,13 @@ class _CommitInput:
             )
 
     def source_table(self, row: RefusedRow) -> TableName | None:
-        """Returns the source table that the row comes from; None if no change names the row."""
-        return source_table(row, (batch for log_part in self.newer() for batch in log_part.changes))
+        """Returns the source table that the row comes from; None if no change names the row.
+
+        Only changes up to the part with the refused change count: in a later part, the row may move to another table.
+        """
+        ending = bisect_right(self._ends, row.change) + 1
+        tried = islice(parts(self.newer(), self._part_bytes), ending)
+        return source_table(row, (batch for part in tried for batch in part.changes))
 
     def largest_source(self, table: str) -> TableName | None:
         """Returns the source table with the most changes for this target table; None if the log cannot be read."""
@@ -336,7 +344,8 @@ class _CommitInput:
         return True
 
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
-        self._sum, self._by_table, self.expected = Counts(), Counter(), set()
+        self._sum, self._by_table, self.expected, self._ends = Counts(), Counter(), set(), []
+        made = 0
         if self._rules.looks_for_locks:
             # The copy has made the rows of these tables equal to the source's rows, so their locks end.
             for table in filter(None, map(self._rules.filters.target_name, self._copied)):
@@ -344,7 +353,10 @@ class _CommitInput:
         is_large = False
         for part in parts(self.newer(), self._part_bytes):
             is_large = is_large or part.size > _LARGE_BYTES
-            yield from self._reduced(session, part)
+            for change in self._reduced(session, part):
+                made += 1
+                yield change
+            self._ends.append(made)
             del part  # this part must not stay in memory until the next one is complete
             if is_large:
                 # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
