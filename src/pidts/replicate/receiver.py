@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import monotonic, sleep, time
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from pidts.binlog import MAGIC, Event, EventType, LogWalker, TransactionScanner, gtid_list, iter_raw, previous_gtids
@@ -25,12 +25,6 @@ _FILE_HEAD = len(MAGIC)
 """The offset of the first event in a log file. The last entry of a file ends at this offset of the next file."""
 _SYNC_BYTES = 8 << 20
 _SYNC_SECONDS = 0.1
-_TOGETHER_SECONDS = 0.003
-"""The shortest time from a small sync to the next reading of the socket. Each sync costs a flush of the disk, and the
-driver makes a batch of it. So at a high rate, small transactions that arrive within this time are stored together.
-"""
-_LITTLE = 16 << 10
-"""After more bytes than this, the socket is read again at once."""
 
 
 class Receiver:
@@ -54,7 +48,7 @@ class Receiver:
         self._format = b""
         self._begin_segment = False
         self._received_before = _received_before(writer, resume)
-        self._unsynced, self._synced_at, self._last_size = 0, monotonic(), 0
+        self._unsynced, self._synced_at = 0, monotonic()
         self._blocks: BlockScan | None = None
         self._long: bytearray | None = None
         """The pieces of an event that arrives in pieces and is collected before it is used."""
@@ -79,8 +73,6 @@ class Receiver:
     def receive(self, stream: BinlogStream, timeout: float) -> None:
         """Waits at most `timeout` seconds for events, and stores those that have arrived."""
         began = monotonic()
-        if (pause := self.pause(began)) > 0:
-            sleep(min(pause, timeout))
         if not self._is_compiled:
             burst = stream.read_burst(timeout)
             self.waited += monotonic() - began
@@ -90,14 +82,6 @@ class Receiver:
         self.waited += monotonic() - began
         if block is not None:
             self.take_block(block)
-
-    def pause(self, now: float) -> float:
-        """Returns for how many seconds small transactions are left in the socket, so that they are stored together.
-
-        Not more than 0 if they are read at once: the last ones arrived long ago, or so many bytes arrive at a time that
-        waiting saves nothing.
-        """
-        return self._synced_at + _TOGETHER_SECONDS - now if 0 < self._last_size <= _LITTLE else 0.0
 
     def take(self, burst: Sequence[bytes]) -> None:
         """Stores a burst of events, and makes visible the transactions that end in it."""
@@ -184,7 +168,6 @@ class Receiver:
         self.events += events
         self.bytes += size
         self._unsynced += size
-        self._last_size = size
         if size:
             self.taken_at = monotonic()
         if size < _WAITING or self._unsynced >= _SYNC_BYTES or monotonic() - self._synced_at >= _SYNC_SECONDS:
