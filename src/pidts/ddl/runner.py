@@ -47,6 +47,7 @@ from pidts.model import (
     Transient,
 )
 from pidts.model.advice import RETRY
+from pidts.model.errors import plural
 from pidts.schema import TruncateTable, apply_charset
 from pidts.shards.decide import MissedChanges, Wait
 
@@ -182,8 +183,8 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
             if why is not None or after is None:
                 raise Halted(
                     "rows-locked",
-                    f"{counts[name]} rows of {name} are locked, and their held changes cannot be applied after this "
-                    f"schema change: {why}",
+                    f"{plural('row', counts[name], 'is', 'are')} locked in {name}, and the held changes cannot be "
+                    f"applied after this schema change: {why}",
                     where=replace(due.where, table=str(name)),
                     todo=f"Resolve them: pidts locks resolve TASK --table {quote(str(name))} --all --take source --yes"
                     f". Then: {RETRY}",

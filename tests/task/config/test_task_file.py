@@ -369,7 +369,9 @@ def test_checks_may_be_ignored_by_name(load: Load) -> None:
     assert (error.where.line, error.todo) == (12, "Did you mean 'foreign_key'?")
 
 
-@pytest.mark.parametrize("options", ["--statement-size=1000000", "-s 1000000 --consistency=auto", "-t8 -F 64MB"])
+@pytest.mark.parametrize(
+    "options", ["--statement-size=1000000", "-s 1000000 --consistency=auto", "-t8 -F 64MB", '--params "tidb=1"']
+)
 def test_options_that_say_how_a_dump_is_made_are_noted(load: Load, options: str) -> None:
     used = replaced("syncer-config-name: global", "syncer-config-name: global\n    mydumper-config-name: d")
     (note,) = load(used + f"mydumpers: {{d: {{extra-args: '{options}'}}}}\n").notes

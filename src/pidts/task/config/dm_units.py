@@ -11,6 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pidts.plan import Limits
 from pidts.task.config import dm_keys
@@ -90,7 +91,11 @@ def _read_extra_args(section: Section) -> None:
         words = shlex.split(section.text(key, ""))
     except ValueError as error:
         raise section.error(key, "bad-value", f"the options are not understood: {error}") from None
-    options = [word.partition("=")[0] for word in words if word.startswith("-") or "=" in word]
+    options = [
+        word.partition("=")[0]
+        for before, word in pairwise(("", *words))
+        if word.startswith("-") or ("=" in word and not (before.startswith("-") and "=" not in before))
+    ]
     for option in options:
         name = option if option.startswith("--") else option[:2]
         if name not in dm_keys.DUMP_OPTIONS:
