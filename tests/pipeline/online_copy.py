@@ -23,7 +23,8 @@ from pidts.apply import ApplyRules, Committer, DdlRunner, SchemaChange
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
-from pidts.batch.copy.rereads import has_recorded_keys, recorded_keys
+from pidts.batch.copy.rereads import forget_settled, has_recorded_keys, recorded_keys
+from pidts.batch.copy.staging import is_absent, marked_absent
 from pidts.batch.decoding import absent, copied
 from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit, Workers
@@ -326,10 +327,12 @@ class Task:
         ]
         for request in plan.write:
             table = self.structures[request.table]
-            target_table, is_absent = self.rules.target_table(table), request.phase is Phase.EXTRAS
+            target_table = self.rules.target_table(table)
             for rows in self.waiting[request]:
                 batches = (
-                    absent(target_table, rows) if is_absent else copied(target_table, self.rules.rows(table, rows))
+                    absent(target_table, rows)
+                    if is_absent(rows)
+                    else copied(target_table, self.rules.rows(table, rows))
                 )
                 for batch in batches:
                     routed = replace(batch, upstream=self.rules.upstream(table))
@@ -353,6 +356,7 @@ class Task:
         table = self.structures[request.table]
         if request.phase is Phase.FINISH:
             session = self.target.connect()
+            forget_settled(session, "t", "s", self.epoch, request)
             is_last = not has_recorded_keys(session, "t", "s", request)
             session.close()
             if is_last:
@@ -462,7 +466,7 @@ class Task:
         self._go_on()
         found = list(zip(*(keys[name].to_pylist() for name in names), strict=True))
         gone = keys.filter(pa.array([key not in there for key in found], pa.bool_()))
-        self.waiting[request] = [gone]
+        self.waiting[request] = [marked_absent(gone)]
         is_last = keys.num_rows < request.limit
         last = None if is_last else found[-1]
         high = self.server.received
@@ -470,6 +474,7 @@ class Task:
 
     def _read_again(self, request: ChunkRequest, table: Table) -> StagedChunk:
         session = self.target.connect()
+        forget_settled(session, "t", "s", self.epoch, request)
         keys, last, is_more = recorded_keys(session, "t", "s", table, request)
         session.close()
         wanted = {tuple(row.values()) for row in keys.to_pylist()}
@@ -484,8 +489,10 @@ class Task:
         places = list(zip(*(found[name].to_pylist() for name in table.identity), strict=True))
         rows = found.filter(pa.array([key in wanted for key in places], pa.bool_()))
         self._go_on()
-        self.waiting[request] = [rows]
-        count, high = rows.num_rows, self.server.received
+        gone = keys.filter(pa.array([tuple(row.values()) not in {*places} for row in keys.to_pylist()], pa.bool_()))
+        gone = gone if request.mode is CopyMode.REPAIR else gone.slice(0, 0)
+        self.waiting[request] = [rows, marked_absent(gone)] if gone.num_rows else [rows]
+        count, high = rows.num_rows + gone.num_rows, self.server.received
         key, upto = (last,) if is_more else None, request.upto
         return StagedChunk(request, high, count, key, upto, is_last=not is_more, low=low, waiting=count, largest=count)
 
