@@ -31,7 +31,8 @@ _NEEDS_KEY = (
 )
 _EMPTY = (
     "Empty the table on the target, or follow changes only with task-mode: incremental. TRUNCATE removes all of its "
-    "rows, even those that the source does not have: look at them first"
+    "rows, even those that the source does not have: look at them first. Between zones, do not choose incremental: it "
+    "copies no rows. Insert the rows that only the target has into the source, then empty the table on the target"
 )
 
 
