@@ -14,8 +14,8 @@ of the window, where each change replaces the copied row. In both cases, a row t
 gone when that batch is done. A row that was not changed in the window still has the values that were read.
 
 So between loading and settling a row may be *ahead*: it contains a change that no batch has reached yet. Readers of the
-target see such rows while a copy is under way. Meanwhile, a batch may write a unique value that a row ahead has
-already:
+target see such rows while a copy is under way. Meanwhile, a batch may write a unique value that a row ahead already
+has:
 
     the target, at 100, has (1, u=a)        the source: row 1 gets u=b at 110 and u=c at 120, row 2 gets u=b at 130
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken

@@ -135,7 +135,7 @@ class OnlineDdl:
 
 
 def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
-    """Returns a task file's expressions so that they match whole names; raises ConfigError if one cannot be used."""
+    """Changes a task file's expressions so that they match whole names; raises ConfigError if one cannot be used."""
     whole = [("" if rule.startswith("^") else "^") + rule + ("" if rule.endswith("$") else "$") for rule in rules]
     for rule in whole:
         if (groups := _compiled(rule, True).groups) != 1:  # noqa: FBT003 - part of the cache's key
