@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
+from tests.binlog.logs.log_maker import LogMaker
 from tests.binlog.logs.scenarios import Recording, kept, load
 
+from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Event, EventType, LogWalker, TransactionScanner, iter_raw
 from pidts.model import DecodeError, Halted, Lsn, Transaction
+from pidts.plan import RelevanceKind
+from pidts.rules import AllowList
+from pidts.schema import Dialect
 
 COMMON = [
     ("", 1, "i"),
@@ -100,6 +106,24 @@ def test_changes_sent_as_statements_are_seen(kind):
     assert transaction.ddl == "INSERT INTO i VALUES (1, 'sent as text')"
     assert (transaction.ddl_schema, transaction.row_events) == ("tx", 0)
     assert not transaction.is_empty
+
+
+def test_the_statements_of_a_transaction_keep_their_databases():
+    log = LogMaker(random.Random(5), product="mariadb")
+    log.put_begin()
+    log.query("INSERT INTO a VALUES (1)", "one")
+    log.query("UPDATE b SET i = 2", "two`s")
+    log.query("DELETE FROM one.a", "")
+    log.plain_query("COMMIT")
+    scanner, walker = TransactionScanner(0, Lsn(0, 1, 4)), LogWalker(log.file)
+    found = [scanner.feed(walker.feed(raw)) for raw in log.events]
+    (transaction,) = filter(None, found)
+    assert transaction.ddl_schema == "one"
+    assert transaction.ddl == "INSERT INTO a VALUES (1);\nUSE `two``s`;\nUPDATE b SET i = 2;\nDELETE FROM one.a"
+    ours = TransactionClassifier(AllowList(do_dbs=("two`s",)), Dialect())
+    assert ours.of_schema_change(transaction).kind is RelevanceKind.DDL
+    others = TransactionClassifier(AllowList(do_dbs=("three",)), Dialect())
+    assert others.of_schema_change(transaction).kind is RelevanceKind.NOTHING
 
 
 def test_gtids_come_as_their_servers_write_them():

@@ -10,8 +10,8 @@ import pytest
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Lsn, Table, TableName, Transaction
 from pidts.schema import Dialect
-from pidts.schema.affected_tables import split
 from pidts.schema.evolve.known_structures import KnownStructures, refined
+from pidts.schema.parse.lexer import split
 
 MYSQL = Dialect.of("8.4.0")
 T, U = TableName("a", "t"), TableName("a", "u")

@@ -96,6 +96,11 @@ echo '{{"rows": []}}'
     arguments = (tmp_path / "arguments").read_text()
     assert "--values=-" in arguments
     assert "4111" not in arguments
+    assert "--yes" in arguments
+    assert web.call("POST", "/api/tasks/shop/locks/resolve", order | {"yes": False}) == (200, {"rows": []})
+    arguments = (tmp_path / "arguments").read_text()
+    assert "--dry-run" in arguments
+    assert "--yes" not in arguments
 
 
 def test_the_tasks_of_a_file_are_found_by_its_path(web: Web, tmp_path: Path) -> None:

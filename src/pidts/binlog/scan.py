@@ -9,6 +9,7 @@ nothing to apply. A later group of events commits the transaction or rolls it ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pidts.binlog import refusals
@@ -165,7 +166,7 @@ class TransactionScanner:
             timestamp=self.timestamp,
             row_events=found.row_events,
             tables=tuple(found.tables),
-            ddl=";\n".join(sql for _, sql in statements) or None,
+            ddl=_script(statements) or None,
             ddl_schema=statements[0][0] if statements else "",
             xa=found.xa,
         )
@@ -254,6 +255,18 @@ class TransactionScanner:
         if body not in self._names:
             self._names[body] = table_name(body)
         return self._names[body]
+
+
+def _script(statements: Sequence[tuple[str, str]]) -> str:
+    """Returns one text of a transaction's statements, with a USE before a statement that had another database."""
+    texts: list[str] = []
+    schema = statements[0][0] if statements else ""
+    for used, sql in statements:
+        if used and used != schema:
+            texts.append("USE `{}`".format(used.replace("`", "``")))
+            schema = used
+        texts.append(sql)
+    return ";\n".join(texts)
 
 
 def held_back(transaction: Transaction, xa: Xa) -> Transaction:

@@ -118,7 +118,7 @@ Resync = Annotated[
     ),
 ]
 RewindTo = Annotated[
-    str,
+    str | None,
     typer.Option(
         REWIND,
         metavar="LSN|TIME",
@@ -230,7 +230,7 @@ def run(
     task: TaskFile,
     until_synced: UntilSynced = False,
     resync: Resync = None,
-    rewind_to: RewindTo = "",
+    rewind_to: RewindTo = None,
     metrics: Metrics = None,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -243,7 +243,7 @@ def run(
             until_synced=until_synced,
             as_json=as_json,
             debug=debug,
-            refused=resync or rewind_to or metrics,
+            refused=resync or rewind_to is not None or metrics,
         )
     note_signals()
     parts = opened(task, debug=debug, quiet=True, notes=True)
@@ -255,7 +255,7 @@ def apply(
     task: TaskFile,
     until_synced: UntilSynced = False,
     resync: Resync = None,
-    rewind_to: RewindTo = "",
+    rewind_to: RewindTo = None,
     metrics: Metrics = None,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -276,13 +276,15 @@ def _run(
     parts: Sequence[TaskConfig],
     task: Path,
     tables: tuple[str, ...] | None,
-    rewind: str,
+    rewind: str | None,
     metrics: str | None,
     *,
     until_synced: bool,
     as_json: bool,
     receives: bool = True,
 ) -> int:
+    if rewind is not None and not rewind.strip():
+        raise ConfigError("usage", f"{REWIND} has no value", todo=f"Give an Lsn or a time, or leave {REWIND} out")
     if rewind and tables is not None:
         todo = f"Give {RESYNC} to copy whole tables, or {REWIND} to send the changes of a part of the log"
         raise ConfigError("usage", f"{RESYNC} and {REWIND} cannot be given together", todo=todo)
@@ -322,7 +324,7 @@ def _run(
                     stop=stop,
                     on_progress=show,
                     resync=tables,
-                    rewind=rewind,
+                    rewind=rewind or "",
                     receives=receives,
                     replicators=replicators,
                 )

@@ -10,7 +10,7 @@ import pidts.schema.statements as ddl
 from pidts.model.table import TableName
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.classify import classify
-from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, tokens
+from pidts.schema.parse.lexer import NotUnderstoodError, split
 
 _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
 
@@ -31,22 +31,6 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
     except NotUnderstoodError:
         return [whole]
     return [whole] if any(isinstance(part, ddl.Unknown) for part in parts) else parts
-
-
-def split(text: str, dialect: Dialect) -> list[str]:
-    """Returns a script's statements. It is cut at each `;` that is not in a name, a text or a comment."""
-    parts, start, last = [], None, 0
-    for token in tokens(text, dialect):
-        ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
-        if ends and start is not None:
-            # The delimiters of a comment with code, `/*!40101 ... */`, are not tokens. So each statement is cut out of
-            # the text, and not joined from its tokens.
-            parts.append(text[start : token.start])
-        if ends:
-            start, last = None, token.end
-        elif start is None:
-            start = last
-    return parts
 
 
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:

@@ -176,7 +176,8 @@ class ServerOperations:
         """Resolves locked rows, or answers with what resolving would do."""
         given = await read_object(request, _RESOLVE)
         words = ["locks", "resolve", *_options(given, "table", "take")]
-        words += [f"--{name}" for name in ("all", "yes") if given.get(name)]
+        words += ["--all"] if given.get("all") else []
+        words.append("--yes" if given.get("yes") else "--dry-run")
         values = {name: None if value == "NULL" else value for name, value in given.get("set", {}).items()}
         if values:
             words.append("--values=-")

@@ -13,9 +13,9 @@ from pidts.excerpt.server_tables import ServerTables
 from pidts.model import ConfigError, Lsn, Position, Transaction, Where
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.schema.affected_tables import split, understood
+from pidts.schema.affected_tables import understood
 from pidts.schema.evolve.known_structures import KnownStructures
-from pidts.schema.parse.lexer import NotUnderstoodError
+from pidts.schema.parse.lexer import NotUnderstoodError, split
 from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike, Statement, Unknown
 from pidts.source import SourceConfig
 

@@ -14,12 +14,13 @@ from pidts.model.table import TableName
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.parse.alter_table import parse_alter_table, parse_create_index, parse_drop_index, take_wait
 from pidts.schema.parse.create_table import parse_create_table
-from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
+from pidts.schema.parse.dml import DML_VERBS, parse_dml
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, split
 from pidts.schema.parse.table_options import parse_default_charset
 from pidts.schema.parse.token_cursor import TokenCursor
 
-DML_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES"})
 SEQUENCE = "a sequence"
+_TEMPORARY = "a temporary table"
 _SETTINGS_THAT_GIVE_MEANING = frozenset({"sql_mode", "old_mode", "time_zone", "explicit_defaults_for_timestamp"})
 _CHARSET_SETTINGS = ("character_set_", "collation_")
 _WHOLE = {
@@ -73,7 +74,7 @@ _OBJECTS = {
     "RESOURCE": "a resource group",
     "INSTANCE": "administration",
     "SEQUENCE": SEQUENCE,
-    "TEMPORARY": "a temporary table",
+    "TEMPORARY": _TEMPORARY,
 }
 
 
@@ -92,11 +93,36 @@ def classify(
     except NotUnderstoodError as error:
         return ddl.Unknown(sql, str(error))
     try:
-        return _statement(cursor)
+        first = _statement(cursor)
+        if ";" in sql and (isinstance(first, ddl.StatementDml) or first == ddl.IgnoredStatement(_TEMPORARY)):
+            parts = split(sql, dialect)
+            return first if len(parts) < 2 else _of_transaction(parts, default_schema, dialect)
+        return first
     except NotUnderstoodError as error:
         return ddl.Unknown(sql, str(error), _tables_named(sql, default_schema, dialect))
     except Halted as error:
         return ddl.Unknown(sql, error.what, _tables_named(sql, default_schema, dialect))
+
+
+def _of_transaction(parts: list[str], default_schema: str, dialect: Dialect) -> ddl.Statement:
+    """Returns one statement that stands for the statements of a transaction: it may change the tables of all of them.
+
+    A USE among them says which database the next statements had.
+    """
+    verb, names = "", dict[TableName, None]()
+    for part in parts:
+        cursor = TokenCursor(part, dialect)
+        if cursor.take("USE"):
+            default_schema = cursor.name()
+            continue
+        statement = classify(part, default_schema, dialect=dialect)
+        if isinstance(statement, ddl.StatementDml) and statement.tables:
+            names.update(dict.fromkeys(statement.tables))
+        elif not isinstance(statement, ddl.IgnoredStatement):
+            return ddl.StatementDml(verb or cursor.peek().word)
+        if isinstance(statement, ddl.StatementDml):
+            verb = verb or statement.verb
+    return ddl.StatementDml(verb, tuple(names)) if names else ddl.IgnoredStatement(_TEMPORARY)
 
 
 def _statement(cursor: TokenCursor) -> ddl.Statement:
@@ -109,7 +135,7 @@ def _statement(cursor: TokenCursor) -> ddl.Statement:
     if word := cursor.take_any(*_PARSERS):
         return _PARSERS[word](cursor)
     if cursor.peek().word in DML_VERBS:
-        return _dml(cursor)
+        return parse_dml(cursor)
     raise cursor.surprise("a statement that is known")
 
 
@@ -269,25 +295,6 @@ def _database_options(cursor: TokenCursor) -> tuple[str | None, str | None]:
             cursor.take_sign("=")
             cursor.text()
     return charset, collation
-
-
-_DML_WORDS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "INTO", "FROM", "ONLY")
-
-
-def _dml(cursor: TokenCursor) -> ddl.StatementDml:
-    """Returns a statement that changes rows: its verb, and the table if its name directly follows the verb."""
-    verb = cursor.next().word
-    if verb == "LOAD":
-        while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
-            cursor.next()
-    elif verb not in ("INSERT", "REPLACE", "UPDATE", "DELETE"):
-        return ddl.StatementDml(verb)
-    while cursor.take_any(*_DML_WORDS):
-        pass
-    try:
-        return ddl.StatementDml(verb, cursor.table_names())
-    except NotUnderstoodError:
-        return ddl.StatementDml(verb)
 
 
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:

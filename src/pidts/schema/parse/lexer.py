@@ -81,6 +81,22 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
     yield Token(Lexeme.END, "", at, at)
 
 
+def split(text: str, dialect: Dialect) -> list[str]:
+    """Returns a script's statements. It is cut at each `;` that is not in a name, a text or a comment."""
+    parts, start, last = [], None, 0
+    for token in tokens(text, dialect):
+        ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
+        if ends and start is not None:
+            # The delimiters of a comment with code, `/*!40101 ... */`, are not tokens. So each statement is cut out of
+            # the text, and not joined from its tokens.
+            parts.append(text[start : token.start])
+        if ends:
+            start, last = None, token.end
+        elif start is None:
+            start = last
+    return parts
+
+
 def _token(sql: str, at: int, dialect: Dialect, *, in_name: bool) -> Token:
     sign = sql[at]
     if sign == "`" or (sign == '"' and dialect.ansi_quotes):

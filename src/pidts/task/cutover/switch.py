@@ -339,19 +339,19 @@ class CutoverRun:
             self._say(text)
 
     def _lost_sources(self) -> list[str]:
-        """Returns the sources that do not answer, after `stop`: then the target has all changes of their logs.
+        """Returns the sources that do not answer, after `stop`: at `stop` the target had all changes of their logs.
 
         Raises if one does not answer, and the user does not assert that no program has written there since `stop`.
         """
         lost: list[str] = []
-        deadline = time.monotonic() + self._options.lost_seconds
         for part in self._parts:
+            deadline = time.monotonic() + self._options.lost_seconds
             while True:
                 try:
                     connect(part.source.server).close()
                     break
                 except Transient as error:
-                    if error.code != "source-unreachable":
+                    if error.code not in ("source-unreachable", "source-lost"):
                         raise
                     if self._options.read_only:
                         again = f"pidts cutover {self._parts[0].shell_path} --yes --writers-stopped"
