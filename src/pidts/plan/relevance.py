@@ -156,7 +156,7 @@ def _place_inside(entry: LogEntry, places: Sequence[Lsn], at: Lsn) -> Lsn | None
     lsn = entry.transaction.lsn
     inside = places[bisect_right(places, at) : bisect_right(places, lsn)]
     ends = memoryview(entry.ends).cast("q").tolist() if inside else ()
-    return next((one for one in inside if one < lsn and one.offset in ends), None)
+    return next((one for one in inside if one < lsn and one.log_index == lsn.log_index and one.offset in ends), None)
 
 
 def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:

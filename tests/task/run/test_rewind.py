@@ -112,7 +112,7 @@ class Task:
             closing(self.config.target.server.connect()) as target,
         ):
             one = Rewind(self.config, source, target, replicator, threading.Event(), claimed or first, **more)
-            return one.record(point, state, begun.structures)
+            return one.record(point, state.lsn, state, begun.structures)
 
     def copies(self, state: StartState) -> dict[str, CopyState]:
         first = state.checkpoints[0]
@@ -335,3 +335,31 @@ def test_any_other_text_is_refused_with_the_forms(text: str, code: str, part: st
         rewinds_of(["a", "b"], text)
     assert refused.value.code == code
     assert part in refused.value.todo
+
+
+def test_changes_that_only_one_worker_has_applied_are_sent_again(task: Task) -> None:
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    start = task.end()
+    task.sql("UPDATE t SET a = 9 WHERE id = 1")
+    task.apply_all()
+    task.sql("UPDATE t SET a = 9 WHERE id = 2")
+    with closing(task.config.target.server.connect()) as target:
+        (row,) = target.meta.checkpoints.read(task.config.name, "s")
+        row = target.meta.checkpoints.claim(task.config.name, "s", 2, row)[0]
+        target.begin()
+        target.meta.checkpoints.save(replace(row, worker=1, lsn=task.end(), batch=row.batch + 1))
+        target.commit()
+    task.start(start, replace(task.config, workers=2))
+    assert sorted(key["id"] for key in task.keys("t")) == [1, 2]
+
+
+def test_an_xa_transaction_that_was_prepared_in_an_earlier_file(task: Task) -> None:
+    begin = ("XA START 'y'", "UPDATE t SET a = 5 WHERE id = 1", "XA END 'y'", "XA PREPARE 'y'")
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1), (2, 2)", *begin)
+    task.sql("FLUSH BINARY LOGS", "XA COMMIT 'y'")
+    start = task.end()
+    task.sql("UPDATE t SET a = 9 WHERE id = 2")
+    task.apply_all()
+    with pytest.raises(ConfigError, match="an XA transaction was prepared there") as caught:
+        task.start(start)
+    assert caught.value.code == "rewind-place"

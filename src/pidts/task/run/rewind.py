@@ -125,7 +125,7 @@ def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint
     if not stored:
         todo = "Run the task without --rewind-to"
         raise ConfigError("rewind-place", "the task has not begun: it has sent nothing yet", where=where, todo=todo)
-    reached = min(row.lsn for row in stored)
+    reached = max(row.lsn for row in stored)
     if isinstance(point, datetime):
         return  # `begin_of` checks whether the source has the log.
     if point.change_no != reached.change_no:
@@ -179,13 +179,15 @@ class Rewind:
         self._server = replace(config.source.server, server_id=None)
         self._records, self._most_bytes = 0, most_bytes
 
-    def record(self, point: RewindPoint, state: PlanState, tables: Mapping[TableName, Table]) -> SentAgain:
-        """Records the keys of all changes of `tables` after `point`, up to the place that `state` has reached."""
-        self._demand_same_server(state.lsn)
+    def record(
+        self, point: RewindPoint, reached: Lsn, state: PlanState, tables: Mapping[TableName, Table]
+    ) -> SentAgain:
+        """Records the keys of all changes of `tables` after `point`, up to the place that a worker has reached."""
+        self._demand_same_server(reached)
         found = SentAgain()
         _log.info("a past range of the log is read again", source=self._config.source.source_id, after=_shown(point))
         try:
-            parts = self._parts(point, state.lsn, tables, found)
+            parts = self._parts(point, reached, tables, found)
             left = self._left(state, tables)
             pending: dict[TableName, list[pa.Table]] = {}
             for name, keys in self._keys(parts, tables, found):
@@ -198,6 +200,11 @@ class Rewind:
             for name, some in pending.items():
                 self._save(name, some, found)
         except Halted as error:
+            if error.code == "xa-not-received":
+                what = "the log before the range is needed: an XA transaction was prepared there, and committed later"
+                todo = f"Begin earlier, or copy the tables again: {self._config.run_command(' --resync')}"
+                where = self._config.source.server.where
+                raise ConfigError("rewind-place", what, where=where, todo=todo) from None
             if error.code != "position-lost":
                 raise
             raise _purged(self._config, error.what) from None

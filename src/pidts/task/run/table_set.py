@@ -233,7 +233,7 @@ class TableSet:
         since = self._join(change, known, state) if self._config.mode != "incremental" else None
         known = {name: table for name, table in known.items() if name not in change.copy}
         self._resync(change, known, state)
-        self._rewind(change, known, state, claimed[0])
+        self._rewind(change, known, state, claimed)
         if not change.copy and not change.structures:
             return claimed
         return self._commit(claimed, change, since or state.lsn)
@@ -378,14 +378,18 @@ class TableSet:
         ]
         self.notes += row_notes(fits)
 
-    def _rewind(self, change: _Change, known: Mapping[TableName, Table], state: PlanState, claimed: Checkpoint) -> None:
+    def _rewind(
+        self, change: _Change, known: Mapping[TableName, Table], state: PlanState, claimed: Sequence[Checkpoint]
+    ) -> None:
         """Copies the rows again that the log has changed since a past place (`pidts.task.run.rewind`)."""
         point = self._wanted.rewind
         if point is None:
             return
         config, reader = self._config, self._reader
-        rewind = Rewind(config, self._source, self._target, reader.replicator, reader.stop, claimed)
-        found = rewind.record(point, state, known)
+        rewind = Rewind(config, self._source, self._target, reader.replicator, reader.stop, claimed[0])
+        # A worker that was ahead of the others when a run ended leaves out what it has already applied.
+        reached = max(one.lsn for one in claimed)
+        found = rewind.record(point, reached, state, known)
         again = {name: known[name] for name in {*found.keys, *found.whole}}
         fits = self._copy_again(change, again, known, state)
         for fit in fits:
@@ -397,9 +401,9 @@ class TableSet:
                 mode = CopyMode.ADD if fit.mode is CopyMode.NEW else fit.mode
                 change.copy[fit.name] = replace(begun, mode=mode, phase=Phase.REREAD, estimate=0)
         found.forget_keys_of_whole_tables()
-        self.notes += notes_of(point, state.lsn, found)
+        self.notes += notes_of(point, reached, found)
         self.notes += row_notes([fit for fit in fits if fit.name in found.whole or fit.mode is CopyMode.ADD])
-        note_sent_again(config, state.lsn, found)
+        note_sent_again(config, reached, found)
 
     def _copy_again(
         self,
