@@ -186,6 +186,38 @@ def test_a_schema_that_this_source_does_not_have_needs_no_privilege(
         run_sql(mariadb, f"DROP USER {database}@'%'")
 
 
+def test_schemas_that_fit_a_pattern_and_cannot_be_read_are_reported(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
+    run_sql(mariadb, f"CREATE DATABASE {database}_1")
+    try:
+        run_sql(mariadb, f"GRANT SELECT ON `{database}`.* TO {database}@'%'")
+        path = write().path
+        text = path.read_text().replace(f"do-dbs: [{database}]", f"do-dbs: [{database}, '{database}_*']")
+        path.write_text(
+            text.replace(
+                f'user: {mariadb.user}, password: "{mariadb.password}"}}\n    block',
+                f"user: {database}, password: x}}\n    block",
+            )
+        )
+
+        def found() -> list[tuple[bool, str]]:
+            findings = check_one_source(load_task(path))
+            return [(one.ok, one.message) for one in findings if one.item == "dump_privilege"]
+
+        assert any(ok and f"if some fit {database}_*, the task leaves them out" in message for ok, message in found())
+        run_sql(mariadb, f"GRANT SHOW DATABASES ON *.* TO {database}@'%'")
+        ((message,),) = [[message for ok, message in found() if not ok]]
+        assert message.endswith("\\_1`.* is missing")
+        run_sql(mariadb, f"GRANT SELECT ON `{database}_1`.* TO {database}@'%'")
+        assert all(ok and "leaves them out" not in message for ok, message in found())
+    finally:
+        run_sql(mariadb, f"DROP DATABASE IF EXISTS {database}_1")
+        run_sql(mariadb, f"DROP USER {database}@'%'")
+
+
 def test_a_table_that_the_target_cannot_have_is_reported(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:

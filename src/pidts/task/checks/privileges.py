@@ -2,7 +2,7 @@
 
 The source's catalog shows an account only the tables that it may read: a table without SELECT is invisible. So the
 check searches for the tables that the task file names without a pattern. If an invisible table only fits a pattern, the
-check cannot know that the table exists.
+check cannot know that the table exists. It knows invisible schemas if the account has SHOW DATABASES.
 """
 
 from __future__ import annotations
@@ -74,12 +74,16 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     server, to = server_info(session), account(session)
     has = privileges_of(current_grants(session, server))
     unseen = [one for one in named_in(config.allow) if not has.has(one)]
-    if has.has(Privilege("SHOW DATABASES")):
+    sees_schemas = has.has(Privilege("SHOW DATABASES"))
+    hidden: list[Privilege] = []
+    if sees_schemas:
         # A task's rules name the schemas of all its sources. This account sees which of them this source has.
-        there = {str(name).lower() for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")}
-        unseen = [one for one in unseen if one.schema.lower() in there]
+        there = [str(name) for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")]
+        unseen = [one for one in unseen if one.schema.lower() in map(str.lower, there)]
+        hidden = [one for one in _fitting(config.allow, there) if not has.has(one) and one not in unseen]
+        hidden = [one for one in hidden if not any(_is_of(one, table.name) for table in tables)]
     seen = [one for one in unseen if any(_is_of(one, table.name) for table in tables)]
-    lacking = [one for one in unseen if one not in seen]
+    lacking = [one for one in unseen if one not in seen] + hidden
     # The check of each table covers SELECT on tables.
     wanted = source_privileges(config, server, tables)
     lacking += [one for one in wanted if one.name == "LOCK TABLES" and not has.has(one)]
@@ -99,6 +103,12 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
         Finding("heartbeat_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
         for one in beats
     ]
+    if not sees_schemas and not has.has(Privilege("SELECT")) and (patterns := _patterns(config.allow)):
+        what = (
+            f"the account does not see schemas on which it has no privilege: if some fit {', '.join(patterns)}, the "
+            "task leaves them out. GRANT SHOW DATABASES lets the check see them"
+        )
+        findings.append(Finding("dump_privilege", ok=True, message=what))
     return findings + [
         Finding(
             "dump_privilege",
@@ -175,6 +185,19 @@ def named_in(allow: AllowList) -> Iterator[Privilege]:
                 yield Privilege("SELECT", schema)
     if not allow.do_tables:
         yield from (Privilege("SELECT", schema) for schema in allow.do_dbs if _is_plain(schema))
+
+
+def _fitting(allow: AllowList, schemas: Iterable[str]) -> list[Privilege]:
+    """Returns SELECT on each of these schemas that fits a pattern, and of which the task takes all tables."""
+    if not allow.do_tables and not allow.do_dbs:
+        return []  # the account's privileges may be the only choice of schemas
+    return [Privilege("SELECT", schema) for schema in schemas if takes_all_of(allow, schema)]
+
+
+def _patterns(allow: AllowList) -> list[str]:
+    """Returns the patterns with which the block-allow-list takes schemas."""
+    taken = [schema for schema, _ in allow.do_tables] or allow.do_dbs
+    return sorted({schema for schema in taken if not _is_plain(schema)})
 
 
 def _is_plain(pattern: str) -> bool:
