@@ -149,7 +149,7 @@ def test_rows_that_were_damaged_or_lost_are_as_on_the_source_again(pair: Callabl
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_no_reader_sees_an_older_value_while_programs_write(
     pair: Callable[..., Pair], kind: str, background: Callable[..., Any]
 ) -> None:
@@ -303,7 +303,7 @@ def test_a_mysql_source_sends_again_by_time_also_with_partial_images(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("extract", [False, True])
+@pytest.mark.parametrize("extract", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_key_that_has_moved_to_another_shard_stays_with_that_shard(
     make_shards: Callable[..., Shards], *, extract: bool
 ) -> None:

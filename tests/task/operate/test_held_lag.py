@@ -45,7 +45,7 @@ def is_late(one: Progress) -> bool:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("decision", ["retry", "skip"])
+@pytest.mark.parametrize("decision", ["retry", pytest.param("skip", marks=pytest.mark.long)])
 def test_a_halted_table_has_a_lag_of_its_own(world: SourceAndTarget, run_sql: RunSql, decision: str) -> None:
     path = str(world.folder / "task.yaml")
     run_sql(world.source, "CREATE TABLE held_lag.u (id INT PRIMARY KEY, v INT)")
@@ -91,7 +91,7 @@ def test_a_halted_table_has_a_lag_of_its_own(world: SourceAndTarget, run_sql: Ru
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("decision", ["retry", "skip"])
+@pytest.mark.parametrize("decision", ["retry", pytest.param("skip", marks=pytest.mark.long)])
 def test_a_table_that_is_tried_again_causes_no_lag(world: SourceAndTarget, run_sql: RunSql, decision: str) -> None:
     """No other table has changes, so the task stays at the place of the halted table."""
     path = str(world.folder / "task.yaml")
