@@ -97,6 +97,7 @@ from pidts.task.cutover import source_server, target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.log_after_stop import demand_unchanged
+from pidts.task.cutover.lost_sources import lost_sources
 from pidts.task.cutover.reverse import irreversible
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.operate.presence import cutover_session, show_cutover
@@ -253,7 +254,9 @@ class CutoverRun:
                 self._undo_after(error)
                 raise
         else:
-            lost = self._lost_sources()
+            lost = lost_sources(
+                self._parts, self._options.lost_seconds, self._stop, writers_stopped=not self._options.read_only
+            )
         inventory = None if lost else read_inventory(self._parts, self._target)
         why = self._irreversible()
         self._end_runs()
@@ -337,35 +340,6 @@ class CutoverRun:
         if text:
             self.leaves_read_only = True
             self._say(text)
-
-    def _lost_sources(self) -> list[str]:
-        """Returns the sources that do not answer, after `stop`: at `stop` the target had all changes of their logs.
-
-        Raises if one does not answer, and the user does not assert that no program has written there since `stop`.
-        """
-        lost: list[str] = []
-        for part in self._parts:
-            deadline = time.monotonic() + self._options.lost_seconds
-            while True:
-                try:
-                    connect(part.source.server).close()
-                    break
-                except Transient as error:
-                    if error.code not in ("source-unreachable", "source-lost"):
-                        raise
-                    if self._options.read_only:
-                        again = f"pidts cutover {self._parts[0].shell_path} --yes --writers-stopped"
-                        todo = (
-                            f"{error.todo}. Then run this command again. If the server is gone for good, and no "
-                            f"program has written to it since the step `stop`: {again}"
-                        )
-                        raise type(error)(error.code, error.what, where=error.where, todo=todo) from error
-                    if time.monotonic() > deadline:
-                        lost.append(part.source.source_id)
-                        break
-                if self._stop.wait(_LOOK_SECONDS):
-                    raise CutoverStopped
-        return lost
 
     def _leave_out(self, lost: Collection[str]) -> None:
         """Shows the steps that are left out, since they read the sources' definitions."""
