@@ -39,9 +39,10 @@ from pidts.sandbox import Server, start_mariadb
 from pidts.source import connect, log_end
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.run.replicator_process import ReplicatorProcess
-from pidts.task.run.rewind import Rewind, RewindPoint, SentAgain, changed_keys, rewinds_of
+from pidts.task.run.rewind import Rewind, SentAgain, changed_keys
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
+from pidts.task.tables.rewind_request import RewindPoint, rewinds_of
 
 FILE = """\
 name: {schema}

@@ -73,12 +73,12 @@ from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.retried_tables import RetriedTables
-from pidts.task.run.rewind import RewindPoint
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
 from pidts.task.run.tracker import Tracker
 from pidts.task.tables.copy_start import Patterns
+from pidts.task.tables.rewind_request import RewindPoint
 
 _log = structlog.get_logger(__name__)
 

@@ -32,10 +32,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 import structlog
@@ -47,7 +47,7 @@ from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Format
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.cut import DecodeRange, LogCutter, LogSelection, pieces
-from pidts.excerpt.range import LogRange, RangeFilter, parse_point
+from pidts.excerpt.range import LogRange, RangeFilter
 from pidts.excerpt.rows import decoded
 from pidts.excerpt.start_file import begin_of
 from pidts.excerpt.store import ServerStore
@@ -58,12 +58,10 @@ from pidts.model import (
     DecodeError,
     Halted,
     Lsn,
-    PrecheckFailed,
     Table,
     TableName,
     Transaction,
     Transient,
-    Where,
 )
 from pidts.model.errors import listed, plural
 from pidts.plan import Phase, PlanState, RelevanceKind
@@ -73,69 +71,19 @@ from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import note_repeated
 from pidts.source import Session, server_info, source_dialect
-from pidts.source.position import binary_logs
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.tables.rewind_request import RewindPoint, purged, shown
 
 _log = structlog.get_logger(__name__)
 
-RewindPoint = Lsn | datetime
-_FORMS = "an Lsn, a time such as 2024-05-01T08:00:00Z, or how long ago: -1h30m. A time without a zone is UTC"
 _PART_BYTES = 8 << 20
 _MOST_BYTES = 1 << 30
 """The most log of one transaction that is read into memory."""
 _PENDING_KEYS = 100_000
 """The number of keys of one table after which they become records. Of equal keys among them, one is recorded."""
 _RECORDS_A_COMMIT = 100
-
-
-def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint | None]:
-    """Returns the place of each source from which its log is sent again; None: the source sends nothing again.
-
-    A time is meant for all sources. `SOURCE-ID:` before a place or a time names one source.
-    """
-    if not text:
-        return dict.fromkeys(source_ids)
-    named, colon, rest = text.partition(":")
-    is_named = bool(colon) and named in source_ids
-    try:
-        point = parse_point(rest if is_named else text)
-    except ValueError as error:
-        raise ConfigError("bad-value", f"--rewind-to: {error}", todo=f"Write {_FORMS}") from None
-    if not isinstance(point, Lsn | datetime):
-        raise ConfigError("bad-value", f"--rewind-to: {text} is neither an Lsn nor a time", todo=f"Write {_FORMS}")
-    if isinstance(point, datetime):
-        point = point.replace(microsecond=0)  # the log has whole seconds
-    if isinstance(point, datetime) and point > datetime.now(UTC):
-        raise ConfigError("rewind-place", f"--rewind-to: {_shown(point)} is in the future", todo=f"Write {_FORMS}")
-    if isinstance(point, Lsn) and not is_named and len(source_ids) > 1:
-        todo = (
-            f"Name the source: --rewind-to {min(source_ids)}:{point}. Or write a time, which is meant for all sources"
-        )
-        raise ConfigError(
-            "rewind-place", "an Lsn is a place in the log of one source, and the task has several", todo=todo
-        )
-    return {source: point if source == named or not is_named else None for source in source_ids}
-
-
-def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint], point: RewindPoint) -> None:
-    """Raises unless the range begins before the checkpoint, and the source still has the log from there on."""
-    where = Where(source=config.source.source_id, file=str(config.path))
-    if not stored:
-        todo = "Run the task without --rewind-to"
-        raise ConfigError("rewind-place", "the task has not begun: it has sent nothing yet", where=where, todo=todo)
-    reached = max(row.lsn for row in stored)
-    if isinstance(point, datetime):
-        return  # `begin_of` checks whether the source has the log.
-    if point.change_no != reached.change_no:
-        what = f"{point} is a place in the log of another server, which was the source before or after the checkpoint"
-        raise ConfigError("rewind-place", what, where=where, todo="Write a time instead of the Lsn")
-    if point >= reached:
-        what = f"{point} is not before the task's checkpoint, {reached}: these changes were not sent yet"
-        raise ConfigError("rewind-place", what, where=where, todo="Run the task without --rewind-to")
-    if point.log_index not in {int(name.rpartition(".")[2]) for name, _ in binary_logs(source)}:
-        raise _purged(config, f"the source has no log file {point.log_index:06} any more")
 
 
 @dataclass(slots=True)
@@ -185,7 +133,7 @@ class Rewind:
         """Records the keys of all changes of `tables` after `point`, up to the place that a worker has reached."""
         self._demand_same_server(reached)
         found = SentAgain()
-        _log.info("a past range of the log is read again", source=self._config.source.source_id, after=_shown(point))
+        _log.info("a past range of the log is read again", source=self._config.source.source_id, after=shown(point))
         try:
             parts = self._parts(point, reached, tables, found)
             left = self._left(state, tables)
@@ -207,7 +155,7 @@ class Rewind:
                 raise ConfigError("rewind-place", what, where=where, todo=todo) from None
             if error.code != "position-lost":
                 raise
-            raise _purged(self._config, error.what) from None
+            raise purged(self._config, error.what) from None
         for name in found.whole.keys() & left.keys():
             found.left[name] = left[name]
             del found.whole[name]
@@ -271,34 +219,42 @@ class Rewind:
     ) -> Iterator[tuple[TableName, pa.Table]]:
         store = ServerStore(self._server)
         wanted = {name: table for name, table in tables.items() if name not in found.whole}
+
+        def copy_whole(name: TableName, why: str) -> None:
+            if wanted.pop(name, None) is not None:
+                found.whole[name] = why
+
         for part in parts:
             self._demand_run()
-            if part.span.size > self._most_bytes and part.tables:
-                large = dict.fromkeys(part.tables, "a transaction of the range is too large to be read again")
-                found.whole = {**{name: why for name, why in large.items() if name in wanted}, **found.whole}
-            wanted = {name: table for name, table in wanted.items() if name not in found.whole}
+            if part.span.size > self._most_bytes:
+                for name in part.tables:
+                    copy_whole(name, "a transaction of the range is too large to be read again")
             if part.tables and wanted.keys().isdisjoint(part.tables):
                 continue
             log_format, raw = store.read(part.span)
-            for batch in self._decoded(part, log_format, raw, wanted, found):
+            for batch in self._decoded(part, log_format, raw, wanted, copy_whole):
                 if not batch.table.identity:
-                    found.whole[batch.table.name] = "it has no key"
-                elif batch.table.name not in found.whole and len(batch):
+                    copy_whole(batch.table.name, "it has no key")
+                elif batch.table.name in wanted and len(batch):
                     yield batch.table.name, changed_keys(batch)
 
+    @staticmethod
     def _decoded(
-        self, part: DecodeRange, log_format: Format, raw: bytes, wanted: Mapping[TableName, Table], found: SentAgain
+        part: DecodeRange,
+        log_format: Format,
+        raw: bytes,
+        wanted: Mapping[TableName, Table],
+        copy_whole: Callable[[TableName, str], None],
     ) -> list[ChangeBatch]:
         """Decodes a part. A table whose rows do not fit its present structure is copied again as a whole."""
         while True:
-            there = {name: table for name, table in wanted.items() if name not in found.whole}
             try:
-                return decoded(part, log_format, raw, there)
+                return decoded(part, log_format, raw, wanted)
             except DecodeError as error:
-                misfit = [name for name in there if str(name) == error.where.table]
+                misfit = [name for name in wanted if str(name) == error.where.table]
                 if not misfit:
                     raise
-                found.whole[misfit[0]] = f"its rows in the range cannot be read: {error.what}"
+                copy_whole(misfit[0], f"its rows in the range cannot be read: {error.what}")
 
     def _left(self, state: PlanState, tables: Collection[TableName]) -> dict[TableName, str]:
         """Returns the tables that are not sent again."""
@@ -349,7 +305,7 @@ class Rewind:
 
 def notes_of(point: RewindPoint, reached: Lsn, found: SentAgain) -> list[str]:
     """Returns what a run says about the range that it sends again."""
-    since = f"{_shown(point)} (Lsn {found.begin})" if isinstance(point, datetime) and found.begin else _shown(point)
+    since = f"{shown(point)} (Lsn {found.begin})" if isinstance(point, datetime) and found.begin else shown(point)
     if not (found.keys or found.whole or found.left):
         return [f"the log after {since} has no change of the task's tables: nothing is sent again"]
     notes = []
@@ -395,16 +351,3 @@ def changed_keys(batch: ChangeBatch) -> pa.Table:
 
 def _distinct(keys: pa.Table) -> pa.Table:
     return keys.group_by(keys.column_names).aggregate([]).select(keys.column_names).cast(keys.schema)
-
-
-def _shown(point: RewindPoint) -> str:
-    return point.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if isinstance(point, datetime) else str(point)
-
-
-def _purged(config: TaskConfig, why: str) -> PrecheckFailed:
-    return PrecheckFailed(
-        "rewind-log-purged",
-        f"the range cannot be sent again: {why}. Nothing was changed",
-        where=config.source.server.where,
-        todo=f"Begin later, or copy the tables again: {config.run_command(' --resync')}",
-    )

@@ -62,11 +62,11 @@ from pidts.task.run.read_structures import (
     wait_for_relay,
 )
 from pidts.task.run.replicator_process import ReplicatorProcess
-from pidts.task.run.rewind import demand_sent
 from pidts.task.run.table_set import StartRequest, TableSet
 from pidts.task.tables import rule_changes
 from pidts.task.tables.copy_start import copy_states
 from pidts.task.tables.merged import Shard, by_target, own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.rewind_request import demand_sent
 from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of
 
 _log = structlog.get_logger(__name__)

@@ -86,9 +86,10 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss
 from pidts.task.run.pending_renames import joining_tables
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
-from pidts.task.run.rewind import Rewind, RewindPoint, demand_sent, note_sent_again, notes_of
+from pidts.task.run.rewind import Rewind, note_sent_again, notes_of
 from pidts.task.tables.copy_start import Patterns, copy_states, is_selected, no_such_table
 from pidts.task.tables.merged import changed_target_tables, own_shards, shards_of_other_sources, with_extracted_keys
+from pidts.task.tables.rewind_request import RewindPoint, demand_sent
 from pidts.task.tables.rule_changes import row_notes, with_other_writers, with_own_rows_only
 from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of, followable
 

@@ -35,10 +35,10 @@ from pidts.task.run.cutover_under_way import demand_startable
 from pidts.task.run.goal import RunCompletion
 from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
-from pidts.task.run.rewind import RewindPoint, rewinds_of
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.tracker import CombinedProgress, Tracker, combined
 from pidts.task.tables.copy_start import Patterns, resync_of
+from pidts.task.tables.rewind_request import RewindPoint, rewinds_of
 from pidts.task.threads_per_source import side_by_side
 
 _log = structlog.get_logger(__name__)
