@@ -91,7 +91,7 @@ def test_people_read_it_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> N
     assert "'theirs'" in capsys.readouterr().out
     assert run_command(["locks", "resolve", str(shop.file), id_, "--take", "source", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "1 row would be resolved. Do it: the same command without --dry-run, and with --all also --yes" in shown
+    assert "1 row would be resolved. To resolve, repeat the command without --dry-run." in shown
     assert shown.count("  held: ") == 1
 
 

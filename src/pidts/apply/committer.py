@@ -54,8 +54,9 @@ from pidts.time_spent import CommitMeter, CommitTime
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write. These may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
-Largest: TypeAlias = Callable[[str], TableName | None]
 """Returns the source table of a row; None if it is not known."""
+Largest: TypeAlias = Callable[[str], TableName | None]
+"""Returns the source table with the most changes in a table of the target; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
 """Returns whether changes that the target has refused are prepared and written once more, with other rules."""
 

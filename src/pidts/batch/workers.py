@@ -53,7 +53,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 class _Known(ABC, Generic[_Text, _Parsed]):
-    """What the texts of checkpoints say, each of which is parsed once at most.
+    """The parsed texts of checkpoints. Each text is parsed at most once.
 
     Most workers have equal texts, a text may name thousands of tables, and several steps of a batch need it. A text
     that this process has made itself is not parsed at all.

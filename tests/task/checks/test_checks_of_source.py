@@ -152,6 +152,14 @@ def test_each_missing_privilege_of_an_account_is_reported_once(
     assert {finding.item: finding.fix for finding in findings}["table_list"] == "See dump_privilege"
 
 
+def as_account(path: Path, server: Server, name: str, more: str) -> Path:
+    """Lets a task file use the account and the schema of this name, and also take the schema or pattern `more`."""
+    text = path.read_text().replace(f"do-dbs: [{name}]", f"do-dbs: [{name}, {more}]")
+    own = f'user: {server.user}, password: "{server.password}"}}\n    block'
+    path.write_text(text.replace(own, f"user: {name}, password: x}}\n    block"))
+    return path
+
+
 def test_a_schema_that_this_source_does_not_have_needs_no_privilege(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
@@ -160,14 +168,7 @@ def test_a_schema_that_this_source_does_not_have_needs_no_privilege(
     run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
     try:
         run_sql(mariadb, f"GRANT SELECT ON `{database}`.* TO {database}@'%'")
-        path = write().path
-        text = path.read_text().replace(f"do-dbs: [{database}]", f"do-dbs: [{database}, {database}_absent]")
-        path.write_text(
-            text.replace(
-                f'user: {mariadb.user}, password: "{mariadb.password}"}}\n    block',
-                f"user: {database}, password: x}}\n    block",
-            )
-        )
+        path = as_account(write().path, mariadb, database, f"{database}_absent")
 
         def lacking() -> list[str]:
             findings = check_one_source(load_task(path))
@@ -194,14 +195,7 @@ def test_schemas_that_fit_a_pattern_and_cannot_be_read_are_reported(
     run_sql(mariadb, f"CREATE DATABASE {database}_1")
     try:
         run_sql(mariadb, f"GRANT SELECT ON `{database}`.* TO {database}@'%'")
-        path = write().path
-        text = path.read_text().replace(f"do-dbs: [{database}]", f"do-dbs: [{database}, '{database}_*']")
-        path.write_text(
-            text.replace(
-                f'user: {mariadb.user}, password: "{mariadb.password}"}}\n    block',
-                f"user: {database}, password: x}}\n    block",
-            )
-        )
+        path = as_account(write().path, mariadb, database, f"'{database}_*'")
 
         def found() -> list[tuple[bool, str]]:
             findings = check_one_source(load_task(path))

@@ -144,12 +144,12 @@ def resolve_locks(
     with task_locks(parts) as locks:
         rows = locks.named(given, table) if given else locks.all_of(table)
         if directions and not only_here and not set_values and chosen in {"source", "keep"}:
-            _resolve_in_all(task, directions, rows, chosen, does=does, as_json=as_json)
+            _resolve_in_all(task, directions, rows, chosen, does=does, every=every, as_json=as_json)
             return
         asked = sum(len(one.ids) for one in rows)
         if not does:
             Resolutions(locks.outlooks(rows, ResolveWith(chosen), set_values), as_json=as_json).show(
-                asked=asked, done=False
+                asked=asked, done=False, every=every
             )
             return
         begun = _begun_here(task, directions, ResolveWith(chosen), sets=bool(set_values)) if only_here else None
@@ -159,7 +159,7 @@ def resolve_locks(
                 f"a command had begun to give all zones the row of zone {winner}: some zones may already have that row"
             )
             print(f"{what}. Compare the zones (pidts verify {shlex.quote(str(task))})", file=sys.stderr)
-        done.show(asked=asked, done=True)
+        done.show(asked=asked, done=True, every=every)
 
 
 def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
@@ -201,7 +201,14 @@ def _begun_here(task: Path, directions: Sequence[Direction], take: ResolveWith, 
 
 
 def _resolve_in_all(
-    task: Path, directions: Sequence[Direction], rows: Sequence[ChosenRows], take: str, *, does: bool, as_json: bool
+    task: Path,
+    directions: Sequence[Direction],
+    rows: Sequence[ChosenRows],
+    take: str,
+    *,
+    does: bool,
+    every: bool,
+    as_json: bool,
 ) -> None:
     """Resolves the locks in all zones: all zones get the row of the named task's source, or the row of its target."""
     from pidts.cli.locks.view import Resolutions
@@ -218,7 +225,7 @@ def _resolve_in_all(
         done += command.run() if does else command.outlooks()
     zones = [(one.target, one.zone) for one, _ in done]
     asked = sum(len(one.ids) for one in rows)
-    Resolutions([one for _, one in done], as_json=as_json, places=zones).show(asked=asked, done=does)
+    Resolutions([one for _, one in done], as_json=as_json, places=zones).show(asked=asked, done=does, every=every)
 
 
 def _taken(take: str, values: Mapping[str, str | None]) -> str:

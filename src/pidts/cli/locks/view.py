@@ -137,8 +137,11 @@ class Resolutions:
             print(f"{one.lock.id[:12]}  {one.lock.table.name}  {one.lock.shown}{at}", file=self._text)
             print(*_lines(one), *_held_lines(one, SHOWN), sep="\n", file=self._text)
 
-    def show(self, *, asked: int, done: bool) -> None:
-        """Prints the rows as they are after resolving, including rows that waited for the chosen rows."""
+    def show(self, *, asked: int, done: bool, every: bool) -> None:
+        """Prints the rows as they are after resolving, including rows that waited for the chosen rows.
+
+        `every` says whether the command chose all rows of a table: without `--yes`, it then resolves none.
+        """
         if self._as_json:
             print(f'{{"resolved": {_json(done)}, "rows": [', end="")
         with self._text as text:
@@ -150,8 +153,8 @@ class Resolutions:
             others = " The others had already been resolved." if self.count < asked else ""
             print(f"{plural('row', self.count)} resolved.{others}")
         else:
-            how = "the same command without --dry-run, and with --all also --yes"
-            print(f"{plural('row', self.count)} would be resolved. Do it: {how}")
+            how = "with --yes" if every else "without --dry-run"
+            print(f"{plural('row', self.count)} would be resolved. To resolve, repeat the command {how}.")
 
 
 def _sides(one: ResolvePreview) -> dict[str, Any]:
