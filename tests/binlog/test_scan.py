@@ -111,7 +111,7 @@ def test_changes_sent_as_statements_are_seen(kind):
 def test_the_statements_of_a_transaction_keep_their_databases():
     log = LogMaker(random.Random(5), product="mariadb")
     log.put_begin()
-    log.query("INSERT INTO a VALUES (1)", "one")
+    log.query("INSERT INTO a VALUES (1) -- job", "one")
     log.query("UPDATE b SET i = 2", "two`s")
     log.query("DELETE FROM one.a", "")
     log.plain_query("COMMIT")
@@ -119,7 +119,9 @@ def test_the_statements_of_a_transaction_keep_their_databases():
     found = [scanner.feed(walker.feed(raw)) for raw in log.events]
     (transaction,) = filter(None, found)
     assert transaction.ddl_schema == "one"
-    assert transaction.ddl == "INSERT INTO a VALUES (1);\nUSE `two``s`;\nUPDATE b SET i = 2;\nDELETE FROM one.a"
+    assert (
+        transaction.ddl == "INSERT INTO a VALUES (1) -- job\n;\nUSE `two``s`;\nUPDATE b SET i = 2;\nDELETE FROM one.a"
+    )
     ours = TransactionClassifier(AllowList(do_dbs=("two`s",)), Dialect())
     assert ours.of_schema_change(transaction).kind is RelevanceKind.DDL
     others = TransactionClassifier(AllowList(do_dbs=("three",)), Dialect())

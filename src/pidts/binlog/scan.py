@@ -266,7 +266,8 @@ def _script(statements: Sequence[tuple[str, str]]) -> str:
             texts.append("USE `{}`".format(used.replace("`", "``")))
             schema = used
         texts.append(sql)
-    return ";\n".join(texts)
+    # A line break ends a comment at a statement's end.
+    return ";\n".join([*(f"{sql}\n" if "--" in sql or "#" in sql else sql for sql in texts[:-1]), *texts[-1:]])
 
 
 def held_back(transaction: Transaction, xa: Xa) -> Transaction:

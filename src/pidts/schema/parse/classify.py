@@ -20,7 +20,9 @@ from pidts.schema.parse.table_options import parse_default_charset
 from pidts.schema.parse.token_cursor import TokenCursor
 
 SEQUENCE = "a sequence"
-_TEMPORARY = "a temporary table"
+_TEMPORARY, _LOCK = "a temporary table", "a lock"
+_WITH_OTHERS = (ddl.IgnoredStatement(_TEMPORARY), ddl.IgnoredStatement(_LOCK))
+"""The ignored statements that other statements may follow in the same transaction."""
 _SETTINGS_THAT_GIVE_MEANING = frozenset({"sql_mode", "old_mode", "time_zone", "explicit_defaults_for_timestamp"})
 _CHARSET_SETTINGS = ("character_set_", "collation_")
 _WHOLE = {
@@ -94,7 +96,7 @@ def classify(
         return ddl.Unknown(sql, str(error))
     try:
         first = _statement(cursor)
-        if ";" in sql and (isinstance(first, ddl.StatementDml) or first == ddl.IgnoredStatement(_TEMPORARY)):
+        if ";" in sql and (isinstance(first, ddl.StatementDml) or first in _WITH_OTHERS):
             parts = split(sql, dialect)
             return first if len(parts) < 2 else _of_transaction(parts, default_schema, dialect)
         return first
@@ -318,7 +320,7 @@ def ignored_reason(cursor: TokenCursor) -> str | None:
     if first in _WHOLE:
         return _WHOLE[first] if _is_alone(cursor) else None
     if first == "DO" and cursor.peek(1).word == "RELEASE_LOCK":
-        return "a lock"
+        return _LOCK
     if first in ("CREATE", "ALTER", "DROP", "RENAME"):
         return _OBJECTS.get(_object_word(cursor)) or _spatial_reference(cursor)
     return None

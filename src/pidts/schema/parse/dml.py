@@ -10,13 +10,15 @@ from pidts.schema.statements import StatementDml
 DML_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES"})
 _BETWEEN = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "INTO", "FROM", "ONLY")
 _BEFORE_TABLES = frozenset({"UPDATE", "DELETE", "FROM", "USING", "JOIN", "STRAIGHT_JOIN", *_BETWEEN})
+_NO_TABLE = frozenset({"SELECT", *_BEFORE_TABLES})
+_NAMES = (Lexeme.NAME, Lexeme.WORD)
 _AFTER_DELETE = frozenset({"WHERE", "ORDER", "LIMIT", "RETURNING", "PARTITION"})
 
 
 def parse_dml(cursor: TokenCursor) -> StatementDml:
     """Returns a statement that changes rows: its verb, and the tables that it may change; none if they are not known.
 
-    An UPDATE or DELETE of joined tables may name them by aliases. So all names in it that may be tables are returned.
+    An UPDATE or DELETE of joined tables may name them by aliases. So all of its tables are returned.
     """
     verb = cursor.next().word
     if verb == "LOAD":
@@ -35,35 +37,53 @@ def parse_dml(cursor: TokenCursor) -> StatementDml:
         verb == "DELETE" and after.lexeme is not Lexeme.END and after.word not in _AFTER_DELETE
     ):
         try:
-            names = tuple(dict.fromkeys((*names, *_possible_tables(cursor))))
+            names = _Names(cursor, names).read()
         except NotUnderstoodError:
             return StatementDml(verb)
     return StatementDml(verb, names)
 
 
-def _possible_tables(cursor: TokenCursor) -> list[TableName]:
-    """Returns the rest's names with a point, and all names that follow a word or sign which may precede a table."""
-    found, is_table = [], False
-    while not cursor.at_end():
-        token = cursor.peek()
-        if token.word in _BEFORE_TABLES or (token.lexeme is Lexeme.SIGN and token.text in (",", "(")):
-            cursor.next()
-            is_table = True
-            continue
-        is_name = token.lexeme is Lexeme.NAME or (token.lexeme is Lexeme.WORD and token.word != "SELECT")
-        following = cursor.peek(1)
+class _Names:
+    """Collects the names in the rest of an UPDATE or DELETE of joined tables that may be tables."""
+
+    def __init__(self, cursor: TokenCursor, first: tuple[TableName, ...]) -> None:
+        self._cursor = cursor
+        self._tables = dict.fromkeys(first)
+        """The first tables, and all names that stand where a table may stand."""
+        self._others: dict[TableName, None] = {}
+        """Names with a point elsewhere: tables or columns."""
+        self._aliases: set[str] = set()
+
+    def read(self) -> tuple[TableName, ...]:
+        """Returns the tables; a name with a point is left out if its first part is an alias or a table."""
+        cursor, is_before_set = self._cursor, True
+        self._take_alias()
+        while not cursor.at_end():
+            token = cursor.next()
+            is_before_set = is_before_set and token.word != "SET"
+            is_sign = token.lexeme is Lexeme.SIGN
+            after_word = token.word in _BEFORE_TABLES
+            if not (is_sign and token.text == "."):
+                self._take_name(after_word, after_word or (is_before_set and is_sign and token.text in (",", "(")))
+        qualifiers = self._aliases | {name.name.lower() for name in self._tables}
+        others = (name for name in self._others if name.schema.lower() not in qualifiers)
+        return tuple(dict.fromkeys((*self._tables, *others)))
+
+    def _take_name(self, is_table: bool, may_be_single: bool) -> None:  # noqa: FBT001 - both tell where it stands
+        cursor, token, following = self._cursor, self._cursor.peek(), self._cursor.peek(1)
         has_point = following.lexeme is Lexeme.SIGN and following.text == "."
-        if is_name and has_point and _ends_in_name(cursor):
-            found.append(cursor.table_name())
-            while cursor.take_sign("."):
-                cursor.next()  # a column, or the * of `table.*`
-        elif is_name and is_table and not has_point:
-            found.append(cursor.table_name())
-        else:
-            cursor.next()
-        is_table = False
-    return found
+        if token.lexeme is Lexeme.TEXT and (has_point or is_table):
+            raise cursor.surprise("a name")  # under ANSI_QUOTES, it may be one
+        if token.lexeme not in _NAMES or token.word in _NO_TABLE:
+            return
+        if has_point and cursor.peek(2).lexeme in _NAMES:
+            (self._tables if is_table else self._others)[cursor.table_name()] = None
+        elif may_be_single and not has_point and cursor.default_schema:
+            self._tables[cursor.table_name()] = None
+        if may_be_single:
+            self._take_alias()
 
-
-def _ends_in_name(cursor: TokenCursor) -> bool:
-    return cursor.peek(2).lexeme in (Lexeme.NAME, Lexeme.WORD)
+    def _take_alias(self) -> None:
+        self._cursor.take("AS")
+        if self._cursor.peek().lexeme in _NAMES:
+            self._aliases.add(self._cursor.peek().text.lower())
