@@ -44,8 +44,8 @@ _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 """The most relevances that are cached. A task may have 20,000 tables, and its transactions change each of them in turn.
 """
 _FEW_TABLES, _MANY_TABLES = 8, 256
-"""A transaction with more tables than the first number is wide, and fewer wide transactions are cached. It may have
-thousands of tables: a transaction with more tables than the second number is not cached.
+"""A transaction with more than `_FEW_TABLES` tables is wide: at most `_MOST_WIDE` of them are cached. A transaction
+with more than `_MANY_TABLES` tables is not cached, since it may have thousands of tables.
 """
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""

@@ -161,8 +161,9 @@ class Workers:
         would leave out changes that the other worker has not committed yet, so the function raises an error. `dealing`
         is the current text of `JobContext.dealing`; None if the caller writes nothing.
 
-        The batch numbers of all workers continue with the same number. Otherwise the numbers would differ after a batch
-        in which one worker has nothing to store, and the worker with the higher number could lack a chunk.
+        From now on, all workers have the highest of their batch numbers. The numbers differ after a batch in which one
+        worker had nothing to store. If they stayed different, the worker with the higher number would take a new batch
+        for one that it has already written, and would leave out the batch's chunk.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]

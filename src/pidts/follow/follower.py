@@ -274,7 +274,9 @@ class Follower:
         return after if begin else None
 
     def _is_to_end(self, stop: StopEvent) -> bool:
-        """Returns whether the run is stopped, or the copy has to be opened again to be cut back."""
+        """Returns whether to stop receiving: the run ends, or the copy has to be cut back, for which it is opened
+        again.
+        """
         if stop.is_set():
             return True
         signature = refetch_signature(self._folder)

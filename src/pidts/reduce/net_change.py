@@ -100,8 +100,8 @@ class NetChange:
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
     likely_new: pa.BooleanArray | None = None
-    """For each row of `upserts`, true if the log shows that no row has its key after `deletes`. The target may have a
-    row with this key all the same, which the new row then has to replace. None: not known.
+    """For each row of `upserts`, true if the log shows that no row has its key after `deletes`. The target may still
+    have a row with this key. Then the new row replaces it. None: not known.
     """
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table; otherwise None."""

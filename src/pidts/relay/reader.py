@@ -129,7 +129,7 @@ class RelayReader:
     def stamp(self) -> tuple[int, int]:
         """Returns a value that changes if the relay is written to after the last call of `received` or `entries`.
 
-        The second number changes with each entry. The value costs little to get.
+        Of the two numbers, the second one changes with each entry. The call costs little.
         """
         try:
             folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll

@@ -5,8 +5,8 @@ the log. It is written before anything is purged, and is never ahead of the targ
 the target. The recorded need of a stopped task stays until an operator removes it. A new task whose place is not known
 yet needs the whole relay.
 
-A lock of all needs prevents the following: after a purge has read the needs, a second task records its first need, and
-sees that the relay has all log that the task needs. Then the purge removes this log.
+A lock of all needs protects a new task from a purge. Without this lock, the new task could record its first need after
+the purge has read the needs. The new task would find all log that it needs, and then the purge would remove this log.
 """
 
 from __future__ import annotations

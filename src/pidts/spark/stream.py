@@ -123,8 +123,8 @@ _LOOK_SECONDS = 0.1
 A thread that waits to begin a batch checks at the same interval.
 """
 _REST_AFTER_SECONDS, _RESTING_LOOK_SECONDS = 10.0, 0.5
-"""After the first number of seconds without a batch and without waiting tables, new work is looked for only at the
-second interval. New entries in the relay end the wait at once.
+"""The stream rests after `_REST_AFTER_SECONDS` without a batch and without waiting tables. While it rests, it looks for
+new work only every `_RESTING_LOOK_SECONDS`. New entries in the relay end the rest at once.
 """
 
 

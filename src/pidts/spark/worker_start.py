@@ -26,7 +26,9 @@ _SOCKET = "PIDTS_WORKER_SOCKET"
 _OWN = "PIDTS_OWN_SPARK"
 """The environment variable that is set if PiDTS has started the Spark session."""
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
-"""The modules that Spark starts for tasks of jobs. A planner has its own daemon, with another module."""
+"""The modules of the processes that Spark starts for the tasks of a job. A planner has its own daemon, with another
+module.
+"""
 _RESUME = "from pidts.spark.worker_start import resume; resume()"
 
 

@@ -332,7 +332,9 @@ class DdlRunner:
             raise
 
     def _take(self, session: TargetSession, change: SchemaChange) -> AttemptSuperseded | None:
-        """Marks the ddl commands as taken, in the open transaction. Returns `AttemptSuperseded` if one was replaced."""
+        """Marks the ddl commands as taken, in the open transaction. Returns `AttemptSuperseded` if another ddl command
+        has replaced one of them.
+        """
         orders = [(self._source, change.order), *((one.source, one.order) for one in change.others)]
         for source, order in orders:
             if order is None or order.taken or not change.does(order):

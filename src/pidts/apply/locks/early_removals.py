@@ -178,7 +178,9 @@ def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
 
 
 def _differs(key_rows: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
-    """Whether each later change found a row that the log has only in part, or another row than the earlier one left."""
+    """Returns, for each pair of changes, whether the later change found a row that the earlier change did not leave.
+    Also true if the log has the found row only in part.
+    """
     rows, size = key_rows.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()
     found = rows.column("before").take(pa.array(later)).flatten()

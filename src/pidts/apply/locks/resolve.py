@@ -90,8 +90,9 @@ class UnfinishedResolves:
     winner: str = ""
     """The zone whose row this command writes to all zones."""
     zones: Collection[str] | None = None
-    """The zones between which commands can be repeated. A command for another winner cannot be repeated, so this
-    command may end it. None: this command may end no command for another winner.
+    """The zones whose row a repeated command can still write everywhere. If the winner of an unfinished command is not
+    among them, that command cannot be repeated, so this command may end it. None: this command may end no command for
+    another winner.
     """
 
     def may_end(self, winner: str) -> bool:

@@ -69,7 +69,8 @@ def show_left_out(
 ) -> None:
     """Writes notes to the target's log, in the open transaction.
 
-    `rows` are the texts of deleted rows; None: any next change of the key is set aside.
+    `rows` has, for each key, the text of the row that the left-out change deleted: only a change that makes this row
+    again is set aside. None: the next change of the key is set aside, whatever it is.
     """
     notes = starmap(LeftOut, zip(packed_each(keys), map(row_digest, rows), times, strict=True))
     session.meta.early_removals.show_left_out(task, source, table.name, list(notes))

@@ -324,8 +324,8 @@ def _decode_names(names: bytes) -> tuple[TableName, ...]:
 
 
 _FEW_BYTES, _MANY_BYTES = 256, 8192
-"""Fewer lists of tables are cached if their names take more bytes than the first number. Such a list may have thousands
-of tables: lists with more bytes than the second number are not cached.
+"""A list of tables is long if its names take more than `_FEW_BYTES`: fewer long lists are cached. A list of more than
+`_MANY_BYTES` is not cached, since it may have thousands of tables.
 """
 _few_tables = lru_cache(maxsize=1 << 15)(_decode_names)  # a task may have 20,000 tables, and change them in turn
 _many_tables = lru_cache(maxsize=1024)(_decode_names)

@@ -18,9 +18,11 @@ _DO_NOT_ANSWER = frozenset({"source-unreachable", "source-lost"})
 def lost_sources(
     parts: Sequence[TaskConfig], seconds: float, stop: threading.Event, *, writers_stopped: bool
 ) -> list[str]:
-    """Returns the sources that do not answer within this time each. At `stop` the target had all of their changes.
+    """Returns the sources that do not answer; waits up to `seconds` for each source. At the step `stop`, the target had
+    all changes of these sources.
 
-    Raises at once if one does not answer, and the user does not assert that no program has written there since `stop`.
+    `writers_stopped`: the user asserts that no program has written to the sources since `stop`. Without this assertion,
+    a source that does not answer is an error at once.
     """
     return [part.source.source_id for part in parts if not _answers(part, seconds, stop, writers_stopped)]
 

@@ -33,7 +33,7 @@ class CopyProgress:
         self._before: dict[TableName, int] = {}
         """The copied rows of each table at the first of these moments."""
         self._moving: Counter[TableName] = Counter()
-        """For each table, the number of moments after the first one at which its rows had changed."""
+        """For each table, how many of these moments have its rows. The first moment does not count."""
         self._changed: set[TableName] = set()
         """The tables whose `TableProgress` is no longer valid."""
         self._shown: dict[TableName, TableProgress] = {}

@@ -243,7 +243,7 @@ class Attempts:
             _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
 
     def _may_copy_again(self, halt: Halt) -> bool:
-        """Whether another copy of the halt's tables would provide the missing values.
+        """Whether a new copy of the halted tables would provide the values that the schema change needs.
 
         Each halt leads to one copy at most.
         """

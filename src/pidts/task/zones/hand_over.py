@@ -14,8 +14,8 @@ has are in the seed's log before its current end, and all other changes of `b` a
 1. Wait until the seed's task has carried the seed's log up to its current end, so that the locks of step 2 last only a
    short time.
 2. Lock the checkpoints of all tasks whose changes are handed over, so that these tasks wait, and read the end of the
-   seed's log. No schema change of these tasks begins while the locks last. The command is refused if one has begun
-   after the checkpoint, since it would run again.
+   seed's log. No schema change of these tasks begins while the locks last. The command is refused if such a schema
+   change has begun after the checkpoint, since it would run again.
 3. Wait until the seed's task has carried the log up to this end.
 4. Claim the seed's task: its run, which forwards the other zones' changes, commits nothing any more.
 5. Claim the direct tasks, with the checkpoints and the structures of the locked tasks.

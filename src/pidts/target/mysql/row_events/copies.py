@@ -46,9 +46,9 @@ The server finds the next copy only after it has read all copies that are remove
 one statement.
 """
 _READS, _FIRST_READS = 64, 1000
-"""If the server reads more rows than the first number for each row, and the second in addition, SQL is faster."""
+"""SQL is faster if, for n rows, the server reads more than `_FIRST_READS` + n * `_READS` rows."""
 _SLOW_SECONDS, _SLOW_START = 0.0003, 0.5
-"""If an event takes more than the first number of seconds for each row, and the second in addition, SQL is faster.
+"""SQL is faster if an event with n rows takes more than `_SLOW_START` + n * `_SLOW_SECONDS` seconds.
 
 The server does not count the rows that the transaction itself has removed, although it reads them again for each row.
 """
