@@ -274,9 +274,7 @@ class Follower:
         return after if begin else None
 
     def _is_to_end(self, stop: StopEvent) -> bool:
-        """Returns whether to stop receiving: the run ends, or the copy has to be cut back, for which it is opened
-        again.
-        """
+        """Returns whether to stop receiving: the run ends, or the copy has to be opened again, which cuts it back."""
         if stop.is_set():
             return True
         signature = refetch_signature(self._folder)

@@ -332,8 +332,9 @@ class DdlRunner:
             raise
 
     def _take(self, session: TargetSession, change: SchemaChange) -> AttemptSuperseded | None:
-        """Marks the ddl commands as taken, in the open transaction. Returns `AttemptSuperseded` if another ddl command
-        has replaced one of them.
+        """Marks the ddl commands as taken, in the open transaction.
+
+        Returns `AttemptSuperseded` if another ddl command has replaced one of them.
         """
         orders = [(self._source, change.order), *((one.source, one.order) for one in change.others)]
         for source, order in orders:

@@ -179,6 +179,7 @@ def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
 
 def _differs(key_rows: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
     """Returns, for each pair of changes, whether the later change found a row that the earlier change did not leave.
+
     Also true if the log has the found row only in part.
     """
     rows, size = key_rows.events.batch.rows, len(later)

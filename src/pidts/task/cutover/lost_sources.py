@@ -18,8 +18,9 @@ _DO_NOT_ANSWER = frozenset({"source-unreachable", "source-lost"})
 def lost_sources(
     parts: Sequence[TaskConfig], seconds: float, stop: threading.Event, *, writers_stopped: bool
 ) -> list[str]:
-    """Returns the sources that do not answer; waits up to `seconds` for each source. At the step `stop`, the target had
-    all changes of these sources.
+    """Returns the sources that do not answer; waits up to `seconds` for each source.
+
+    At the step `stop`, the target had all changes of these sources.
 
     `writers_stopped`: the user asserts that no program has written to the sources since `stop`. Without this assertion,
     a source that does not answer is an error at once.
