@@ -82,8 +82,8 @@ def test_numbers_and_computed_values_are_those_of_the_source(
 DIES = """
 import os
 from pidts.cli.app import main
-from pidts.task.run.attempts import Attempts
-Attempts._order_statements = lambda attempts, _: os._exit(9) if attempts._replaces else None
+from pidts.task.run.attempt.next_attempt import NextAttempt
+NextAttempt.replace_statement = lambda following, *_: os._exit(9) if following._replaces else None
 main()
 """
 

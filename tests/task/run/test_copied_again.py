@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.crashes import Crashes, ProcessDied
 from tests.values_target import ValuesTarget
 
 from pidts.model import Column, ColumnType, Halt, Kind, Lsn, RowLock, Table, TableName
-from pidts.task.config.task_file import load_task
-from pidts.task.run.attempts import Attempts
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.run.attempt.next_attempt import NextAttempt
 
 FILE = """
 name: t
@@ -38,17 +35,17 @@ def target() -> Iterator[ValuesTarget]:
 
 
 @pytest.fixture
-def attempts(tmp_path: Path, target: ValuesTarget, monkeypatch: pytest.MonkeyPatch) -> Any:
+def config(tmp_path: Path, target: ValuesTarget, monkeypatch: pytest.MonkeyPatch) -> TaskConfig:
     path = tmp_path / "t.yaml"
     path.write_text(FILE)
     config = load_task(path, {})
     monkeypatch.setattr(type(config.target), "server", target)
-    nothing: Any = SimpleNamespace(alerts=None, note=lambda _: None)
-    return Attempts(config, nothing, tmp_path, nothing, nothing, threading.Event(), None)
+    return config
 
 
-def test_a_table_with_locked_rows_waits_for_an_operator(attempts: Any, target: ValuesTarget) -> None:
-    assert attempts._may_copy_again(HALT)
+def test_a_table_with_locked_rows_waits_for_an_operator(config: TaskConfig, target: ValuesTarget) -> None:
+    following = NextAttempt(None)
+    assert following.may_copy_again(HALT, config)
     lock = RowLock(
         table=Table(NAME, (Column("id", ColumnType(Kind.INT)),)),
         id=f"{1:064}", key="", shown="id=1", origin=NAME, lsn=Lsn(0, 1, 1), why="so", since=1.0,
@@ -57,19 +54,20 @@ def test_a_table_with_locked_rows_waits_for_an_operator(attempts: Any, target: V
         session.begin()
         session.meta.row_locks.add("t", "s", [lock])
         session.commit()
-    assert not attempts._may_copy_again(HALT)
-    assert attempts._may_copy_again(replace(HALT, tables=(TableName("shop", "u"),)))
+    assert not following.may_copy_again(HALT, config)
+    assert following.may_copy_again(replace(HALT, tables=(TableName("shop", "u"),)), config)
 
 
-def test_a_requested_copy_is_remembered_until_it_begins(attempts: Any, target: ValuesTarget) -> None:
-    attempts._copy_again(HALT)
+def test_a_requested_copy_is_remembered_until_it_begins(config: TaskConfig, target: ValuesTarget) -> None:
+    following = NextAttempt(None)
+    following.copy_again(HALT)
     with closing(target.connect()) as session:
         target.store.hook = Crashes([0])
         with pytest.raises(ProcessDied):
-            attempts._order_statements(session)
+            following.replace_statement(session, config)
         target.store.hook = None
     with closing(target.connect()) as session:
-        attempts._order_statements(session)
+        following.replace_statement(session, config)
         order = session.meta.orders.find("t", "s", HALT.lsn)
     assert order is not None
     assert order.statements == HALT.instead

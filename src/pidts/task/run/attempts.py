@@ -15,11 +15,9 @@ An attempt ends and another begins for one of these reasons:
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,16 +25,16 @@ from pathlib import Path
 
 import structlog
 
-from pidts.apply import ApplyRules, TargetSession
+from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced
 from pidts.batch.batch_done import BatchDone
-from pidts.batch.context import JobContext, watched_by
+from pidts.batch.context import JobContext
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers
 from pidts.ddl.outcome import CopyAgain
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
-from pidts.model import CommandKind, DdlCommand, Fenced, Halt, Halted, LogEntry, Lsn, PidtsError, TableName, Transient
+from pidts.model import Fenced, Halted, Lsn, PidtsError, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
@@ -49,18 +47,17 @@ from pidts.spark.master import is_local
 from pidts.spark.stream import TaskStream
 from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.measure.lag_meter import LagMeter
-from pidts.task.measure.stage_meter import StageMeter
 from pidts.task.measure.standby_sampling import StandbySampling
 from pidts.task.measure.target_ping import TargetPing
 from pidts.task.operate.catalog_publications import CatalogPublications
-from pidts.task.operate.log_loss import last_moved, loses_log, loss_from, with_loss_explained
+from pidts.task.operate.log_loss import last_moved, with_loss_explained
 from pidts.task.operate.orders import has_failed
-from pidts.task.operate.progress import Stage
 from pidts.task.operate.publications import Publications, PublishingTurns
-from pidts.task.operate.stage_report import StageReport
 from pidts.task.operate.warehouse_sweeps import WarehouseSweeps
 from pidts.task.run.alerts import Alerts
+from pidts.task.run.attempt.job_context import job_context, staging_folder
+from pidts.task.run.attempt.next_attempt import NextAttempt
+from pidts.task.run.attempt.progress import AttemptProgress, ObservedTables
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.counters_ahead import CountersAhead
@@ -68,14 +65,13 @@ from pidts.task.run.cutover_under_way import CutoverWatch, demand_not_cut_over, 
 from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import ProvenGoal, RunCompletion, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
-from pidts.task.run.locked_rows import LockedRows, demand_unlocked, has_locked_rows
+from pidts.task.run.locked_rows import LockedRows, demand_unlocked
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.retried_tables import RetriedTables
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.start import StartState, begin_task
-from pidts.task.run.table_set import StartRequest
 from pidts.task.run.tracker import Tracker
 from pidts.task.tables.copy_start import Patterns
 from pidts.task.tables.rewind_request import RewindPoint
@@ -93,10 +89,6 @@ _RESTING_LOOK_SECONDS = 5.0
 """The interval at which the replicator's status is read in any case."""
 _BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
 """The interval at which an attempt that began without the source tries to reach it, and the time for the answer."""
-_PATTERN = re.compile(r"[*?\[\]!~,:]")
-"""Characters of a name that have a special meaning in patterns."""
-_UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
-"""Codes of errors that may be resolved when a table joins the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +105,25 @@ class SharedByParts:
     publishing: PublishingTurns = field(default_factory=PublishingTurns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Meters:
-    """The objects that measure the lag and the stages of one attempt."""
+@dataclass(slots=True)
+class _Running:
+    """An attempt that applies changes, and the times of the next looks at what may end it."""
 
-    lag: LagMeter
-    stages: StageMeter
-    ping: TargetPing
+    stream: TaskStream | ChannelStream
+    relay: RelayReader
+    need: TaskNeed
+    cutover: CutoverWatch
+    progress: AttemptProgress
+    look_at: float = 0.0
+    """The time of the next look at the replicator's status."""
+    status_stamp: int = 0
+    """The status that was read last."""
+    lack: ReceiveProblem | None = None
+    """The reason why the replicator receives nothing; None if it receives the log."""
+    purge_at: float = field(default_factory=lambda: time.monotonic() + _PURGE_SECONDS)
+    back_at: float = field(default_factory=lambda: time.monotonic() + _BACK_SECONDS)
+    """The time of the next question to a source that was absent when the attempt began."""
+    is_caught_up: bool = False
 
 
 class Attempts:
@@ -139,7 +143,6 @@ class Attempts:
         self._config, self._replicator, self._scratch = config, replicator, scratch
         self._tracker, self._shared, self._stop = tracker, shared, stop
         self._goal: ProvenGoal | None = None
-        self._locked = LockedRows(config, shared.alerts)
         self._refetch = RelayRefetch(config)
         self._failover = Failover(self._note)
         self._applied: Lsn | None = None
@@ -150,24 +153,16 @@ class Attempts:
         self._moved = time.monotonic()
         """The time of the last commit; before the first one, the time at which the run began."""
         self._attempt = 0
-        self._lag: LagMeter | None = None
-        """Measures the lag of the current attempt."""
+        self._progress: AttemptProgress | None = None
+        """Measures the current attempt."""
         self.spark_jobs = 0
         """The number of jobs that Spark has completed in all attempts."""
         self._disk_is_low = False
-        self._starts_over = resync == ()
-        """Whether the task may begin at a new position if the log is lost."""
-        self._wanted = StartRequest(resync, rewind=rewind)
-        self._asked: Halted | None = None
-        """The error that the next attempt resolves by adding tables to the task."""
-        self._answered: set[tuple[str, str, str]] = set()
-        self._halted, self._retried = HaltedTables(config.name, config.source.source_id), RetriedTables()
+        self._next = NextAttempt(resync, rewind)
+        self._halted = HaltedTables(config.name, config.source.source_id)
+        self._apart = ObservedTables(self._halted, RetriedTables(), LockedRows(config, shared.alerts))
         self._is_asked_again = False
         """Whether another attempt is wanted: the target may accept the refused rows now, or the source is back."""
-        self._copied_for: set[Lsn] = set()
-        """Schema changes for which this run has copied tables again."""
-        self._replaces: Halt | None = None
-        """The schema change for which the next attempt records a ddl command, after it has recorded the copy."""
         self._absence: Transient | None = None
         """The error of the connection to the source, if the source was absent when the attempt began."""
 
@@ -182,7 +177,7 @@ class Attempts:
             return False
         except CopyAgain as found:
             self._has_arrived(arrived=False)
-            self._copy_again(found.halt)
+            self._next.copy_again(found.halt)
             return False
         except Transient:
             self._has_arrived(arrived=False)
@@ -219,70 +214,19 @@ class Attempts:
     def _answer(self, error: Halted) -> None:
         """Prepares a next attempt that can avoid this error; raises the error if an operator has to decide."""
         self._demand_own_epoch()
-        place = _place(error)
         if self._halted.halt_table_of(error):
             return
         if not self._is_final(error):
-            self._answered.add(place)
-            self._asked = error
-            if error.code == "structure-unknown":
-                self._wanted = replace(self._wanted, unknown=self._wanted.unknown | {error.where.table})
-            self._wanted = replace(self._wanted, renames=True)
-            _log.info("the log names a table that the task does not know", code=error.code, table=place[1])
+            self._next.let_join(error)
             return
-        if error.code in _UNKNOWN and place in self._answered:
+        if self._next.has_answered(error):
             raise error
         try:
             self._tracker.refetching(self._refetch(error, self._applied), self._refetch.refetches)
         except Halted as final:
-            if not (self._starts_over and loses_log(final)):
+            if not self._next.takes_new_position(final):
                 several = len(self._shared.reload.parts) > 1
                 raise with_loss_explained(self._config, final, self._moved_at, is_one_of_several=several) from error
-            self._starts_over = False
-            self._wanted = replace(self._wanted, resync=(), lost=loss_from(final))
-            _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
-
-    def _may_copy_again(self, halt: Halt) -> bool:
-        """Whether a new copy of the halted tables would provide the values that the schema change needs.
-
-        Each halt leads to one copy at most.
-        """
-        config = self._config
-        return (
-            config.mode != "incremental"
-            and not config.is_between_zones
-            and halt.lsn not in self._copied_for
-            and bool(halt.tables)
-            and not any(config.rules.routes.may_merge(name) or _PATTERN.search(str(name)) for name in halt.tables)
-            # A copy would not wait until an operator has resolved locks, and an operator could resolve a lock during
-            # the copy.
-            and not has_locked_rows(config, halt.tables)
-        )
-
-    def _copy_again(self, halt: Halt) -> None:
-        """Prepares an attempt that copies the tables of a schema change again.
-
-        A ddl command then replaces the schema change by statements that create its columns. The copy is recorded before
-        the ddl command, so the schema change is found again after a crash between the two. The copy cannot end before
-        the schema change, because all copied rows are read after it.
-        """
-        self._copied_for.add(halt.lsn)
-        self._replaces = halt
-        self._wanted = replace(self._wanted, resync=tuple(map(str, halt.tables)))
-        _log.warning(
-            "a schema change sets values that only the source knows: its tables are copied again", halt=str(halt)
-        )
-
-    def _order_statements(self, target: TargetSession) -> None:
-        """Records a ddl command with statements for the schema change whose tables are being copied again."""
-        halt = self._replaces
-        if halt is None:
-            return
-        order = DdlCommand(lsn=halt.lsn, kind=CommandKind.REPLACE, statements=halt.instead)
-        target.begin()
-        target.meta.orders.give(self._config.name, self._config.source.source_id, order)
-        target.commit()
-        self._replaces = None
 
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken over the task since the last claim of this run.
@@ -302,9 +246,7 @@ class Attempts:
                 raise
 
     def _is_final(self, error: Halted) -> bool:
-        """Whether the error cannot be resolved by a table that joins."""
-        may_join = error.code in _UNKNOWN and error.where.table and self._config.mode != "incremental"
-        return not may_join or _place(error) in self._answered
+        return self._next.is_final(error, self._config)
 
     def _attempt_once(self, *, until_synced: bool) -> None:
         """Runs one attempt from the claim to the goal, a stop or a failure."""
@@ -320,99 +262,78 @@ class Attempts:
             self._show_step("step 2 of 3: reading the structures of the tables")
             begun = self._begin(source, target, need)
             self._note_start(begun)
-            self._order_statements(target)
+            self._next.replace_statement(target, config)
             _, state, _ = Workers.claimed(begun.checkpoints)
             self._halted.begin_attempt(target, config.rules, state, begun.structures, begun.checkpoints[0].epoch)
-            self._retried.begin_attempt(self._halted.recorded)
-            with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-                slowest = self._applied = state.needs
-                self._begin_need(need, slowest)
-                self._show_step("step 3 of 3: waiting for the source's log")
-                wait_for_relay(config, self._replicator, slowest, self._stop, relay)
-                # If another server has replaced the source after the checkpoint, positions are those in the log of that
-                # server.
-                safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
-                change_no = relay.origin.change_no if relay.origin else slowest.change_no
-                if until_synced and self._absence is None:
-                    self._take_goal(relay)
-                staging = config.relay / config.source.source_id / "chunks" / config.name
-                shutil.rmtree(staging, ignore_errors=True)
-                first = begun.checkpoints[0]
-                copied = begun.structures if config.mode != "incremental" else ()
-                self._tracker.resumed(state, first.gtid, first.position, copied)
-                writers = 1 if config.target.is_datacenter else config.workers
-                locked = self._locked.begin_attempt(config)
-                demand_unlocked(config, locked, begun.structures.values())
-                context = JobContext(
-                    task=config.name,
-                    source=config.source.server,
-                    relay=config.relay,
-                    staging=staging / str(first.epoch),
-                    target=config.target.server,
-                    workers=writers,
-                    epoch=first.epoch,
-                    change_no=change_no,
-                    structures=begun.structures,
-                    dialect=begun.dialect,
-                    charsets=begun.charsets,
-                    split_rows=config.split_transactions,
-                    rules=begun.rules,
-                    writing=ApplyRules(
-                        source=config.source.source_id,
-                        version_column=config.version_column,
-                        converges=config.zones.converges,
-                        zone=config.zone,
-                        into_zone=config.zones.target if config.is_between_zones else None,
-                        owners=config.zones.owners,
-                        on_divergence=config.on_divergence,
-                        has_locks=bool(locked),
-                        keeps_changes=config.target.keeps_changes,
-                        lock_limit=config.lock_limit,
-                        safe=config.safe_mode,
-                        safe_until=safe_until,
-                        beside=len(self._shared.shards.known.sources) > 1,
-                        filters=begun.rules,
-                    ),
-                    watched=watched_by(target, map(begun.rules.target_table, begun.structures.values()), writers),
-                    copy_threads=config.limits.threads,
-                    copy_rate=config.limits.rate or 0,
-                ).with_different_shards()
-                stream = self._stream(begun, context, scratch)
-                self._halted.watch_stream(stream, relay, self._shared.shards)
-                ping = TargetPing()
-                watch = CutoverWatch(config, config.target.server, ping)
-                measuring = self._measuring(relay, ping)
-                standbys = StandbyWatch(config, self._note)
-                counters = CountersAhead(config)
-                sampling = StandbySampling(config)
-                sweeps = WarehouseSweeps(config)
-                publications = Publications(config, lambda: self._shared.reload.parts, self._shared.publishing)
-                to_server = CatalogPublications(config, self._shared.publishing.lock, self._tracker.catalog_lag)
-                with (
-                    self._shared.spark.losing_is_transient(lambda: stream.spark),
-                    closing(standbys),
-                    closing(counters),
-                    closing(sampling),
-                    closing(sweeps),
-                    closing(publications),
-                    closing(to_server),
-                    closing(stream),
-                    closing(watch),
-                    closing(measuring.lag),
-                ):
-                    stream.start()
-                    try:
-                        self._watch(stream, relay, need, watch, measuring)
-                    finally:
-                        self.spark_jobs += stream.spark_jobs
-                self._tracker.locked(self._locked.look(now=True))
-                self._halted.drop_past_records(config.target.server)
-                if self._shared.completion.is_over:
-                    publications.finish(self._stop)
-                    to_server.finish(self._stop)
-                with suppress(Transient):
-                    # While the task is stopped, its recorded need keeps other tasks from purging this log.
-                    need.move(stream.state.needs)
+            self._apart.retried.begin_attempt(self._halted.recorded)
+            relay = sessions.enter_context(closing(RelayReader(config.relay, config.source.source_id)))
+            self._applied = state.needs
+            self._begin_need(need, state.needs)
+            context = self._context(begun, target, state, relay, until_synced=until_synced)
+            self._apply_log(self._stream(begun, context, scratch), relay, need)
+
+    def _context(
+        self, begun: StartState, target: TargetSession, state: PlanState, relay: RelayReader, *, until_synced: bool
+    ) -> JobContext:
+        """Waits for the relay's log, and returns the context in which this attempt carries out batches."""
+        config, slowest = self._config, state.needs
+        self._show_step("step 3 of 3: waiting for the source's log")
+        wait_for_relay(config, self._replicator, slowest, self._stop, relay)
+        # If another server has replaced the source after the checkpoint, positions are those in the log of that server.
+        safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
+        change_no = relay.origin.change_no if relay.origin else slowest.change_no
+        if until_synced and self._absence is None:
+            self._take_goal(relay)
+        shutil.rmtree(staging_folder(config), ignore_errors=True)
+        first = begun.checkpoints[0]
+        copied = begun.structures if config.mode != "incremental" else ()
+        self._tracker.resumed(state, first.gtid, first.position, copied)
+        locked = self._apart.locked.begin_attempt(config)
+        demand_unlocked(config, locked, begun.structures.values())
+        return job_context(
+            config,
+            begun,
+            target,
+            change_no=change_no,
+            safe_until=safe_until,
+            has_locks=bool(locked),
+            shares_tables=len(self._shared.shards.known.sources) > 1,
+        )
+
+    def _apply_log(self, stream: TaskStream | ChannelStream, relay: RelayReader, need: TaskNeed) -> None:
+        """Applies the log until the attempt ends, while other threads look after what goes on beside it."""
+        config = self._config
+        self._halted.watch_stream(stream, relay, self._shared.shards)
+        ping = TargetPing()
+        cutover = CutoverWatch(config, config.target.server, ping)
+        progress = self._progress = AttemptProgress(config, self._tracker, self._apart, relay, ping)
+        publications = Publications(config, lambda: self._shared.reload.parts, self._shared.publishing)
+        to_server = CatalogPublications(config, self._shared.publishing.lock, self._tracker.catalog_lag)
+        with (
+            self._shared.spark.losing_is_transient(lambda: stream.spark),
+            closing(StandbyWatch(config, self._note)),
+            closing(CountersAhead(config)),
+            closing(StandbySampling(config)),
+            closing(WarehouseSweeps(config)),
+            closing(publications),
+            closing(to_server),
+            closing(stream),
+            closing(cutover),
+            closing(progress),
+        ):
+            stream.start()
+            try:
+                self._watch(_Running(stream, relay, need, cutover, progress))
+            finally:
+                self.spark_jobs += stream.spark_jobs
+        self._tracker.locked(self._apart.locked.look(now=True))
+        self._halted.drop_past_records(config.target.server)
+        if self._shared.completion.is_over:
+            publications.finish(self._stop)
+            to_server.finish(self._stop)
+        with suppress(Transient):
+            # While the task is stopped, its recorded need keeps other tasks from purging this log.
+            need.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
         """Returns a session with the source, or the error if it is absent. The relay's log is then still applied."""
@@ -472,7 +393,7 @@ class Attempts:
             halted=self._halted.rows,
             earlier_halts=self._halted.recorded,
             halts_alone=self._is_final,
-            copies_again=self._may_copy_again,
+            copies_again=lambda halt: self._next.may_copy_again(halt, self._config),
             shards=self._shared.shards,
             leaves=self._stop.is_set,
             is_cluster=not is_local(config.spark_master),
@@ -495,7 +416,7 @@ class Attempts:
                     target,
                     self._replicator,
                     self._stop,
-                    self._wanted,
+                    self._next.request,
                     on_claim=self._claims,
                     epoch=self._epoch,
                 )
@@ -505,7 +426,7 @@ class Attempts:
                 target,
                 self._replicator,
                 self._stop,
-                self._wanted,
+                self._next.request,
                 other_parts,
                 on_claim=self._claims,
                 epoch=self._epoch,
@@ -525,165 +446,97 @@ class Attempts:
 
     def _note_start(self, begun: StartState) -> None:
         """Notes that the start has done what was requested, and has recorded this on the target."""
-        asked, self._asked, self._wanted = self._asked, None, StartRequest()
         for note in begun.notes:
             _log.info(note)
         if begun.notes:
             self._tracker.note("; ".join(begun.notes))
-        if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
-            raise asked
+        self._next.note_start(begun)
 
     def _committed(self, done: BatchDone) -> None:
         self._applied, self._moved_at, self._moved = done.plan.end.needs, time.time(), time.monotonic()
         self._refetch.applied()
         self._tracker.batch(done)
-        if self._lag is not None and not self._retried.may_delay_others(self._halted.at_present):
-            self._lag.batch(done)
+        if self._progress is not None:
+            self._progress.batch(done)
 
-    def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Meters:
-        """Returns the objects that measure this attempt."""
-        server = self._config.source.server
-        self._lag = LagMeter(relay.folder)
-        meter = StageMeter(server.source_id, f"{server.host}:{server.port}", self._config.target)
-        return _Meters(self._lag, meter, ping)
-
-    def _watch(
-        self,
-        stream: TaskStream | ChannelStream,
-        relay: RelayReader,
-        need: TaskNeed,
-        watch: CutoverWatch,
-        measuring: _Meters,
-    ) -> None:
-        purge_at, look_at, back_at = time.monotonic() + _PURGE_SECONDS, 0.0, time.monotonic() + _BACK_SECONDS
-        lack: ReceiveProblem | None = None
-        caught_up, stamp = False, 0
+    def _watch(self, running: _Running) -> None:
+        """Shows the progress of the attempt until a reason is found to end it. Raises if the stream has failed."""
+        stream, relay = running.stream, running.relay
         while True:
             failure = stream.failure()
             if failure is not None:
                 raise failure
             self._replicator.watch()
-            state = stream.state
-            received = relay.received
-            stage: Stage = "copy" if state.copying else "sync"
-            late = time.monotonic() - look_at
-            if late >= _RESTING_LOOK_SECONDS - _LOOK_SECONDS or (
-                late >= 0 and not (caught_up and stamp == self._replicator.status_stamp)
-            ):
-                stamp = self._replicator.status_stamp
-                lack, look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
-                measuring.stages.look(stream, relay, state.lsn, self._replicator.status())
-                self._tracker.lacks(lack, measuring.stages.relay_bytes)
-                self._tracker.warns(measuring.stages.log_warning, low_space(relay.folder.path))
-                if lack is not None and lack.error.code == RELAY_FULL:
-                    purge_at = 0.0
-                self._warn_of_disk(relay)
-                if self._fails_over(is_failing=lack is not None or self._absence is not None):
-                    return
-            if self._absence is not None and time.monotonic() >= back_at:
-                if self._is_source_back():
-                    # Now tables may join and a goal may be taken: both need the source.
-                    _log.info("the source is back", source=self._config.source.source_id)
-                    self._is_asked_again = True
-                    return
-                back_at = time.monotonic() + _BACK_SECONDS
-            self._tracker.halted(stream.halts)
-            self._tracker.locked(self._locked.look())
-            only_halts_left = self._halted.only_halts_left(stream, relay)
-            waiting, lacking = self._waiting_and_lacking(stream, relay, state, received)
-            retried = self._retried.tables if received is not None else None
-            self._halted.drop_past_records(self._config.target.server, retried)
-            self._note_waiting(stream, relay, waiting, measuring)
-            # Halted tables do not count here, but tables that catch up do.
-            catches_up = self._retried.is_any or not state.exceptions.keys() <= stream.halted_tables
-            caught_up = only_halts_left or (received is not None and not catches_up and lacking is None)
-            only_waiting = received is not None and lacking is None
-            self._report(stage, stream, measuring, lacking, caught_up=caught_up, only_waiting=only_waiting)
-            if self._has_arrived(arrived=self._is_goal(state, relay, only_halts_left=only_halts_left)):
+            state, received = stream.state, relay.received
+            if self._changes_server(running, state) or self._goes_back_to_source(running):
+                return
+            found = running.progress.show(stream, state, received)
+            running.is_caught_up = found.is_caught_up
+            if self._has_arrived(arrived=self._is_goal(state, relay, only_halts_left=found.only_halts_left)):
                 return
             if self._goal is not None and self._goal.is_outdated(relay):
                 self._is_asked_again = True
                 return
-            if time.monotonic() >= purge_at:
-                self._purge(need, state.needs)
-                purge_at = time.monotonic() + _PURGE_SECONDS
-            changed = self._shared.reload.look(self._config, halted=any(map(has_failed, stream.halts)))
-            if changed is not None:
-                self._config = changed
-                self._halted.forget()
+            if time.monotonic() >= running.purge_at:
+                self._purge(running.need, state.needs)
+                running.purge_at = time.monotonic() + _PURGE_SECONDS
+            if self._is_replaced(running) or self._stop.wait(self._pause(caught_up=found.is_caught_up)):
                 return
-            if watch.forbids_run():
-                _log.info("the task is being cut over, and this run ends", task=self._config.name)
-                return
-            self._tracker.being_cut_over(str(watch.seen or ""))
-            if self._halted.has_retry(self._config.target.server):
-                self._is_asked_again = True
-                return
-            if self._stop.wait(self._pause(caught_up=caught_up)):
-                return
+
+    def _changes_server(self, running: _Running, state: PlanState) -> bool:
+        """Reads the replicator's status, if this is due. Returns whether another server has replaced the source.
+
+        While the run is idle and the status is unchanged, it is read only every `_RESTING_LOOK_SECONDS`.
+        """
+        stages, late = running.progress.stages, time.monotonic() - running.look_at
+        is_quiet = running.is_caught_up and running.status_stamp == self._replicator.status_stamp
+        if late < (_RESTING_LOOK_SECONDS - _LOOK_SECONDS if is_quiet else 0):
+            return False
+        running.status_stamp = self._replicator.status_stamp
+        running.lack, running.look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
+        stages.look(running.stream, running.relay, state.lsn, self._replicator.status())
+        self._tracker.lacks(running.lack, stages.relay_bytes)
+        self._tracker.warns(stages.log_warning, low_space(running.relay.folder.path))
+        if running.lack is not None and running.lack.error.code == RELAY_FULL:
+            running.purge_at = 0.0
+        self._warn_of_disk(running.relay)
+        return self._fails_over(is_failing=running.lack is not None or self._absence is not None)
+
+    def _goes_back_to_source(self, running: _Running) -> bool:
+        """Whether the source answers again, if it was absent when the attempt began.
+
+        The next attempt begins with the source: then tables may join and a goal may be taken.
+        """
+        if self._absence is None or time.monotonic() < running.back_at:
+            return False
+        if self._is_source_back():
+            _log.info("the source is back", source=self._config.source.source_id)
+            self._is_asked_again = True
+            return True
+        running.back_at = time.monotonic() + _BACK_SECONDS
+        return False
+
+    def _is_replaced(self, running: _Running) -> bool:
+        """Whether a changed task file, a cutover or an operator's command wants this attempt to end."""
+        halts = running.stream.halts
+        changed = self._shared.reload.look(self._config, halted=any(map(has_failed, halts)))
+        if changed is not None:
+            self._config = changed
+            self._halted.forget()
+            return True
+        if running.cutover.forbids_run():
+            _log.info("the task is being cut over, and this run ends", task=self._config.name)
+            return True
+        self._tracker.being_cut_over(str(running.cutover.seen or ""))
+        if self._halted.has_retry(self._config.target.server):
+            self._is_asked_again = True
+            return True
+        return False
 
     def _pause(self, *, caught_up: bool) -> float:
         if not caught_up:
             return _REPORT_SECONDS
         return _RESTING_SECONDS if time.monotonic() - self._moved > _REST_AFTER_SECONDS else _IDLE_SECONDS
-
-    def _report(
-        self,
-        stage: Stage,
-        stream: TaskStream | ChannelStream,
-        measuring: _Meters,
-        lacking: LogEntry | None,
-        *,
-        caught_up: bool,
-        only_waiting: bool,
-    ) -> None:
-        """Reports the progress, with the lag and the stages that were measured."""
-        receiving, delay = measuring.stages.receiving, measuring.lag.delay()
-        ahead = receiving.clock_ahead_seconds or 0.0
-
-        def report(lag: float | None, rate: float) -> StageReport:
-            return measuring.stages.report(stream, measuring.ping.best, lag=lag, applying=delay.applying, rate=rate)
-
-        self._tracker.show(
-            stage,
-            caught_up=caught_up,
-            only_waiting=only_waiting,
-            waits_since=measuring.lag.committed_at(lacking, ahead) if lacking is not None else 0.0,
-            delay=max(delay.whole or 0.0, receiving.lag_seconds or 0.0),
-            report=report,
-            awaits_spark=stream.awaits_spark,
-        )
-
-    def _waiting_and_lacking(
-        self, stream: TaskStream | ChannelStream, relay: RelayReader, state: PlanState, received: Lsn | None
-    ) -> tuple[Mapping[TableName, Lsn], LogEntry | None]:
-        """Returns the waiting tables, with their places, and the first entry with changes that other tables lack.
-
-        The entry is None if these tables lack no changes, or if nothing was received yet.
-        """
-        waiting = stream.waiting
-        if received is None:
-            return waiting, None
-        lacking = stream.unapplied(relay, received, waiting)
-        retried = self._retried.look(state, stream.halted_tables, received, is_level=lacking is None)
-        if retried:
-            waiting = {**retried, **waiting}
-            lacking = lacking and stream.unapplied(relay, received, waiting)
-        return waiting, lacking
-
-    def _note_waiting(
-        self,
-        stream: TaskStream | ChannelStream,
-        relay: RelayReader,
-        waiting: Mapping[TableName, Lsn],
-        measuring: _Meters,
-    ) -> None:
-        """Notes how many tables wait, and when the source committed the oldest change that waits."""
-        received, since = relay.received, 0.0
-        oldest = stream.oldest_waiting(relay, received, waiting) if received is not None else None
-        if oldest is not None:
-            since = measuring.lag.committed_at(oldest, measuring.stages.receiving.clock_ahead_seconds or 0.0)
-        self._tracker.waits(len(waiting), since)
 
     def _warn_of_disk(self, relay: RelayReader) -> None:
         """Warns once when the relay's disk is nearly full, and again only if there was room in between."""
@@ -738,7 +591,3 @@ class Attempts:
     def _release(self, applied: Lsn) -> None:
         config = self._config
         release(config.relay, config.source.source_id, PurgeLimits(checkpoints={config.name: applied}))
-
-
-def _place(error: Halted) -> tuple[str, str, str]:
-    return error.code, error.where.table, error.where.position

@@ -1,0 +1,1 @@
+"""One attempt of a part: its request, its context and its progress."""
