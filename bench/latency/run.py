@@ -43,7 +43,7 @@ TABLE = "CREATE TABLE bench.ticks (id BIGINT AUTO_INCREMENT PRIMARY KEY, at BIGI
 _ASK_SECONDS = 0.001
 _SETTLE_SECONDS = 5.0
 _UPDATED = 97
-"""The number of newest rows of which one is updated."""
+"""An update changes one of this number of newest rows."""
 START = {
     "postgres": lambda: sandbox.start_postgres(options=("-c", "fsync=on")),
     "mariadb": lambda: sandbox.start_mariadb(options=("--innodb-flush-log-at-trx-commit=1",)),

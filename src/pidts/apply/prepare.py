@@ -180,7 +180,7 @@ class _FullImages:
     """For changes that are compared with the target, the columns that the log has."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
     """Partial changes of tables with locked rows, with the completion of their images. They are completed after changes
-    have been set aside, since these need no row of the target.
+    have been set aside, since a change that is set aside needs no row of the target.
     """
     logged: list[ChangeBatch]
     """All changes, including changes that were set aside. A value that is neither in the log nor needed is NULL."""

@@ -99,7 +99,7 @@ class KnownCopies(_Known[str, Mapping[TableName, CopyState]]):
     """The progress of copies in the texts of checkpoints."""
 
     def __reduce__(self) -> tuple[Callable[[], KnownCopies], tuple[()]]:
-        """Sends nothing to another process, since that has the texts."""
+        """Sends nothing to another process: the other process parses the texts itself when it needs them."""
         return KnownCopies, ()
 
     @staticmethod

@@ -75,9 +75,11 @@ class HeldTablesOfBatch:
         self._kept, self._origin = kept, origin
         self._limits, self._relevance_of, self._done = limits, relevance_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[HeldTables]]] = {}
-        """Schema changes of tables held at several places: all tables of the change, and those that wait before it."""
+        """Schema changes of tables held at several places. Each has all tables of the change, and the tables that wait
+        for the others.
+        """
         self._taking_along: list[Lsn] = []
-        """The places of the tables that were moved and for which released tables wait."""
+        """The places of moved tables for which released tables wait."""
 
     def advance(
         self, held_tables: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn

@@ -96,7 +96,7 @@ class HeldIndex:
         if ids == self._ids:
             return self
         added = tuple(one for one in held if id(one) not in self._ids)
-        if not ids >= self._ids:  # Tables have moved or are no longer held, which happens less often.
+        if not ids >= self._ids:  # some tables have moved or are not held any more: this is rare
             places = {name: one.lsn for one in held for name in one.tables}
             dues = frozenset(one.due for one in held if one.due is not None)
             texts = sorted(text for one in held for text in one.texts)

@@ -234,8 +234,8 @@ def _back_to(
 ) -> Counter[Identity]:
     """Returns `awaited` and earlier received transactions, back to the transaction `first` if the relay has it.
 
-    `first` is the standby's first transaction after the sampled place. The log of a standby that lags has after this
-    place also transactions that the source's log has before the sampled place.
+    `first` is the standby's first transaction after the sampled place. If the standby lags, its log also has, after
+    this place, transactions that the source's log has before the sampled place.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]

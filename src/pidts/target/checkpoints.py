@@ -168,8 +168,8 @@ def claimed_rows(
     """Returns the rows of the next epoch, and whether they must replace the stored rows.
 
     Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
-    as altered until the caller saves a new place. Without the mark, the altered place of a run that ends before its
-    first save would look like one that a task has written.
+    as altered until the caller saves a new place. Without the mark, if a run ends before its first save, the altered
+    place would look like a place that a task has written.
 
     `read` is the epoch that the caller has read: if another run has claimed the rows since, the claim is refused.
 

@@ -90,12 +90,12 @@ META_TABLES = {
         "version_value {version}, source {name}, lsn {lsn}, buried_at {seconds}",
     ),
     "moved": MetaTable(
-        "Which shard has got which key while another one of its table waits",
+        "Keys that shards have got while another shard of the same target table waits",
         f"{_TASK}, {_TABLE}, row_key {{row_key}}, member_schema {{object}}, member_name {{object}}",
         "lsn {lsn}",
     ),
     "reread": MetaTable(
-        "Keys of copied tables that are read again, since the log does not tell their rows",
+        "Keys that a copy reads again, since the log does not have their whole rows",
         f"{_TASK}, {_TABLE}, lsn {{lsn}}",
         "row_keys {text}",
     ),
@@ -108,7 +108,7 @@ META_TABLES = {
         "structure {text}",
     ),
     "range_owner": MetaTable(
-        "Which zone owns which rows, where that has moved since the task files were written",
+        "Owners of rows that have moved to another zone since the task files were written",
         "range_key {row_key}",
         "about {text}",
     ),
@@ -128,12 +128,12 @@ META_TABLES = {
         "",
     ),
     "locked_structure": MetaTable(
-        "Structures of tables under which rows were set aside, by the first lock that names each",
+        "Structures that tables had when rows of them were set aside, each with the first lock that names it",
         f"{_TASK}, {_TABLE}, digest {{row_key}}, row_key {{row_key}}",
         "structure {text}",
     ),
     "early_removal": MetaTable(
-        "Keys of rows that a task has removed and not found, so that another task does not bring them back unseen",
+        "Keys at which a task had to remove a row and found none: another task may still bring the row",
         f"{_TABLE}, row_key {{row_key}}, task {{name}}, source {{name}}",
         "removed_at {seconds}, noted_at {seconds}",
     ),

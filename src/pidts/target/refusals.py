@@ -26,10 +26,10 @@ def full_todo(otherwise: str = "") -> str:
 
 
 def grants_command(scheme: str, place: str, host: str = "") -> str:
-    """Returns the command that prints the grants of the target's account, which is for this host if one is given.
+    """Returns the command that prints the grants of the target's account; with `host`, of the account on this host.
 
-    The URL names a variable for the password. Without one, the command would use the password in PGPASSWORD or
-    MYSQL_PWD, which is often the one of the task's own account.
+    The URL names a variable for the password. Without this variable, the command would use the password in PGPASSWORD
+    or MYSQL_PWD, which is often the one of the task's own account.
     """
     of_host = f"--host {shlex.quote(host)} " if host else ""
     return f"pidts grants TASK --only target {of_host}--target '{scheme}://ADMIN:${{ADMIN_PASSWORD}}@{place}'"

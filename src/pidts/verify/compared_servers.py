@@ -208,7 +208,7 @@ class TargetSide(KeyedTarget, Protocol):
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
-        """Returns up to `rows` keys after `after`, in the target's order, and the last one; None if there is none."""
+        """Returns up to `rows` keys after `after`, in the target's order, and the last of them (None: no keys)."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
         """Yields all rows of a table without a key."""

@@ -123,7 +123,7 @@ class TableReport:
     filtered: bool = False
     """Whether the task leaves out some of the table's changes, so that rows may differ on purpose."""
     only_extra: bool = False
-    """Whether a filtered table can have no differences on purpose but extra rows."""
+    """Whether extra rows are the only differences that the filters cause on purpose."""
     waiting: int = 0
     """The number of rows that are not equal while the table waits for the causes in `waits`."""
     waits: tuple[str, ...] = ()

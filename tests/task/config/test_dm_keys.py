@@ -144,7 +144,7 @@ CASES: list[tuple[str, object, str, object]] = [
     ("block-allow-list.crm.do-tables", [{"db-name": "a", "tbl-name": "b"}], "allow.do_tables", (("a", "b"),)),
     ("block-allow-list.crm.ignore-tables", [{"db-name": "a"}], "missing-key", "tbl-name"),
     ("mydumpers.all.threads", 2, "limits.threads", 8),
-    ("mydumpers.all.where", "id > 5", "not-supported", "chooses rows"),
+    ("mydumpers.all.where", "id > 5", "not-supported", "leaves out rows"),
     ("mydumpers.all.extra-args", "--where id>5", "not-supported", "may choose rows"),
     *(
         (f"mydumpers.all.{key}", 1, "note", "there is no dump")

@@ -218,10 +218,10 @@ def _may_insert(
     aside: SetAside | None,
     found: Divergence | None,
 ) -> bool:
-    """Whether the batch may insert its new rows: it may if no row of the target with one of their keys is known.
+    """Whether the batch may insert its new rows: the target must have no row with their keys, as far as is known.
 
-    Keys that are set aside (`found`) may have a row. But if only a later event of such a key differs, the key's first
-    events are written, so the key must have no row.
+    A key that is set aside (`found`) may have a row, unless only a later event of the key differs: then the key's first
+    events are written.
     """
     batch = key_rows.events.batch
     if not settings.inserts or not settings.compares(batch) or settings.may_share(batch):

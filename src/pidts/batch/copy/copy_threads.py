@@ -65,7 +65,7 @@ class CopyThreads:
             close_kept()
 
     def _take(self, taken: list[int]) -> Iterator[RequestedChunk]:
-        """Yields pieces of one bundle after the other; adds the number of each to `taken`."""
+        """Yields the pieces of one bundle after the other; adds each piece's number to `taken`."""
         while not self._ends():
             try:
                 bundle = self._waiting.popleft()

@@ -108,7 +108,8 @@ class RequestCutter:
             if part is None or part.is_last:
                 continue
             table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
-            # Boundaries are searched for as many pieces as a request can have, since the next request may be larger.
+            # The next request may be larger than this one. So boundaries are found for the most pieces that a request
+            # can have.
             most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
             task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
             self._ahead[table, after, upto] = task

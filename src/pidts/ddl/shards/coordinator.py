@@ -463,7 +463,7 @@ class ShardGroups:
         return all(self._kind(one) == kind for one in state.arrivals.values())
 
     def _note_common_wait(self, state: GroupState, kind: ArrivalKind | None, decision: Decision) -> None:
-        """Notes the wait of members that wait alike, so that the next arrival of their kind is compared with none."""
+        """Notes the wait that members of one kind share, so that the next arrival of this kind need not be examined."""
         if kind is not None and isinstance(decision, Wait) and not self.known.missed:
             self._examination(kind[0]).common = CommonWait.of(kind, decision, state.arrivals)
 

@@ -6,8 +6,8 @@ new states come first and removals last, so a table that was renamed has both na
 Each change names the metadata file that it expects (`expected_parameter_key`). Hive 2.3.10, 3.1.4, 4 and later refuse
 the change if the table has another metadata file by then; earlier versions ignore this.
 
-The columns that the metastore shows are those of the table's creation, or later ones: a metastore may refuse to change
-them. Readers of Iceberg tables take the columns from the metadata file.
+The metastore shows the columns that the table had when it was created, or some later columns: a metastore may refuse to
+change them. Readers of Iceberg tables take the columns from the metadata file.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class JdbcCatalog(ABC):
                     f"VALUES (%s, %s, %s, %s) {self.ignoring}",
                     (*row, move.goal),
                 )
-                taken = "the catalog's database already has this name, or a name that it does not distinguish from it"
+                taken = "the catalog's database already has this name, or another name that it treats as equal"
                 return "" if done.rowcount else taken
             case CatalogAction.REPLACE:
                 done = connection.execute(

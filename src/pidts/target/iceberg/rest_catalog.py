@@ -223,7 +223,7 @@ def _create(client: _Client, move: CatalogUpdate) -> str:
     except TableAlreadyExistsError as error:
         remove(copy)
         if _table(client, name) is None:
-            return "the catalog already has a view with this name, or a name that it does not distinguish from it"
+            return "the catalog already has a view with this name, or another name that it treats as equal"
         raise CommitFailedException("another program has created the table meanwhile") from error
     except _LATER:
         raise

@@ -189,7 +189,7 @@ class CopyRemover:
         return b"".join(_is_one_of(column, rows) for column in lists)
 
     def _is_listed(self, column: Column, rows: pa.Table) -> bool:
-        """Whether a list of the values of `rows` in this column is short, and excludes no row that is equal to one."""
+        """Whether the values of `rows` in this column make a short list that excludes no row equal to one of `rows`."""
         if self._has_numbers(column, rows):
             return True
         found, values = self._found.column(column.name), rows[column.name]

@@ -198,7 +198,7 @@ class InformationSchema:
         self._keys: dict[TableName, Sequence[Row]] = {}
 
     def read_ahead(self, names: Iterable[TableName]) -> None:
-        """Reads these tables at once, if they are many, for the next call of each method with each of them."""
+        """Reads these tables by a few queries, if they are many; the next calls with them then need no query."""
         self.forget()
         for schema, mine in groupby(sorted(set(names)), key=lambda name: name.schema):
             wanted = [name.name for name in mine]

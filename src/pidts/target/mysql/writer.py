@@ -308,7 +308,7 @@ def _own_unique_keys(prepared: PreparedTable) -> list[Key]:
 
 
 def _named_key(prepared: PreparedTable, said: str) -> Key | None:
-    """Returns the target's own unique key that the server's error about two equal rows names; None if it names none."""
+    """Returns the unique key that an error about two equal rows names, if only the target has this key; else None."""
     return next(
         (
             key

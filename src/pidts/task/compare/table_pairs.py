@@ -69,7 +69,7 @@ def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
 def read_merged_tables(
     parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable
 ) -> dict[TableName, MergedTable]:
-    """Returns the merged tables whose target table, or one of whose source tables, `takes` selects.
+    """Returns the merged tables that `takes` selects, by the target table or by any of the source tables.
 
     A table that the account may not read is invisible on the source. If the task follows it, its merged table has a
     problem.
@@ -105,7 +105,7 @@ def _unreadable_tables(
     takes: TakesTable,
     known: Collection[TableName],
 ) -> dict[TableName, MergedTable]:
-    """Returns the merged tables none of whose source tables an account may read, with the GRANT statements they need.
+    """Returns the merged tables of which no source table is readable, with the GRANT statements that change this.
 
     `followed` are the tables that each part follows. An invisible table that the account may read was dropped: the log
     has the DROP.

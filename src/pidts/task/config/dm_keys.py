@@ -76,7 +76,7 @@ DUMPER = {
     "chunk-filesize": _note(_NO_DUMP),
     "statement-size": _note(_NO_DUMP),
     "rows": _note(_NO_DUMP),
-    "where": _refuse("a condition of the dump chooses rows, and changes of the rows that it leaves out would arrive"),
+    "where": _refuse("a condition of the dump leaves out rows, and later changes of these rows would still arrive"),
     "skip-tz-utc": _note(_NO_DUMP),
 }
 """Keys of an entry of `mydumpers`, or of an instance's own block."""

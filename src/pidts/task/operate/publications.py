@@ -31,7 +31,7 @@ class PublishingTurns:
         """The time at which the last publication failed, by the monotonic clock; None if it has not failed."""
 
     def is_due(self, config: TaskConfig, session: TargetSession) -> bool:
-        """Whether a publication is due, because the last one, by this run or another, was long ago or has failed."""
+        """Whether a publication is due: the last publication, of this or an earlier run, was long ago or has failed."""
         if self.failed_at is not None:
             return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
         # Changes are published at this interval even before the first table is copied: each publication makes files,

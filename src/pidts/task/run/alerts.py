@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AlertTimes:
-    """The times, in seconds, and the number of tries with which conditions are reported."""
+    """The settings of the reports: times in seconds, and a number of tries."""
 
     bundle: float = 60.0
     """After a document, conditions are collected for this time."""

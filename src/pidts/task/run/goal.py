@@ -101,7 +101,7 @@ class RunCompletion:
     """
 
     def __init__(self, parts: int, moves: Callable[[], int] = lambda: 0) -> None:
-        """`moves` returns how often something has happened in one part that may let another part continue."""
+        """`moves` returns the number of events so far. Each event may let a waiting part continue."""
         self._parts, self._moves = parts, moves
         self._moved = moves()
         self._since: dict[str, float] = {}

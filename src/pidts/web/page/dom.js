@@ -79,8 +79,8 @@ export function patch(parent, fresh) {
   }
 }
 
-// The next sibling without a key that can become this node. Those before it have gone: were a new element put before
-// them instead, a field behind a notice that disappears would lose what is being typed.
+// Returns the next sibling without a key that can become this node. The caller removes the siblings before it. If the
+// caller made a new element instead, a field after a notice that disappears would lose the text that a user is typing.
 function nextAlike(from, node) {
   for (let one = from; one && one.key === undefined; one = one.nextSibling) {
     if (alike(one, node)) return one;

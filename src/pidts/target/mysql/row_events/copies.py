@@ -86,8 +86,8 @@ class CopyEvents:
         """`size` is the most bytes of one statement.
 
         `indexed` are the target's indexed columns; none if nothing may be updated. `slow` has the tables in which the
-        server reads many rows to find one row. For each, the number says of how many of its next
-        changes SQL removes the rows.
+        server reads many rows to find one row. For each, it has the number of the table's next changes whose rows SQL
+        removes.
         """
         self._pipeline, self._execute, self._size = pipeline, execute, size
         self._layout, self._indexed, self._slow = layout, tuple(indexed), slow

@@ -75,7 +75,9 @@ _PAUSE = 100
 _OTHER_WORK = re.compile(
     r"CHECK|GENERATED|PERIOD|VERSIONING|INVISIBLE|COMPRESSED|PARTITION|FOREIGN|USING HASH", re.IGNORECASE
 )
-"""Words in SHOW CREATE TABLE: for a table with one of these words, it may not be enough to store the rows unchanged."""
+"""Words in SHOW CREATE TABLE. If a table has one of them, its rows are written as SQL: the server may do more than
+store them.
+"""
 _JSON_CHECK = re.compile(r" CHECK \(json_valid\(`(?:[^`]|``)+`\)\)")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 
@@ -106,8 +108,8 @@ class EventWriter:
         self._pauses: Counter[TableName] = Counter()
         """For each table whose events were refused, how many more changes are written as SQL."""
         self._slow: Counter[TableName] = Counter()
-        """Tables without a key in which the server reads many rows to find one. In each, SQL removes the rows of so
-        many more changes.
+        """Tables without a key in which the server reads many rows to find one. For each, the number of its next
+        changes whose rows SQL removes.
         """
 
     def forget(self) -> None:
