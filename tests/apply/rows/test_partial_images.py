@@ -16,6 +16,7 @@ from pidts.apply.uncopied_keys import ahead, unread
 from pidts.model import ChangeBatch, Column, Halted, Key, Lsn, Op, Table
 from pidts.plan.copy.state import CopyMode, CopyState, Phase
 from pidts.reduce import buckets, net_changes, with_whole_keys
+from pidts.reduce.multiset import multiset_change
 
 SEEDS = st.integers(0, 10**9)
 
@@ -460,6 +461,18 @@ def test_a_generated_column_that_no_update_shows_is_never_guessed():
     only_deleted = ImageCompletion(with_whole_keys(batch_of(table, changes[1:], held=[(names, ())])))
     assert only_deleted.keys.num_rows == 0
     assert len(only_deleted.images(rows_of(table, []))) == 1
+
+
+def test_two_updates_of_a_row_without_key_remove_only_the_first_row_if_the_target_computes_a_column():
+    """MINIMAL logs the generated column only before each update."""
+    table = Table(PLAIN.name, (*PLAIN.columns, Column("g", INT, generated=True)))
+    row = {"id": 1, "a": 7, "b": "x", "u": 1, "g": 8}
+    second = {**row, "u": 2}
+    changes: list[Change] = [(Op.UPDATE, row, second), (Op.UPDATE, second, {**second, "b": "y"})]
+    batch = batch_of(table, changes, held=[(list(row), ["u"]), (list(row), ["b"])])
+    removed, times, added = multiset_change(ImageCompletion(batch, computed={"g"}).images(rows_of(table, [])))
+    assert (removed.to_pylist(), times.to_pylist()) == ([{**row, "g": None}], [1])
+    assert added.to_pylist() == [{**second, "b": "y", "g": None}]
 
 
 def test_an_update_that_moves_its_row_to_another_worker_halts_unless_its_new_image_is_whole():

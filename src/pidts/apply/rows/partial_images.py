@@ -115,6 +115,7 @@ class ImageCompletion:
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
         self._defaults = [default_value(column) for column in self._table.columns]
+        self._computed = computed
         self._presence = column_presence(batch)
         for place, column in enumerate(self._table.columns):
             if column.name in computed:
@@ -395,6 +396,12 @@ class ImageCompletion:
         fields = list(self._table.arrow)
         for place, field in enumerate(fields):
             parts = [pc.struct_field(image, [place]) for image in (before, after)]
+            if field.name in self._computed and not self._table.identity:
+                # Images of one row are equal only if all of them have the value, or none: MINIMAL logs it only before
+                # the change.
+                for image in images:
+                    image.append(pa.nulls(size, field.type))
+                continue
             if self._is_always_logged(place):
                 for image, part in zip(images, parts, strict=True):
                     image.append(part)

@@ -106,7 +106,8 @@ class PreparedTables:
             collated = is_collated(found.column(name) or table.column(name))
             same.append(" <=> ".join(f"CAST({each} AS BINARY)" if collated else each for each in pair))
         guard = next(column.name for column in written if column.name in table.identity)
-        sets = [f"{target}.{identifier(guard)} = IF({' AND '.join(same)}, {new(guard)}, {self._failing(table, guard)})"]
+        failing = self._failing(table, guard, found)
+        sets = [f"{target}.{identifier(guard)} = IF({' AND '.join(same)}, {new(guard)}, {failing})"]
         sets += [
             f"{target}.{identifier(column.name)} = {new(column.name)}"
             for column in written
@@ -114,12 +115,16 @@ class PreparedTables:
         ]
         return (" AS pidts_new" if alias else "") + " ON DUPLICATE KEY UPDATE " + ", ".join(sets)
 
-    def _failing(self, table: Table, guard: str) -> str:
+    def _failing(self, table: Table, guard: str, found: MyTable) -> str:
+        """Returns SQL that fails if the server needs its value."""
         if not self._server.tidb:
             # The type of the value in this subquery influences the type of the IF. NULL does not change the type,
             # except that MariaDB rounds a FLOAT to six digits. So for floating point numbers the value is a DOUBLE.
             either = "0e0" if table.column(guard).type.kind in (Kind.FLOAT, Kind.DOUBLE) else "NULL"
-            return f"(SELECT {either} UNION ALL SELECT {either})"
+            failing = f"(SELECT {either} UNION ALL SELECT {either})"
+            charset = (found.column(guard) or table.column(guard)).type.charset
+            # Without CONVERT, MySQL 9 converts the value to a charset such as ucs2 before it looks at the condition.
+            return f"CONVERT({failing} USING {charset})" if charset else failing
         return "9" * 30 if table.column(guard).type.is_integer else "NULL"
 
 

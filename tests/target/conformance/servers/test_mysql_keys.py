@@ -38,6 +38,7 @@ def content(session: TargetSession, structure: Table) -> list[tuple[Any, ...]]:
         (ColumnType(Kind.DATETIME), 0, 2_000_000),
         (ColumnType(Kind.FLOAT), -3.4028234663852886e38, 1.0),
         (ColumnType(Kind.VARCHAR, length=9, charset="latin1", collation="latin1_swedish_ci"), "ä", "b"),
+        (ColumnType(Kind.VARCHAR, length=9, charset="ucs2", collation="ucs2_general_ci"), "ä", "b"),
         (ColumnType(Kind.ENUM, labels=("a", "b"), charset="utf8mb4", collation="utf8mb4_bin"), "a", "b"),
     ],
     ids=lambda each: str(each.kind) if isinstance(each, ColumnType) else None,
