@@ -54,6 +54,7 @@ from pidts.source.structures import read_structures
 from pidts.target.postgres import PostgresSession
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
+from pidts.task.cutover.own_record import OwnRecord
 from pidts.task.cutover.source_server import is_same
 from pidts.task.cutover.steps import Checklist, StepName
 from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
@@ -306,7 +307,7 @@ def test_a_cutover_that_was_killed_before_stop_begins_anew_on_another_server(
     # What the target has applied is a matter of the log, which the other server here does not have.
     with closing(parts[0].target.server.connect()) as target:
         run = made(other, target)
-        run._record = record = recorded(parts)
+        run._own.current = record = recorded(parts)
         assert record is not None
         with pytest.raises(PrecheckFailed, match="now, but the cutover has begun with") as refused:
             run._read_only(record)
@@ -428,7 +429,7 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
             replaced(monkeypatch, owner, name, partial(at, f"before {name}"), partial(at, f"behind {name}"))
 
         monkeypatch.setattr(CutoverRun, "_undo_after", lambda *_: None)
-        wrapped(CutoverRun, "_save")
+        wrapped(OwnRecord, "save")
         wrapped(source_read_only, "make_read_only")
         wrapped(target_side, "move_counters")
         wrapped(CutoverRun, "_make_constraint")
@@ -472,7 +473,7 @@ def test_a_cutover_is_continued_wherever_it_was_killed(
         run_sql(postgres, "DELETE FROM shop.customers WHERE name = 'Eve'", database=database)
         run_sql(postgres, "SELECT setval('shop.customers_id_seq', 1, false)", database=database)
     # The counters of customers and orders, one key, and the record at each of its stages.
-    assert effects.count("behind _save") >= 4
+    assert effects.count("behind save") >= 4
     assert {"before make_read_only", "behind move_counters", "behind _make_constraint", "behind target_log_end"} <= set(
         effects
     )
@@ -522,12 +523,12 @@ def disturbed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], No
             texts = [f"before {name}" if before else "", f"behind {name}" if behind else ""]
             replaced(monkeypatch, owner, name, *(partial(at, text) for text in texts))
 
-        wrapped(CutoverRun, "_save")
+        wrapped(OwnRecord, "save")
         wrapped(CutoverRun, "_demand_read_only")
         wrapped(source_read_only, "make_read_only")
         wrapped(target_side, "move_counters")
         # Between the look at the record and these effects is a gap of one statement, in which nobody else acts here.
-        wrapped(CutoverRun, "_demand_own", behind=False)
+        wrapped(OwnRecord, "demand_own", behind=False)
         wrapped(target_side, "drop", before=False)
         wrapped(source_read_only, "restore", before=False)
         wrapped(CutoverRun, "_make_constraint")
@@ -641,7 +642,7 @@ def test_a_cutover_that_continues_after_a_killed_undo_has_a_source_that_is_read_
 ) -> None:
     """The undo makes the source writable. If the cutover only continued at its last step, later writes would be lost."""
     for owner, name, when in (
-        (CutoverRun, "_save", "behind"),
+        (OwnRecord, "save", "behind"),
         (target_side, "drop", "behind"),
         (source_read_only, "restore", "before"),
         (source_read_only, "restore", "behind"),

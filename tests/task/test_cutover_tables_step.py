@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pidts.model import Halt, Lsn, TableName
+from pidts.task.cutover.remaining_steps import tables_step
 from pidts.task.cutover.steps import StepState
-from pidts.task.cutover.switch import _tables_step
 from pidts.task.operate.backlog import HeldTablesOfSource
 from pidts.task.operate.orders import BlockedChange
 from pidts.task.operate.status import LockedTable, SourceStatus, TaskStatus
@@ -21,7 +21,7 @@ def test_halted_and_held_tables_are_named() -> None:
         held=HeldTablesOfSource("s", {T: AT, U: AT, V: AT}, 0),
         halted=(BlockedChange(AT, "", halt),),
     )
-    step = _tables_step(TaskStatus("task", (source,)))
+    step = tables_step(TaskStatus("task", (source,)))
     assert step.state is StepState.BLOCKED
     assert step.details == (
         "shop.t: a value is too long",
@@ -33,6 +33,6 @@ def test_locked_rows_block_a_cutover() -> None:
     # The target lacks their held changes. With `--no-verify`, nothing else would notice this.
     held = HeldTablesOfSource("s", {}, 0)
     source = SourceStatus(source="s", server="db:3306", held=held, locked_rows=(LockedTable(T, 2), LockedTable(U, 1)))
-    step = _tables_step(TaskStatus("task", (source,)))
+    step = tables_step(TaskStatus("task", (source,)))
     assert step.state is StepState.BLOCKED
     assert step.details == ("shop.t: 2 rows are locked", "shop.u: 1 row is locked")

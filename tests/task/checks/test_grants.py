@@ -26,7 +26,7 @@ from pidts.source import read_only as source_read_only
 from pidts.source.uncarried_objects import left_behind
 from pidts.task.checks.privileges import source_privileges
 from pidts.task.config.task_file import load_task
-from pidts.task.cutover.switch import target_log_end
+from pidts.task.cutover.target_log_end import target_log_end
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 PASSWORD = "s3cret ' of \\ ours"

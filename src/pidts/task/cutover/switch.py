@@ -68,7 +68,6 @@ from functools import partial
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.login.privileges import grant_statements
 from pidts.model import (
     ConfigError,
     Constraint,
@@ -76,32 +75,39 @@ from pidts.model import (
     Cutover,
     CutoverCommand,
     CutoverStage,
-    Fenced,
     Halted,
     Lsn,
     PidtsError,
     PrecheckFailed,
-    Table,
-    TableName,
     Transient,
 )
 from pidts.model.errors import listed, plural
-from pidts.source import Session, connect, log_end, position, read_structures
+from pidts.source import Session, connect, log_end
 from pidts.source import read_only as source_read_only
-from pidts.source.connection import SourceConfig
-from pidts.source.grants import account
 from pidts.target.mysql.cutover.remade_columns import RemadeColumn
-from pidts.target.mysql.cutover.remade_tables import Partitions, RemadeTable
+from pidts.target.mysql.cutover.remade_tables import RemadeTable
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import source_server, target_side
 from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.log_after_stop import demand_unchanged
 from pidts.task.cutover.lost_sources import lost_sources
+from pidts.task.cutover.own_record import OwnRecord
+from pidts.task.cutover.remaining_steps import (
+    COUNTERS_FINE,
+    NOT_COMPARED,
+    RemainingSteps,
+    demand_ready,
+    locked_text,
+    remade,
+    switched_step,
+    tables_step,
+)
 from pidts.task.cutover.reverse import irreversible
 from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
+from pidts.task.cutover.target_log_end import target_log_end
 from pidts.task.operate.presence import cutover_session, show_cutover
-from pidts.task.operate.status import TaskStatus, load_status
+from pidts.task.operate.status import load_status
 from pidts.task.tables.constraints import UncarriedForeignKey
 from pidts.verify import Report
 
@@ -112,12 +118,7 @@ _END_SECONDS = 60.0
 """The time in which a run on this machine notices that it has to end."""
 _LOCK_SECONDS = 3.0
 """The time in which a server notices that the session of a killed command is closed."""
-_READINGS = 3
-"""The number of attempts to read the target's structures, if somebody alters them meanwhile."""
 _AGAIN = "This command undoes what it has done. Then run it again"
-_NOT_COMPARED = "left out (--no-verify): the source and the target are not compared"
-_COUNTERS_FINE = "each counter continues above the numbers in the rows"
-_NOTHING_TO_MAKE = "nothing to make: the target already has all that it can have"
 
 Verify = Callable[[threading.Event, str], Report]
 """A function that compares both sides. The text describes their state: a comparison of the same state is continued."""
@@ -169,38 +170,30 @@ class CutoverRun:
         self._stop = stop or threading.Event()
         self._name = parts[0].name
         self._command = command or CutoverCommand(socket.gethostname(), os.getpid(), time.time())
+        self._own = OwnRecord(target, parts[0], self._command)
         self._steps: list[CutoverStep] = []
-        self._record: Cutover | None = None
-        """The record that this command has read or written last."""
-        self._is_taken = False
-        """Whether another command has changed the record since."""
         self.leaves_read_only = False
         """Whether an undo has left a server read-only, since the source has another server now."""
 
     @property
     def has_begun(self) -> bool:
         """Whether this command was the last one that has begun or continued the cutover."""
-        return self._record is not None and not self._is_taken
+        return self._own.current is not None and not self._own.is_taken
 
     def look(self) -> Checklist:
         """Returns the remaining steps; changes nothing."""
-        record = self._target.meta.cutovers.read(self._name)
+        record = self._own.stored()
         status = load_status(self._target, self._parts)
         if not status.has_begun:
             blocked = CutoverStep(StepName.TABLES, StepState.BLOCKED, "the task has not begun yet")
             return Checklist(task=self._name, steps=[blocked], record=record)
         inventory, why = read_inventory(self._parts, self._target), self._irreversible()
         if _is_done(record):
-            return self._checklist([_switched(self._parts[0])], inventory, why, record)
-        steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
-        steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit)]
-        steps += [self._constraints_step(StepName.CHECKS, inventory.checks)]
-        steps += [self._constraints_step(StepName.KEYS, inventory.expression_keys)]
-        steps += [self._stop_step()]
-        steps += [_remade_step(*step) for step in _remade(inventory)] if target_side.remakes(self._target) else []
-        steps += [self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
-        steps += [_last_step(self._parts[0], why or without_way_back(self._parts[0]))]
-        return self._checklist(steps, inventory, why, record)
+            return self._checklist([switched_step(self._parts[0])], inventory, why, record)
+        remaining = RemainingSteps(
+            self._parts, self._target, makes_read_only=self._options.read_only, compares=self._verify is not None
+        )
+        return self._checklist(remaining.steps(status, inventory, why), inventory, why, record)
 
     def carry_out(self) -> Checklist:
         """Does the remaining steps; first the rest of an undo that has begun.
@@ -223,7 +216,7 @@ class CutoverRun:
             yield
 
     def _running(self, session: TargetSession) -> PidtsError:
-        record, other = self._target.meta.cutovers.read(self._name), cutover_session(session, self._name)
+        record, other = self._own.stored(), cutover_session(session, self._name)
         by = [str(one) for one in (record.command if record is not None else None, other) if one is not None]
         what = f"another cutover command of task {self._name} runs" + (f": {'; '.join(by)}" if by else "")
         todo = (
@@ -237,15 +230,15 @@ class CutoverRun:
     def _carry_out(self) -> Checklist:
         self._target.meta.prepare()
         target_side.prepare(self._target)
-        record = self._target.meta.cutovers.read(self._name)
+        record = self._own.stored()
         if _is_done(record):
             return self.look()
-        self._record = record
+        self._own.current = record
         if record is not None and record.is_undone:
             self._undo(record)
             record = None
         if record is not None:
-            record = self._take(record)
+            record = self._own.take(record)
         lost: Collection[str] = ()
         if record is None or record.stage is CutoverStage.BEGUN:
             try:
@@ -265,11 +258,11 @@ class CutoverRun:
             self._leave_out(lost)
         else:
             if target_side.remakes(self._target):
-                for name, wanted in _remade(inventory):
+                for name, wanted in remade(inventory):
                     self._remake(name, wanted)
             record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
         record = self._end(record, lost)
-        self._steps.append(_switched(self._parts[0]))
+        self._steps.append(switched_step(self._parts[0]))
         return self._checklist(self._steps, inventory, why, record)
 
     def _irreversible(self) -> str:
@@ -295,10 +288,10 @@ class CutoverRun:
         Returns the former record; None if there was none. Raises if another command shows that it carries out or undoes
         the cutover.
         """
-        if self._target.meta.cutovers.read(self._name) is None:
+        if self._own.stored() is None:
             return None
         with self._shown():
-            record = self._record = self._target.meta.cutovers.read(self._name)
+            record = self._own.read()
             if _is_done(record) and not even_if_done:
                 what = (
                     "the cutover is done, so the application may have written to the target; the task would overwrite "
@@ -313,9 +306,9 @@ class CutoverRun:
     def _undo(self, record: Cutover) -> None:
         # The record with the flag comes first: from then on, no other command can reach `done`.
         stage = CutoverStage.BEGUN if record.stage is CutoverStage.BEGUN else CutoverStage.STOPPING
-        self._take(replace(record, stage=stage, is_undone=True))
+        self._own.take(replace(record, stage=stage, is_undone=True))
         for kind, table, name in record.constraints:
-            self._demand_own()
+            self._own.demand_own()
             target_side.drop(self._target, kind, table, name)
         if record.stage is not CutoverStage.BEGUN:
             for part in self._parts:
@@ -325,7 +318,7 @@ class CutoverRun:
             source_id = part.source.source_id
             before = record.read_only.get(source_id)
             if before is not None:
-                left = source_server.restore(part.source, record.servers.get(source_id), before, self._demand_own)
+                left = source_server.restore(part.source, record.servers.get(source_id), before, self._own.demand_own)
                 self._leave(left)
         if gone := sorted(record.read_only.keys() - {part.source.source_id for part in self._parts}):
             named = ", ".join(f"{one}, {record.servers[one]}" if one in record.servers else one for one in gone)
@@ -333,7 +326,7 @@ class CutoverRun:
                 f"the task file no longer names {named}, which the cutover has made read-only: run SET "
                 "GLOBAL read_only = OFF there (MySQL also: super_read_only = OFF)"
             )
-        self._save(None)
+        self._own.save(None)
 
     def _leave(self, text: str) -> None:
         """Says which server an undo leaves read-only, if there is a text."""
@@ -353,8 +346,8 @@ class CutoverRun:
     def _until_stopping(self, record: Cutover | None) -> Cutover:
         """Does the steps that can be undone; returns the new record. `record` is that of an earlier attempt, if any."""
         status = load_status(self._target, self._parts)
-        _demand_ready(status, self._parts[0])
-        self._done(StepName.TABLES, _tables_step(status).about)
+        demand_ready(status, self._parts[0])
+        self._done(StepName.TABLES, tables_step(status).about)
         # The source is still in use here. So this may take long, but programs can still write.
         self._drain()
         self._done(StepName.LAG, "the target has everything that the source had a moment ago")
@@ -370,7 +363,7 @@ class CutoverRun:
                 StepName.VERIFY, f"{plural('row', report.rows)} of {plural('table', len(report.tables))} are equal"
             )
         else:
-            self._add(StepName.VERIFY, StepState.SKIPPED, _NOT_COMPARED)
+            self._add(StepName.VERIFY, StepState.SKIPPED, NOT_COMPARED)
         inventory = read_inventory(self._parts, self._target, texts=False)
         record = self._move_counters(inventory, record)
         record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit, record)
@@ -381,7 +374,7 @@ class CutoverRun:
         if self._stop.is_set():
             raise CutoverStopped
         record = replace(record, stage=CutoverStage.STOPPING, log_ends=log_ends)
-        self._save(record)
+        self._own.save(record)
         return record
 
     def _with_servers(self, record: Cutover | None) -> Cutover:
@@ -397,11 +390,11 @@ class CutoverRun:
                     servers[source_id] = source_server.server_of(part.source.server, source)
         if record is not None and servers == record.servers:
             return record
-        return self._take(replace(record or Cutover(began_at=time.time()), servers=servers))
+        return self._own.take(replace(record or Cutover(began_at=time.time()), servers=servers))
 
     def _demand_same_server(self, part: TaskConfig, source: Session, todo: str) -> None:
         """Raises if the source's server is not the one that the cutover has recorded."""
-        record, source_id = self._record, part.source.source_id
+        record, source_id = self._own.current, part.source.source_id
         recorded = record.servers.get(source_id) if record is not None else None
         found = source_server.server_of(part.source.server, source)
         if recorded is not None and not source_server.is_same(recorded, found):
@@ -422,15 +415,15 @@ class CutoverRun:
                     if source_id not in record.read_only:
                         before = source_read_only.read_only_variables(source)
                         record = replace(record, read_only={**record.read_only, source_id: before})
-                        self._save(record)
+                        self._own.save(record)
                     is_made = source_read_only.make_read_only(source)
                     former = record.read_only[source_id]
-                    self._demand_own(partial(source_read_only.restore, source, former))
+                    self._own.demand_own(partial(source_read_only.restore, source, former))
                     if not is_made:
                         # If an operator makes the source read-only, this command does not undo it.
                         others = {name: one for name, one in record.read_only.items() if name != source_id}
                         record = replace(record, read_only=others)
-                        self._save(record)
+                        self._own.save(record)
                         self._await_read_only(part, source_read_only.statements(source, on=True))
                 waiting = source_read_only.prepared_transactions(source)
             if waiting:
@@ -474,9 +467,9 @@ class CutoverRun:
                 place = (ConstraintKind.COUNTER, one.table.name, column)
                 if place not in record.constraints:
                     record = replace(record, constraints=(*record.constraints, place))
-                    self._save(record)
+                    self._own.save(record)
             moved += target_side.move_counters(self._target, one.table, one.source_next)
-        about = f"{plural('counter', len(moved))} raised; {_COUNTERS_FINE}" if moved else _COUNTERS_FINE
+        about = f"{plural('counter', len(moved))} raised; {COUNTERS_FINE}" if moved else COUNTERS_FINE
         self._done(StepName.COUNTERS, about, moved)
         return record
 
@@ -490,10 +483,10 @@ class CutoverRun:
             place = (one.kind, one.table, one.name)
             if place not in record.constraints and target_side.lacks(self._target, one):
                 record = replace(record, constraints=(*record.constraints, place))
-                self._save(record)
+                self._own.save(record)
             problem = self._make_constraint(one)
             if place in record.constraints:
-                self._demand_own(partial(target_side.drop, self._target, *place))
+                self._own.demand_own(partial(target_side.drop, self._target, *place))
             made += not problem
             failed += [problem] if problem else []
         about = f"{made} made" + (f", {len(failed)} not" if failed else "")
@@ -519,7 +512,7 @@ class CutoverRun:
     def _remake(self, step: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> None:
         failed: list[str] = []
         for one in wanted:
-            self._demand_own()  # after an undo the task runs again, and this could rewrite a table under its run
+            self._own.demand_own()  # after an undo the task runs again, and this could rewrite a table under its run
             if problem := target_side.remake(self._target, one):
                 failed.append(f"{one}: {problem}")
         about = f"{len(wanted) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
@@ -549,7 +542,7 @@ class CutoverRun:
         for part in self._parts:
             locked = self._target.meta.row_locks.recorded(self._name, part.source.source_id)
             if locked:
-                what = "; ".join(_locked(table, rows) for table, rows in sorted(locked.items()))
+                what = "; ".join(locked_text(table, rows) for table, rows in sorted(locked.items()))
                 raise Halted("cutover-halted", what, todo=f"Resolve them first: pidts locks list {part.shell_path}")
 
     def _demand_read_only(self, todo: str, lost: Collection[str] = ()) -> None:
@@ -563,7 +556,7 @@ class CutoverRun:
             with closing(connect(part.source.server)) as source:
                 self._demand_same_server(part, source, todo)
                 if self._options.read_only and not source_read_only.is_read_only(source):
-                    self._demand_own()  # another command may have undone the cutover
+                    self._own.demand_own()  # another command may have undone the cutover
                     what = f"source {part.source.source_id} is not read-only any more, although the cutover needs this"
                     raise PrecheckFailed("source-writable", what, todo=todo)
 
@@ -582,7 +575,7 @@ class CutoverRun:
             if rows:
                 self._target.meta.checkpoints.claim(self._name, source_id, len(rows), rows[0])
         deadline = time.monotonic() + _END_SECONDS
-        while self._is_running() and time.monotonic() < deadline:
+        while any(is_running(part, self._target) for part in self._parts) and time.monotonic() < deadline:
             self._say("waiting for the run of the task to end")
             time.sleep(0.2)
 
@@ -602,15 +595,12 @@ class CutoverRun:
                 demand_unchanged(part, place, todo)
         end = target_log_end(self._parts[0], names)
         record = replace(record, stage=CutoverStage.DONE, position=end.position, gtid=end.gtid, done_at=time.time())
-        self._save(record, end.structures)
+        self._own.save(record, end.structures)
         return record
-
-    def _is_running(self) -> bool:
-        return any(is_running(part, self._target) for part in self._parts)
 
     def _undo_after(self, error: BaseException) -> None:
         """Undoes the steps that were done before an error. Steps that cannot be undone now stay recorded."""
-        if self._record is None or self._is_taken:
+        if self._own.current is None or self._own.is_taken:
             return  # not even the record was written, or another command needs what this one has done
         self._target.rollback()
         try:
@@ -628,7 +618,7 @@ class CutoverRun:
                 self.leaves_read_only = run.leaves_read_only
         except PidtsError as failure:
             _log.warning(
-                "the source may still be read-only" if self._record.read_only else "the cutover is not undone yet",
+                "the source may still be read-only" if self._own.current.read_only else "the cutover is not undone yet",
                 cause=str(failure),
                 todo=f"pidts cutover {self._parts[0].shell_path} --undo",
                 after=type(error).__name__,
@@ -636,52 +626,10 @@ class CutoverRun:
 
     def undo_own(self) -> None:
         """Undoes the cutover if its record names this command. Raises if it names another one."""
-        record = self._record = self._target.meta.cutovers.read(self._name)
+        record = self._own.read()
+        self._own.demand_named()
         if record is not None:
-            if record.command != self._command:
-                raise self._taken()
             self._undo(record)
-
-    def _take(self, record: Cutover) -> Cutover:
-        """Saves the record with the name of this command, and returns it. No other command can save the next step."""
-        record = replace(record, command=self._command)
-        self._save(record)
-        return record
-
-    def _save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        """Replaces the record that this command has read or saved last. Raises if it is not the target's any more."""
-        before = self._record
-        self._record = record or before  # kept before it is written, since the answer of the COMMIT may be lost
-        self._target.begin()
-        if not self._target.meta.cutovers.replace(self._name, before, record):
-            self._target.rollback()
-            raise self._taken()
-        if structures:
-            self._target.meta.cutovers.save_structures(self._name, structures)
-        self._target.commit()
-        self._record = record
-
-    def _demand_own(self, take_back: Callable[[], None] = lambda: None) -> None:
-        """Raises if another command has changed the record since this command saved it.
-
-        `take_back` undoes the step that this command has just done. If the other command undoes the cutover, it may
-        have undone this step before it was done.
-        """
-        record = self._target.meta.cutovers.read(self._name)
-        if _text(record) == _text(self._record):
-            return
-        if record is None or record.is_undone:
-            take_back()
-        raise self._taken()
-
-    def _taken(self) -> PidtsError:
-        self._is_taken = True
-        what = f"another command has taken over or undone the cutover of task {self._name}, so this command ends here"
-        todo = (
-            "Do not switch the application now. If this shows no cutover, and a source is still read-only, make the "
-            f"source writable: pidts status {self._parts[0].shell_path}"
-        )
-        return Fenced("cutover-taken", what, todo=todo)
 
     def _done(self, name: StepName, about: str, details: Sequence[str] = ()) -> None:
         self._add(name, StepState.DONE, about, details)
@@ -691,209 +639,6 @@ class CutoverRun:
         self._steps.append(step)
         self._show(step)
 
-    # The remaining steps.
-
-    def _source_steps(self, status: TaskStatus) -> list[CutoverStep]:
-        unapplied: list[str] = []
-        writable, not_allowed, lacking = [], [], []
-        for part, known in zip(self._parts, status.sources, strict=True):
-            with closing(connect(part.source.server)) as source:
-                end = position(source)[0]
-                if known.position != end:
-                    unapplied.append(
-                        f"{part.source.source_id}: the log ends at {end}, applied is {known.position or '-'}"
-                    )
-                if not source_read_only.is_read_only(source):
-                    writable.append(part.source.source_id)
-                    not_allowed.append(source_read_only.statements(source, on=True))
-                    lacking += _lacking_privileges(part, source)
-        lag = (
-            "the target still lacks changes: this command waits for them, and runs the task if no run of it is seen"
-            if unapplied
-            else "the target has all changes of the source's log"
-        )
-        steps = [CutoverStep(StepName.LAG, StepState.TODO if unapplied else StepState.DONE, lag, tuple(unapplied))]
-        if not writable:
-            steps.append(CutoverStep(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
-        elif self._options.read_only:
-            sources = f"source{'s' if len(writable) > 1 else ''} {', '.join(writable)}"
-            about = f"this command makes {sources} read-only, so that no application can write there: {not_allowed[0]}"
-            steps.append(CutoverStep(StepName.READ_ONLY, StepState.TODO, about, tuple(lacking)))
-        else:
-            about = "left out (--writers-stopped): before --yes, stop all programs that write to the source"
-            steps.append(CutoverStep(StepName.READ_ONLY, StepState.SKIPPED, about))
-        return steps
-
-    def _verify_step(self) -> CutoverStep:
-        if self._verify is None:
-            return CutoverStep(StepName.VERIFY, StepState.SKIPPED, _NOT_COMPARED)
-        about = "this command compares the source with the target while no program writes"
-        return CutoverStep(StepName.VERIFY, StepState.TODO, about)
-
-    def _counter_step(self, inventory: Inventory) -> CutoverStep:
-        low_counters: list[str] = []
-        for one in inventory.counted:
-            low_counters += target_side.low_counters(self._target, one.table, one.source_next)
-        state = StepState.TODO if low_counters else StepState.DONE
-        about = f"this command raises {plural('counter', len(low_counters))}" if low_counters else _COUNTERS_FINE
-        return CutoverStep(StepName.COUNTERS, state, about, tuple(low_counters))
-
-    def _constraints_step(
-        self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[UncarriedForeignKey] = ()
-    ) -> CutoverStep:
-        wanted = [one for one in constraints if target_side.statements(self._target, one)]
-        about = f"this command makes {len(wanted)}" if wanted else _NOTHING_TO_MAKE
-        details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in unfit)]
-        return CutoverStep(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
-
-    def _stop_step(self) -> CutoverStep:
-        about = "this command ends the run of the task" if self._is_running() else "no run of the task is seen"
-        later = "after this step, no run of the task can begin, unless you undo the cutover"
-        return CutoverStep(StepName.STOP, StepState.TODO, f"{about}; {later}")
-
-
-def _lacking_privileges(part: TaskConfig, source: Session) -> list[str]:
-    """Returns a line for each privilege that the account lacks to make a source read-only."""
-    lines = []
-    for one in source_read_only.lacking_privileges(source):
-        (grant,) = grant_statements([one], account(source))
-        lines.append(f"source {part.source.source_id}: {one} is missing: {grant}")
-    return lines
-
-
-def _text(record: Cutover | None) -> str:
-    """Returns the record as the target stores it: with its constraints in the order of their kinds."""
-    return record.dumps() if record is not None else ""
-
 
 def _is_done(record: Cutover | None) -> bool:
     return record is not None and record.stage is CutoverStage.DONE
-
-
-@dataclass(frozen=True, slots=True)
-class TargetLogEnd:
-    """The end of the target's own log, and the structures that its tables have there."""
-
-    position: str = ""
-    """The place where the log ends; empty if the target has no log, or if the account may not read this place."""
-    gtid: str = ""
-    structures: tuple[Table, ...] = ()
-    """The tables' structures at that place; empty if they cannot be read. Then the way back has to begin before the
-    first schema change.
-    """
-
-
-def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogEnd:
-    """Returns the end of the target's own log, with the structures that these tables of the target have there."""
-    if part.target.type != "mysql":
-        return TargetLogEnd()
-    try:
-        with closing(connect(_target_as_source(part))) as session:
-            for _ in range(_READINGS):
-                before = read_structures(session, names.__contains__)
-                place, gtid = position(session)
-                if read_structures(session, names.__contains__) == before:
-                    return TargetLogEnd(str(place), gtid, tuple(before.values()))
-    except PidtsError as error:
-        _log.warning("the target's log cannot be read: there is no way back by a task", cause=str(error))
-        return TargetLogEnd()
-    _log.warning("somebody alters tables of the target: the way back has to begin before the next schema change")
-    return TargetLogEnd(str(place), gtid)
-
-
-def without_way_back(part: TaskConfig) -> str:
-    """Returns the reason why the end of the target's own log could not be recorded at the switch.
-
-    The reason is empty if the log's end can be recorded, or if this kind of target has no log.
-    """
-    if part.target.type != "mysql":
-        return ""
-    try:
-        with closing(connect(_target_as_source(part))) as session:
-            position(session)
-    except PidtsError as error:
-        if error.code == "binlog-off":
-            return "the target writes no log"
-        todo = f"pidts grants {part.shell_path} --cutover prints the privilege that reading the end of its log needs"
-        return f"{error.what}. {todo}"
-    return ""
-
-
-def _target_as_source(part: TaskConfig) -> SourceConfig:
-    spec = part.target
-    return SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
-
-
-def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:
-    step = _tables_step(status)
-    if not status.has_begun:
-        raise PrecheckFailed("cutover-not-ready", "the task has not begun", todo=part.run_command())
-    if step.state is StepState.BLOCKED:
-        todo = f"See what it waits for: pidts status {part.shell_path}"
-        raise Halted("cutover-halted", "; ".join((step.about, *step.details)), todo=todo)
-
-
-def _tables_step(status: TaskStatus) -> CutoverStep:
-    halts = [one.halt for source in status.sources for one in source.halted if one.halt is not None]
-    copying = [str(one) for source in status.sources for one in source.copying]
-    held = {table for source in status.sources for table in source.held.tables}
-    locked = [_locked(one.table, one.rows) for source in status.sources for one in source.locked_rows]
-    if halts or held or locked:
-        details = [f"{listed(halt.tables) or 'all tables'}: {halt.what}" for halt in halts]
-        if silent := sorted(held.difference(*(halt.tables for halt in halts))):
-            details.append(f"{listed(silent)} {'wait' if len(silent) > 1 else 'waits'} at an earlier place in the log")
-        details += locked
-        about = "tables are halted, wait for a schema change, or have locked rows"
-        return CutoverStep(StepName.TABLES, StepState.BLOCKED, about, tuple(details))
-    if copying:
-        # A run that ends when it is synced copies all of these tables.
-        return CutoverStep(
-            StepName.TABLES,
-            StepState.TODO,
-            "tables are still being copied: this command waits for them",
-            tuple(copying),
-        )
-    return CutoverStep(
-        StepName.TABLES, StepState.DONE, "no table is halted, waits, has locked rows or is still being copied"
-    )
-
-
-def _locked(table: TableName, rows: int) -> str:
-    """Returns a text about locked rows: the target lacks their held changes."""
-    return f"{table}: {plural('row', rows, 'is', 'are')} locked"
-
-
-def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn | RemadeTable]]]:
-    """Returns the objects that are created after `stop` on MySQL and MariaDB.
-
-    A SPATIAL key comes after its POINT column.
-    """
-    return [
-        (StepName.COLUMNS, inventory.remade),
-        (StepName.SPECIAL_KEYS, inventory.special_keys),
-        (StepName.PARTITIONS, inventory.partitions),
-    ]
-
-
-def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> CutoverStep:
-    about = f"this command makes {len(wanted)}" if wanted else _NOTHING_TO_MAKE
-    details = tuple(f"{one} {'are' if isinstance(one, Partitions) else 'is'} made" for one in wanted)
-    return CutoverStep(name, StepState.TODO if wanted else StepState.DONE, about, details)
-
-
-def _last_step(part: TaskConfig, why: str) -> CutoverStep:
-    details = (f"there will be no way back by --reverse: {why}",) if why else ()
-    return CutoverStep(
-        StepName.SWITCH, StepState.TODO, f"when all steps are done, point the application to {_address(part)}", details
-    )
-
-
-def _switched(part: TaskConfig) -> CutoverStep:
-    return CutoverStep(
-        StepName.SWITCH, StepState.DONE, f"all steps are done: point the application to {_address(part)} now"
-    )
-
-
-def _address(part: TaskConfig) -> str:
-    spec = part.target
-    return f"{spec.type} {spec.host}:{spec.port}" + (f", database {spec.database}" if spec.database else "")

@@ -1,0 +1,87 @@
+"""Saves the record of a cutover so that only one command can carry it out, or undo it.
+
+A command saves a step only if the target's record is still the one that it has read or saved last. A command that
+finds another record ends with `cutover-taken` (see the crash points of `switch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pidts.apply import TargetSession
+from pidts.model import Cutover, CutoverCommand, Fenced, PidtsError, Table
+from pidts.task.config.task_file import TaskConfig
+
+
+class OwnRecord:
+    """The record of a task's cutover, as one command has read or saved it."""
+
+    def __init__(self, target: TargetSession, config: TaskConfig, command: CutoverCommand) -> None:
+        self._target, self._config, self._command = target, config, command
+        self.current: Cutover | None = None
+        """The record that this command has read or saved last."""
+        self.is_taken = False
+        """Whether another command has changed the record since."""
+
+    def stored(self) -> Cutover | None:
+        """Returns the record that the target has now; None if there is none."""
+        return self._target.meta.cutovers.read(self._config.name)
+
+    def read(self) -> Cutover | None:
+        """Returns the record that the target has now. This command may replace it."""
+        self.current = self.stored()
+        return self.current
+
+    def demand_named(self) -> None:
+        """Raises if the record names another command than this one."""
+        if self.current is not None and self.current.command != self._command:
+            raise self.taken()
+
+    def take(self, record: Cutover) -> Cutover:
+        """Saves the record with the name of this command, and returns it. No other command can save the next step."""
+        record = replace(record, command=self._command)
+        self.save(record)
+        return record
+
+    def save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
+        """Replaces the record that this command has read or saved last. Raises if it is not the target's any more."""
+        before = self.current
+        self.current = record or before  # kept before it is written, since the answer of the COMMIT may be lost
+        self._target.begin()
+        if not self._target.meta.cutovers.replace(self._config.name, before, record):
+            self._target.rollback()
+            raise self.taken()
+        if structures:
+            self._target.meta.cutovers.save_structures(self._config.name, structures)
+        self._target.commit()
+        self.current = record
+
+    def demand_own(self, take_back: Callable[[], None] = lambda: None) -> None:
+        """Raises if another command has changed the record since this command saved it.
+
+        `take_back` undoes the step that this command has just done. If the other command undoes the cutover, it may
+        have undone this step before it was done.
+        """
+        record = self.stored()
+        if _text(record) == _text(self.current):
+            return
+        if record is None or record.is_undone:
+            take_back()
+        raise self.taken()
+
+    def taken(self) -> PidtsError:
+        """Returns the error that another command has changed the record, and remembers it."""
+        self.is_taken = True
+        task = self._config.name
+        what = f"another command has taken over or undone the cutover of task {task}, so this command ends here"
+        todo = (
+            "Do not switch the application now. If this shows no cutover, and a source is still read-only, make the "
+            f"source writable: pidts status {self._config.shell_path}"
+        )
+        return Fenced("cutover-taken", what, todo=todo)
+
+
+def _text(record: Cutover | None) -> str:
+    """Returns the record as the target stores it: with its constraints in the order of their kinds."""
+    return record.dumps() if record is not None else ""

@@ -1,0 +1,73 @@
+"""Reads where the target's own log ends at the switch: from there, a task can carry rows back to the source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing
+from dataclasses import dataclass
+
+import structlog
+
+from pidts.model import PidtsError, Table, TableName
+from pidts.source import connect, position, read_structures
+from pidts.source.connection import SourceConfig
+from pidts.task.config.task_file import TaskConfig
+
+_log = structlog.get_logger(__name__)
+
+_READINGS = 3
+"""The number of attempts to read the target's structures, if somebody alters them meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLogEnd:
+    """The end of the target's own log, and the structures that its tables have there."""
+
+    position: str = ""
+    """The place where the log ends; empty if the target has no log, or if the account may not read this place."""
+    gtid: str = ""
+    structures: tuple[Table, ...] = ()
+    """The tables' structures at that place; empty if they cannot be read. Then the way back has to begin before the
+    first schema change.
+    """
+
+
+def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogEnd:
+    """Returns the end of the target's own log, with the structures that these tables of the target have there."""
+    if part.target.type != "mysql":
+        return TargetLogEnd()
+    try:
+        with closing(connect(_target_as_source(part))) as session:
+            for _ in range(_READINGS):
+                before = read_structures(session, names.__contains__)
+                place, gtid = position(session)
+                if read_structures(session, names.__contains__) == before:
+                    return TargetLogEnd(str(place), gtid, tuple(before.values()))
+    except PidtsError as error:
+        _log.warning("the target's log cannot be read: there is no way back by a task", cause=str(error))
+        return TargetLogEnd()
+    _log.warning("somebody alters tables of the target: the way back has to begin before the next schema change")
+    return TargetLogEnd(str(place), gtid)
+
+
+def without_way_back(part: TaskConfig) -> str:
+    """Returns the reason why the end of the target's own log could not be recorded at the switch.
+
+    The reason is empty if the log's end can be recorded, or if this kind of target has no log.
+    """
+    if part.target.type != "mysql":
+        return ""
+    try:
+        with closing(connect(_target_as_source(part))) as session:
+            position(session)
+    except PidtsError as error:
+        if error.code == "binlog-off":
+            return "the target writes no log"
+        todo = f"pidts grants {part.shell_path} --cutover prints the privilege that reading the end of its log needs"
+        return f"{error.what}. {todo}"
+    return ""
+
+
+def _target_as_source(part: TaskConfig) -> SourceConfig:
+    spec = part.target
+    return SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
