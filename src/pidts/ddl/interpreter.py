@@ -259,7 +259,7 @@ class Interpreter:
     def _needs_zone(self, statement: Statement) -> bool:
         """Whether existing rows get the current time in a time zone that is not known.
 
-        Existing rows get the time when a DATETIME column is added whose default is the current time.
+        Existing rows get the time if the change adds a DATETIME column whose default is the current time.
         """
         return (
             not self.due.dialect.is_in_utc

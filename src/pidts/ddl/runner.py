@@ -238,7 +238,7 @@ def _empty_recopied(due: DueChange, shared_tables: SharedTables) -> Iterator[flo
 def _renamed_missed(
     groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
-    """Returns the missed changes of renamed shards under the new names, and the change with records of these.
+    """Returns the missed changes of renamed shards, keyed by the new names, and the change with records of them.
 
     The change also clears the records of dropped shards.
     """

@@ -168,7 +168,7 @@ class Report:
     tables: tuple[TableReport, ...]
     examples: tuple[RowDifference, ...]
     stopped: bool = False
-    """Whether the user has stopped the comparison. Then tables are missing that were not compared."""
+    """Whether the user has stopped the comparison. Then the report lacks the tables that were not compared."""
 
     @property
     def rows(self) -> int:

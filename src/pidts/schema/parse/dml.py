@@ -44,12 +44,12 @@ def parse_dml(cursor: TokenCursor) -> StatementDml:
 
 
 class _Names:
-    """Collects the names in the rest of an UPDATE or DELETE of joined tables that may be tables."""
+    """Collects the names that may be tables, in the rest of an UPDATE or DELETE of joined tables."""
 
     def __init__(self, cursor: TokenCursor, first: tuple[TableName, ...]) -> None:
         self._cursor = cursor
         self._tables = dict.fromkeys(first)
-        """The first tables, and all names that stand where a table may stand."""
+        """The tables that the caller has already read, and all names in places where only a table may stand."""
         self._others: dict[TableName, None] = {}
         """Names with a point elsewhere: tables or columns."""
         self._aliases: set[str] = set()

@@ -220,7 +220,7 @@ class HaltedTables:
         return now is not None and (before is None or not same_version(before, now))
 
     def only_halts_left(self, stream: TaskStream | ChannelStream, relay: RelayReader) -> bool:
-        """Whether only work is left that needs an operator."""
+        """Whether all remaining work needs an operator."""
         if not stream.halts:
             return False
         if time.monotonic() >= self._looked + _LOOK_SECONDS:

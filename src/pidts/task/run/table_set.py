@@ -318,9 +318,10 @@ class TableSet:
                         yield transaction.lsn, rest
 
     def _refused(self) -> tuple[set[TableName], set[TableName]]:
-        """Returns the tables to copy again that are halted, but not at a statement.
+        """Returns two sets of tables to copy again, which are halted, but not at a statement.
 
-        The target has refused rows of the first tables. The others were altered by a statement that is not in the log.
+        The target has refused rows of the tables in the first set. A statement that is not in the log has altered the
+        tables in the second set.
         """
         if self._wanted.resync is None:
             return set(), set()
