@@ -182,7 +182,7 @@ def write(source: Server, rate: int, commits: int, updates: bool, queue: Any) ->
 
 
 def watched(target: Server, rows: int) -> list[tuple[int, int]]:
-    """Returns the highest visible key and the time, each time that the key has grown."""
+    """Returns each highest key that became visible, with the time."""
     seen: list[tuple[int, int]] = []
     last, deadline = 0, time.monotonic() + 120
     with closing(connect(target)) as session, session.cursor() as cursor:

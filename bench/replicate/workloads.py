@@ -73,22 +73,22 @@ def made(server: Server, session: Session, name: str, transactions: int, fill: C
 
 
 def thousands(server: Server, session: Session, megabytes: int) -> Log:
-    """Writes sysbench's table in transactions of 1,000 rows; returns the log of this."""
+    """Writes sysbench's table in transactions of 1,000 rows; returns its log."""
     count = megabytes * 5
     return made(server, session, "1,000 rows", count, lambda: run(session, f"CALL thousands({count})"))
 
 
 def tiny(server: Server, session: Session, count: int) -> Log:
-    """Writes sysbench's table in transactions of one row; returns the log of this."""
+    """Writes sysbench's table in transactions of one row; returns its log."""
     return made(server, session, "1 row", count, lambda: run(session, f"CALL tiny({count})"))
 
 
 def huge(server: Server, session: Session, megabytes: int) -> Log:
-    """Writes one transaction of many events of 8 kB; returns the log of this."""
+    """Writes one transaction of many events of 8 kB; returns its log."""
     return made(server, session, "one large transaction", 1, lambda: run(session, f"CALL huge({megabytes // 8})"))
 
 
 def long_event(server: Server, session: Session, megabytes: int) -> Log:
-    """Writes one row that makes one long event; returns the log of this."""
+    """Writes one row that makes one long event; returns its log."""
     row = f"INSERT INTO large (v) VALUES (REPEAT('x', {megabytes << 20}))"
     return made(server, session, "one large event", 1, lambda: run(session, row))

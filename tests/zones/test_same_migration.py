@@ -60,8 +60,8 @@ def zone(mysql_like: Server, database: str, run_sql: RunSql) -> Zone:
 
 
 NOT_SHOWN = (
-    "no structure shows whether programs of this zone have made this schema change, too: then it is now made twice. "
-    "Compare the zones (pidts verify TASK)"
+    "no structure shows whether programs of this zone have made this schema change, too; if they have, it is now made "
+    "twice. Compare the zones (pidts verify TASK)"
 )
 MADE = [
     "ALTER TABLE t ADD COLUMN c INT",

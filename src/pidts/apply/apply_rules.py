@@ -68,7 +68,7 @@ class ApplyRules:
     def is_plain(self, batch: ChangeBatch) -> bool:
         """Whether this table's changes, if they have whole images, are written as the reduction returns them.
 
-        They are if nothing has to be read from the target first, no row is set aside, and no other table has rows in
+        This is so if nothing has to be read from the target first, no row is set aside, and no other table has rows in
         the target table.
         """
         known = self._plain.get(batch.origin)

@@ -94,7 +94,7 @@ def packed(keys: pa.Table) -> str:
 
 
 def packed_each(rows: pa.Table) -> list[str]:
-    """Returns for each row the text that `packed` would return for this row, without a new writer for each row."""
+    """Returns, for each row, the text that `packed` would return for this row, without a new writer for each row."""
     schema = rows.schema.serialize()
     return [
         b64encode(b"".join((schema, batch.slice(place, 1).serialize(), _END))).decode()

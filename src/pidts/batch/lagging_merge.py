@@ -9,8 +9,8 @@ Each commit of a lagging table updates the record of moved keys; commits of othe
 empty before a table becomes lagging again: otherwise an old entry would count although its key has moved again.
 `forget_moves` removes the record:
 
-1. The record is removed after a batch that leaves no member of the table lagging on any worker. All workers have
-   committed then, and the next batch has not begun.
+1. The record is removed after a batch if no worker then has a lagging member of the table. All workers have committed
+   then, and the next batch has not begun.
 2. Crash between that batch and the removal: each run begins with the removal, if its workers are at one place, at the
    end of a transaction.
 3. Crash between two workers' commits of that batch: the workers are at different places. As long as they are, the next

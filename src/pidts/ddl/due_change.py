@@ -32,7 +32,7 @@ class DueChange:
     relay: RelayReader
     entry: LogEntry
     concerns: Concerns = lambda _: True
-    """Returns whether the statement concerns a table. It does not if the table joined the task after the statement."""
+    """Returns whether the statement concerns a table: False if the table joined the task after the statement."""
     filling: Collection[TableName] = ()
     """Target tables that were empty when their current copy began. If the copy has to begin again, they are emptied."""
 

@@ -87,7 +87,7 @@ def _spreading(table: Table) -> list[int]:
 
 
 def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
-    """Returns for each row the upper half of the hash of its key, scaled to a number from 0 to count - 1."""
+    """Returns, for each row, the upper half of the hash of its key, scaled to a number from 0 to count - 1."""
     half = pa.scalar(32, pa.uint64())
     upper = pc.shift_right(key_hash(columns, seed), half)
     return pc.shift_right(pc.multiply(upper, pa.scalar(count, pa.uint64())), half)

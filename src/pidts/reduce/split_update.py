@@ -17,7 +17,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class IncompleteInsert:
-    """The reason why an INSERT half cannot be completed, and what an operator can do besides full row images."""
+    """The reason why an INSERT half cannot be completed, and the advice to operators who cannot set full row images."""
 
     what: str
     todo: str

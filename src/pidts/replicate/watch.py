@@ -117,7 +117,7 @@ class LogWatch:
         """Clears the doubt after the logs were compared and found equal.
 
         A server may count bytes that it does not send: MySQL adds the header of an encrypted file, so such a log always
-        seems to have more to read. So the same file sizes raise a doubt only once.
+        seems to have more to read. So file sizes that have raised a doubt do not raise it again.
         """
         self._dismissed = self._before.logs if self._before is not None else ()
         self._quiet_until = monotonic() + _AFTER_FALSE_ALARM

@@ -301,7 +301,7 @@ def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
 
 
 def together(rules: Rules, names: Iterable[TableName]) -> dict[TableName, tuple[TableName, ...]]:
-    """Returns for each target table the source's tables that are routed to it."""
+    """Returns, for each target table, the source's tables that are routed to it."""
     found: dict[TableName, list[TableName]] = {}
     for name in names:
         found.setdefault(rules.target_name(name), []).append(name)

@@ -28,7 +28,7 @@ _DIGITS = Context(prec=80)
 def default_value(column: Column) -> pa.Array | None:
     """Returns the value as an array of length one; None if it is not known.
 
-    The value is not known, for example, for a column that the server computes: the log always has the values of such a
+    For example, the value is not known for a column that the server computes: the log always has the values of such a
     column.
     """
     parsed = parse_default(column.default)

@@ -37,7 +37,7 @@ class Dialect:
     other_types: bool = False
     """Whether the mode is ORACLE or MAXDB, under which DATE or TIMESTAMP mean other types."""
     other_values: bool = False
-    """Whether a mode is set under which some expressions have another meaning."""
+    """Whether the modes include one that gives some expressions another meaning."""
     time_zone: str = "+00:00"
     """The time zone of times in a statement's text; `SYSTEM` means the server's own zone, if this is not UTC."""
     utf8_literals: bool = False

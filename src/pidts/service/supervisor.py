@@ -141,7 +141,7 @@ class Supervisor:
             return self._named(name).folder
 
     def metrics(self) -> list[tuple[str, bool, list[list[Any]]]]:
-        """Returns for each task whether its process lives, and the metrics that it has reported."""
+        """Returns, for each task, whether its process lives, and the metrics that it has reported."""
         with self._lock:
             return [(task.name, task.is_alive, task.report.get("metrics") or []) for task in self._tasks.values()]
 

@@ -65,7 +65,7 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 def warn_if_not_shown(change: SchemaChange) -> None:
     """Warns if no structure shows whether programs of the zone have run the statement, too.
 
-    If they have, the statement runs twice, which does harm.
+    If they have run it, the statement runs twice, which does harm.
     """
     statement = change.statement
     if not change.between_zones or change.order is not None:
@@ -73,8 +73,8 @@ def warn_if_not_shown(change: SchemaChange) -> None:
     exchanges = isinstance(statement, RenameTable) and change.before == change.after
     if exchanges or (isinstance(statement, AlterTable) and _makes_anew(statement, change.before.get(statement.table))):
         _log.warning(
-            "no structure shows whether programs of this zone have made this schema change, too: then it is now made "
-            "twice. Compare the zones (pidts verify TASK)",
+            "no structure shows whether programs of this zone have made this schema change, too; if they have, it is "
+            "now made twice. Compare the zones (pidts verify TASK)",
             statement=change.text,
         )
 

@@ -67,9 +67,9 @@ class Divergence:
     keys: Numbers
     """The indexes of these keys, in the order of the log."""
     begins: Numbers
-    """For each of `keys` its first event that found another row than the source had."""
+    """For each of `keys`, its first event that found another row than the source had."""
     differs: Mask
-    """For each of `keys` the columns that differ; all columns if the source or the target has no row."""
+    """For each of `keys`, the columns that differ; all columns if the source or the target has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
     """Keys that are set aside whatever row the target has, each with the reason: a zone has written a row that it does
     not own, or another row has a unique value that the key's row needs.

@@ -114,7 +114,7 @@ def waiting_keys(
 
 
 def keys_of(key_rows: KeyRows, rows: pa.Table) -> Numbers:
-    """Returns for each row the index of its key among the batch's keys, or -1."""
+    """Returns, for each row, the index of its key among the batch's keys, or -1."""
     names = list(rows.column_names)
     here = np.nonzero(key_rows.at >= 0)[0]
     mine = chunkless(key_rows.rows.select(names).take(pa.array(key_rows.at[here])).cast(rows.schema), names)

@@ -7,10 +7,9 @@ same version:
                                        DELETE FROM a (1, v5)   ->  nothing: b has the row
 
 Without this module, the version guard would leave out the INSERT into `b`, since the target has a row with the same
-version. The DELETE from `a` would then remove that row. So for a key that changes in several of the tables two rules
-hold. A row that is inserted while another table has a row with this key replaces that row. A row that is deleted while
-another table has a row with this key removes nothing. Nearly all keys change in one table only; their changes stay the
-same.
+version. The DELETE from `a` would then remove that row. So two rules hold for a key that changes in several of the
+tables, as long as another table has a row with the key. An INSERT replaces that row. A DELETE removes nothing. Nearly
+all keys change in one table only; their changes stay the same.
 """
 
 from __future__ import annotations
@@ -148,7 +147,8 @@ class _Places:
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
         """Returns a set with the table that has the row before these changes, and the index of the row's image.
 
-        The first of the `events` that finds the row shows both. If none finds it: an empty set, and -1.
+        The first of the `events` that finds the row shows the table and the image. If none finds it: an empty set, and
+        -1.
         """
         seen: set[int] = set()
         for event in map(int, events):

@@ -11,10 +11,10 @@ would cost a second row for each written row. A change is applied if its state i
 aside otherwise. So a zone's state is the latest of all states that have arrived, in whatever order and however often
 they arrived. Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
 
-**The latest write arrives.** No zone on its way sets aside the latest write, so each of these zones has the write in
-its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a row
-of another version, the removed row is written first, in the same transaction. Two examples of what would happen without
-this:
+**The latest write arrives.** The latest write is set aside in no zone on its way, so each of these zones has the write
+in its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a
+row of another version, the removed row is written first, in the same transaction. Two examples of what would happen
+without this:
 
     ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
     b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g still has row 4, and passes on a DELETE of 4; h keeps 5

@@ -20,7 +20,7 @@ def shown_row(row: pa.Table) -> str:
 
 
 def shown_rows(rows: pa.Table) -> list[str]:
-    """Returns for each row the text that `shown_row` returns."""
+    """Returns, for each row, the text that `shown_row` returns."""
     names = rows.column_names[:SHOWN_COLUMNS]
     columns = [[f"{name}={text:.{_WIDTH}}" for text in _texts(rows[name])] for name in names]
     return [", ".join(texts) for texts in zip(*columns, strict=True)]

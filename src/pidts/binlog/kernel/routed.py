@@ -69,7 +69,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._groups: CommittedEventGroups | None = None
         """The groups that are decoded, if these are groups that have prepared XA transactions."""
         self._commits: Sequence[int] = ()
-        """For each of these groups the byte of the log file at which the event begins that commits it."""
+        """For each of these groups, the byte of the log file at which its committing event begins."""
         self._state[r.UNCOMPRESS], self._state[r.DONE_SIZE] = UNCOMPRESS, address(self._done_size)
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS] = images.read_rows.address

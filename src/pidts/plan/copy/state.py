@@ -215,8 +215,8 @@ class CopyState:
     estimate: int = 0
     """The number of all rows, as the source estimated when the copy began; 0 if it could not."""
     since: Lsn | None = None
-    """The place up to which the log does not concern the table. There the table joined the task, or the snapshot was
-    taken from which it was copied as a whole.
+    """The place up to which the log does not concern the table. At this place the table joined the task, or, if it was
+    copied as a whole, its snapshot was taken.
     """
     keyless: bool = False
     """Whether the table has no key: then it is copied as a whole, and its changes are applied only after that copy."""

@@ -35,8 +35,7 @@ class _Slot:
     old: str | None
     column: Column
     place: str = ""
-    """The dropped column, in lower case, that this new column replaces in keys; empty: the column of the same name.
-    """
+    """The name, in lower case, of the column that this one replaces in keys; empty if both have the same name."""
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:

@@ -171,7 +171,7 @@ class MySqlSchema(ServerSchema[MyTable]):
 def computed_here(
     statement: AlterTable, before: Table, after: Table, found: Table | None, server: TargetServer
 ) -> frozenset[str]:
-    """Returns the names, in lower case, of new generated columns that this server may compute.
+    """Returns the names, in lower case, of new generated columns that this server is allowed to compute.
 
     If source and target are not of the same kind, only expressions that every server computes in the same way count.
     Each column that an expression reads must have the same type on the target and on the source. It must not be a

@@ -123,7 +123,7 @@ class StatementPipeline:
         except (pymysql.err.Error, OSError) as error:
             raise translate(error, table) from error
         except BaseException:
-            force_close(self._connection)  # else the rest of the answer would be read as the next one
+            force_close(self._connection)  # else the rest would be read as the answer to the next statement
             raise
 
     @property
@@ -154,7 +154,7 @@ class StatementPipeline:
         except (pymysql.err.Error, OSError) as error:
             raise _said(error, statements[min(len(answers), len(statements) - 1)]) from error
         except BaseException:
-            force_close(self._connection)  # else the rest of the answers would be taken for the next ones
+            force_close(self._connection)  # else the other answers would count as those of the next statements
             raise
         if len(answers) != len(statements):
             raise Halted(

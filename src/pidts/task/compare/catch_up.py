@@ -98,7 +98,7 @@ class TaskCatchUp:
         return Lsn.at(log_end(self._source), self.change_no)
 
     def await_target(self, table: TableName, lsn: Lsn) -> NotCaughtUp | None:
-        """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why it does not have it.
+        """Waits until the target has the table's log up to `lsn`. Returns None, or the reason why the target lacks it.
 
         The method returns at once if the table is halted or still being copied. Otherwise it gives up when no
         checkpoint moves, or when the user stops the comparison.

@@ -101,7 +101,7 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
 def _owners(ours: Section, *, is_asked: bool) -> Owners:
     """Reads `pidts.owners`: the zones that own rows, and the ranges of these rows.
 
-    `is_asked`: `pidts.conflict` is `owner`. Only then may and must there be owners.
+    `is_asked`: `pidts.conflict` is `owner`. With it, owners are required; without it, they are refused.
     """
     key = "owners"
     sections = ours.sections(key)

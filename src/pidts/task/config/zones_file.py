@@ -150,7 +150,7 @@ def _feeds(zones: Section, names: Sequence[str], without_log: set[str]) -> list[
         shape = zones.choice("feeds", _SHAPES, "mesh")
         if without_log:
             what = f"zone {min(without_log)} is no MySQL or MariaDB, so it feeds no other zone"
-            raise zones.error("feeds", "bad-value", what, "Name for each zone the zones that it feeds: {a: [b]}.")
+            raise zones.error("feeds", "bad-value", what, "For each zone, name the zones that it feeds: {a: [b]}.")
         if shape == "mesh":
             return list(permutations(names, 2))
         if shape == "ring":

@@ -220,8 +220,8 @@ class CutoverRun:
         by = [str(one) for one in (record.command if record is not None else None, other) if one is not None]
         what = f"another cutover command of task {self._name} runs" + (f": {'; '.join(by)}" if by else "")
         todo = (
-            "Wait until it has ended. Or press Ctrl-C there: until the step `stop` is done, it then undoes what it "
-            "has done"
+            "Wait until it has ended. Or press Ctrl-C there: if the step `stop` is not done yet, that command undoes "
+            "what it has done"
         )
         if other is not None:
             todo += f". If its machine is gone, run {other.end} on the target"
@@ -521,7 +521,7 @@ class CutoverRun:
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> dict[str, str]:
         """Raises if a source has changed a table of the task since it was compared, or can still be written to.
 
-        Returns for each source a place in its log, up to which the target has all changes.
+        Returns, for each source, a place in its log, up to which the target has all changes.
         """
         self._demand_read_only(_AGAIN)
         log_ends = {}

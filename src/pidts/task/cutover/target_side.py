@@ -30,7 +30,7 @@ def prepare(target: TargetSession) -> None:
 
 
 def low_counters(target: TargetSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for each counter of a target table that has to be set."""
+    """Returns a line for each of the target table's counters that have to be set."""
     if isinstance(target, PostgresSession):
         return postgres_counters.low_counters(target, table, source_next)
     if isinstance(target, MySqlSession):

@@ -6,7 +6,7 @@ operator opens it. Reading the locks needs no running task.
 
 Shards of a lock are grouped in two different ways. To show statements, shards are grouped by the statement's text:
 statements that differ only in the name of the shard's own table are shown as one. To find the shards that continue
-together, shards are grouped by structure: each halt names the shards with which its shard does not agree.
+together, shards are grouped by structure, as each halt does that names the shards with another structure.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ class ReturningZone:
             return log_end(session)
 
     def _servers(self) -> dict[str, TaskConfig]:
-        """Returns for each zone a task that writes there; all have the same meta schema."""
+        """Returns, for each zone, a task that writes there; all have the same meta schema."""
         return {one.target: config for one, config in self.directions.items() if config.is_between_zones}
 
 

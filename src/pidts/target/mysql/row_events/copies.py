@@ -67,7 +67,7 @@ class CopiesLeft:
 
     deletes: pa.Table
     times: pa.Int64Array
-    """The number of copies to remove of each of `deletes`."""
+    """For each of `deletes`, the number of copies to remove."""
     upserts: pa.Table
 
 
@@ -97,7 +97,7 @@ class CopyEvents:
     def remove(self, deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> CopiesLeft:
         """Removes copies of rows, or overwrites them with new rows. Returns the rows that are left.
 
-        `times` has the number of copies to remove of each row. If the server refuses an event, it has no effect, and
+        `times` has, for each row, the number of copies to remove. If the server refuses an event, it has no effect, and
         SQL has to remove the rows.
         """
         name = self._layout.table
@@ -211,7 +211,7 @@ def paired(by: Sequence[str], deletes: pa.Table, times: pa.Int64Array, upserts: 
 
 
 def _occurrence(numbers: Numbers) -> Numbers:
-    """Returns for each number how many equal numbers precede it."""
+    """Returns, for each number, how many equal numbers precede it."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     is_first = np.ones(len(ordered), np.bool_)
