@@ -46,6 +46,7 @@ from pidts.schema import (
     apply,
     classify,
 )
+from pidts.schema.affected_tables import understood as understood_parts
 
 MARIADB = Dialect.of("10.11.6-MariaDB-log")
 A, B, C = (TableName("d", name) for name in "abc")
@@ -259,6 +260,13 @@ def test_statements_without_effect_on_tables(sql) -> None:
     assert isinstance(understood(sql), IgnoredStatement)
 
 
+def _of_three(verb: str) -> StatementDml:
+    return StatementDml(verb, (TableName("x", "b"), TableName("y", "c"), A))
+
+
+A_SET = StatementDml("UPDATE", (A,))
+
+
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
@@ -269,10 +277,25 @@ def test_statements_without_effect_on_tables(sql) -> None:
         ("DELETE QUICK FROM a WHERE x", StatementDml("DELETE", (A,))),
         ("UPDATE a AS x JOIN b ON x.i = b.i SET b.v = 1, v = 2", StatementDml("UPDATE", (A, B))),
         ("UPDATE a q, x.b SET q.v = x.b.v", StatementDml("UPDATE", (A, TableName("x", "b")))),
+        ("DELETE q FROM x.b AS q JOIN (SELECT i FROM y.c) r", StatementDml("DELETE", (TableName("x", "b"),))),
+        # An alias or a table with the name of a database.
+        ("UPDATE a AS x, x.b SET x.b.v = 1", StatementDml("UPDATE", (A, TableName("x", "b")))),
+        ("DELETE b.* FROM y.x, x.b", StatementDml("DELETE", (TableName("y", "x"), TableName("x", "b")))),
+        ('UPDATE x.b q, "a" r SET r.v = 1', StatementDml("UPDATE")),
+        ("UPDATE x.b q JOIN y.c r ON q.set = r.set AND q.v = @set, a SET a.v = 1", _of_three("UPDATE")),
+        ("DELETE FROM q, r, a USING x.b q JOIN (y.c r, a) USING (i, j)", _of_three("DELETE")),
+        ("DELETE FROM q USING (x.b q JOIN y.c r ON q.i = r.i, a) WHERE i IN (SELECT i FROM c)", _of_three("DELETE")),
+        ("UPDATE x.b PARTITION (p, q) FORCE INDEX FOR JOIN (i, j) JOIN y.c, a SET v = 1", _of_three("UPDATE")),
         (
-            "DELETE q FROM x.b AS q JOIN (SELECT i FROM y.c) r",
-            StatementDml("DELETE", tuple(map(TableName, "dxy", "qbc"))),
+            "UPDATE a JOIN LATERAL (SELECT i FROM c) q, JSON_TABLE('[1]', '$' COLUMNS (b INT PATH '$')) r SET v = 1",
+            A_SET,
         ),
+        ("UPDATE ((SELECT i FROM c) UNION (SELECT 1)) q JOIN a ON q.i = (SELECT i, j FROM b) SET v = 1", A_SET),
+        ("UPDATE {OJ x.b LEFT JOIN a ON b.i = a.i} SET a.v = 1", StatementDml("UPDATE")),
+        ("UPDATE x.b q, {OJ a LEFT JOIN b ON b.i = a.i} SET a.v = 1", StatementDml("UPDATE")),
+        # Words that are keywords elsewhere.
+        ("INSERT INTO quick VALUES (1)", StatementDml("INSERT", (TableName("d", "quick"),))),
+        ("UPDATE only SET v = 1", StatementDml("UPDATE", (TableName("d", "only"),))),
         ('UPDATE a q JOIN "x"."b" r ON q.i = r.i SET r.v = 1', StatementDml("UPDATE")),
         ("DO RELEASE_LOCK('l');\nUPDATE a SET v = 1", StatementDml("UPDATE", (A,))),
         ("INSERT INTO a VALUES ('x;y')", StatementDml("INSERT", (A,))),
@@ -461,3 +484,14 @@ def test_a_foreign_key_needs_no_database_where_the_table_names_one(reference):
     added = classify("ALTER TABLE d.a ADD FOREIGN KEY (a) REFERENCES p (id)", "")
     assert isinstance(added, AlterTable)
     assert isinstance(classify("CREATE TABLE d.a LIKE p", ""), Unknown)  # The servers refuse this statement.
+
+
+def test_a_use_among_statements_that_are_parsed_one_by_one_counts() -> None:
+    found = understood_parts("CREATE TABLE a (x INT);\nUSE `x`;\nDELETE FROM b", "d", Dialect())
+    assert [statement.tables for statement in found] == [(A,), (TableName("x", "b"),)]
+
+
+def test_several_statements_that_are_not_known_name_no_table() -> None:
+    found = classify("ALTER TABLE x.b DROP x;\nUSE `d`;\nDELETE FROM a", "x")
+    assert isinstance(found, Unknown)
+    assert found.tables == ()

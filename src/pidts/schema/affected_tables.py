@@ -9,8 +9,8 @@ from dataclasses import replace
 import pidts.schema.statements as ddl
 from pidts.model.table import TableName
 from pidts.schema.dialect import Dialect
-from pidts.schema.parse.classify import classify
-from pidts.schema.parse.lexer import NotUnderstoodError, split
+from pidts.schema.parse.classify import classify, statements_in
+from pidts.schema.parse.lexer import NotUnderstoodError
 
 _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
 
@@ -27,7 +27,7 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
     if not isinstance(whole, ddl.Unknown):
         return [whole]
     try:
-        parts = [_classified(part, default_schema, dialect) for part in split(text, dialect)]
+        parts = [_classified(part, schema, dialect) for part, schema in statements_in(text, default_schema, dialect)]
     except NotUnderstoodError:
         return [whole]
     return [whole] if any(isinstance(part, ddl.Unknown) for part in parts) else parts

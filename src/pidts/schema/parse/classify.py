@@ -5,7 +5,7 @@ Nothing is guessed: a statement that cannot be parsed exactly is Unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pidts.schema.statements as ddl
@@ -97,8 +97,8 @@ def classify(
     try:
         first = _statement(cursor)
         if ";" in sql and (isinstance(first, ddl.StatementDml) or first in _WITH_OTHERS):
-            parts = split(sql, dialect)
-            return first if len(parts) < 2 else _of_transaction(parts, default_schema, dialect)
+            parts = statements_in(sql, default_schema, dialect)
+            return first if len(parts) < 2 else _of_transaction(parts, dialect)
         return first
     except NotUnderstoodError as error:
         return ddl.Unknown(sql, str(error), _tables_named(sql, default_schema, dialect))
@@ -106,22 +106,30 @@ def classify(
         return ddl.Unknown(sql, error.what, _tables_named(sql, default_schema, dialect))
 
 
-def _of_transaction(parts: list[str], default_schema: str, dialect: Dialect) -> ddl.Statement:
-    """Returns one statement that stands for the statements of a transaction: it may change the tables of all of them.
+def statements_in(text: str, default_schema: str, dialect: Dialect) -> list[tuple[str, str]]:
+    """Returns the statements of a transaction, each with the database of its session.
 
-    A USE among them says which database the next statements had.
+    A USE before a statement says that it had another database than the statement before.
     """
-    verb, names = "", dict[TableName, None]()
-    for part in parts:
+    found: list[tuple[str, str]] = []
+    for part in split(text, dialect):
         cursor = TokenCursor(part, dialect)
         if cursor.take("USE"):
             default_schema = cursor.name()
-            continue
-        statement = classify(part, default_schema, dialect=dialect)
+        else:
+            found.append((part, default_schema))
+    return found
+
+
+def _of_transaction(parts: Sequence[tuple[str, str]], dialect: Dialect) -> ddl.Statement:
+    """Returns one statement that stands for those of a transaction: it may change the tables of all of them."""
+    verb, names = "", dict[TableName, None]()
+    for part, schema in parts:
+        statement = classify(part, schema, dialect=dialect)
         if isinstance(statement, ddl.StatementDml) and statement.tables:
             names.update(dict.fromkeys(statement.tables))
         elif not isinstance(statement, ddl.IgnoredStatement):
-            return ddl.StatementDml(verb or cursor.peek().word)
+            return ddl.StatementDml(verb or TokenCursor(part, dialect).peek().word)
         if isinstance(statement, ddl.StatementDml):
             verb = verb or statement.verb
     return ddl.StatementDml(verb, tuple(names)) if names else ddl.IgnoredStatement(_TEMPORARY)
@@ -300,8 +308,13 @@ def _database_options(cursor: TokenCursor) -> tuple[str | None, str | None]:
 
 
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
-    """Returns the tables after the first word TABLE, TABLES or ON, so that rules for these tables can be applied."""
+    """Returns the tables after the first word TABLE, TABLES or ON, so that rules for these tables can be applied.
+
+    It returns none if there are several statements.
+    """
     cursor = TokenCursor(sql, dialect, default_schema)
+    if not _is_alone(cursor):
+        return ()
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word in ("TABLE", "TABLES", "ON"):
             _ = cursor.if_not_exists() or cursor.if_exists()

@@ -8,11 +8,10 @@ from pidts.schema.parse.token_cursor import TokenCursor
 from pidts.schema.statements import StatementDml
 
 DML_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES"})
-_BETWEEN = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "INTO", "FROM", "ONLY")
-_BEFORE_TABLES = frozenset({"UPDATE", "DELETE", "FROM", "USING", "JOIN", "STRAIGHT_JOIN", *_BETWEEN})
-_NO_TABLE = frozenset({"SELECT", *_BEFORE_TABLES})
-_NAMES = (Lexeme.NAME, Lexeme.WORD)
-_AFTER_DELETE = frozenset({"WHERE", "ORDER", "LIMIT", "RETURNING", "PARTITION"})
+_BEFORE_TABLE = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO")
+"""The words between a verb and its table. They are reserved, so none of them is an unquoted table."""
+_QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
+_AFTER_TABLES = {"UPDATE": ("SET",), "DELETE": ("WHERE", "ORDER", "LIMIT")}
 
 
 def parse_dml(cursor: TokenCursor) -> StatementDml:
@@ -21,69 +20,68 @@ def parse_dml(cursor: TokenCursor) -> StatementDml:
     An UPDATE or DELETE of joined tables may name them by aliases. So all of its tables are returned.
     """
     verb = cursor.next().word
-    if verb == "LOAD":
-        while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
-            cursor.next()
-    elif verb not in ("INSERT", "REPLACE", "UPDATE", "DELETE"):
-        return StatementDml(verb)
-    while cursor.take_any(*_BETWEEN):
-        pass
     try:
-        names = cursor.table_names()
+        if verb in _AFTER_TABLES:
+            return StatementDml(verb, _joined_tables(cursor, verb))
+        if verb == "LOAD":
+            while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
+                cursor.next()
+        elif verb not in ("INSERT", "REPLACE"):
+            return StatementDml(verb)
+        while cursor.take_any(*_BEFORE_TABLE):
+            pass
+        return StatementDml(verb, (cursor.table_name(),))
     except NotUnderstoodError:
         return StatementDml(verb)
-    after = cursor.peek()
-    if (verb == "UPDATE" and after.word != "SET") or (
-        verb == "DELETE" and after.lexeme is not Lexeme.END and after.word not in _AFTER_DELETE
-    ):
-        try:
-            names = _Names(cursor, names).read()
-        except NotUnderstoodError:
-            return StatementDml(verb)
-    return StatementDml(verb, names)
 
 
-class _Names:
-    """Collects the names that may be tables, in the rest of an UPDATE or DELETE of joined tables."""
+def _joined_tables(cursor: TokenCursor, verb: str) -> tuple[TableName, ...]:
+    """Returns the tables of an UPDATE or DELETE without those of its subqueries, which it only reads."""
+    while cursor.take_any(*_BEFORE_TABLE):
+        pass
+    # The names before FROM are tables or aliases of the list after FROM.
+    while verb == "DELETE" and not cursor.take("FROM"):
+        _skip(cursor, "FROM")
+    ends = _AFTER_TABLES[verb] + (("RETURNING",) if verb == "DELETE" and cursor.dialect.mariadb else ())
+    names, depth, is_joined = dict[TableName, None](), 0, False
+    while True:
+        while cursor.at_sign("(") and cursor.peek(1).word not in _QUERIES:
+            cursor.next()
+            depth += 1
+        if not _skip_derived_table(cursor):
+            names[cursor.table_name()] = None
+        while not cursor.take_sign(","):
+            if cursor.take_any("JOIN", "STRAIGHT_JOIN"):
+                is_joined = True
+                break
+            if not depth and (cursor.peek().word in ends or (verb == "DELETE" and cursor.at_end())):
+                return tuple(names)
+            if verb == "DELETE" and not is_joined and cursor.take("USING"):
+                names.clear()  # DELETE FROM aliases USING tables
+                break
+            if cursor.take_sign(")"):
+                depth -= 1
+            elif not cursor.take("FOR", "JOIN"):  # a part of an index hint
+                _skip(cursor, ends[0])
 
-    def __init__(self, cursor: TokenCursor, first: tuple[TableName, ...]) -> None:
-        self._cursor = cursor
-        self._tables = dict.fromkeys(first)
-        """The tables that the caller has already read, and all names in places where only a table may stand."""
-        self._others: dict[TableName, None] = {}
-        """Names with a point elsewhere: tables or columns."""
-        self._aliases: set[str] = set()
 
-    def read(self) -> tuple[TableName, ...]:
-        """Returns the tables; a name with a point is left out if its first part is an alias or a table."""
-        cursor, is_before_set = self._cursor, True
-        self._take_alias()
-        while not cursor.at_end():
-            token = cursor.next()
-            is_before_set = is_before_set and token.word != "SET"
-            is_sign = token.lexeme is Lexeme.SIGN
-            after_word = token.word in _BEFORE_TABLES
-            if not (is_sign and token.text == "."):
-                self._take_name(after_word, after_word or (is_before_set and is_sign and token.text in (",", "(")))
-        qualifiers = self._aliases | {name.name.lower() for name in self._tables}
-        others = (name for name in self._others if name.schema.lower() not in qualifiers)
-        return tuple(dict.fromkeys((*self._tables, *others)))
+def _skip_derived_table(cursor: TokenCursor) -> bool:
+    """Skips a subquery, LATERAL with a subquery, or a function such as JSON_TABLE; returns whether one comes next."""
+    if cursor.peek(1).lexeme is Lexeme.SIGN and cursor.peek(1).text == "(" and cursor.peek().lexeme is Lexeme.WORD:
+        cursor.next()
+    if not cursor.at_sign("("):
+        return False
+    cursor.skip_parentheses()
+    return True
 
-    def _take_name(self, is_table: bool, may_be_single: bool) -> None:  # noqa: FBT001 - both tell where it stands
-        cursor, token, following = self._cursor, self._cursor.peek(), self._cursor.peek(1)
-        has_point = following.lexeme is Lexeme.SIGN and following.text == "."
-        if token.lexeme is Lexeme.TEXT and (has_point or is_table):
-            raise cursor.surprise("a name")  # under ANSI_QUOTES, it may be one
-        if token.lexeme not in _NAMES or token.word in _NO_TABLE:
-            return
-        if has_point and cursor.peek(2).lexeme in _NAMES:
-            (self._tables if is_table else self._others)[cursor.table_name()] = None
-        elif may_be_single and not has_point and cursor.default_schema:
-            self._tables[cursor.table_name()] = None
-        if may_be_single:
-            self._take_alias()
 
-    def _take_alias(self) -> None:
-        self._cursor.take("AS")
-        if self._cursor.peek().lexeme in _NAMES:
-            self._aliases.add(self._cursor.peek().text.lower())
+def _skip(cursor: TokenCursor, wanted: str) -> None:
+    """Skips a token, or parentheses; with a dot or `@`, also the next token, which is part of a name."""
+    if cursor.at_end():
+        raise cursor.surprise(wanted)
+    if cursor.at_sign("("):
+        cursor.skip_parentheses()
+    elif cursor.take_sign(".") or cursor.take_sign("@"):
+        cursor.next()
+    else:
+        cursor.next()
