@@ -153,7 +153,10 @@ def test_a_row_with_large_texts_is_read_before_it_is_saved():
     """
 
     def copying(size: int) -> list[Checkpoint]:
-        return [replace(start(), lsn=Lsn(0, 1, number + 1), batch=number, copy="x" * size) for number in range(4)]
+        return [
+            replace(start(), lsn=Lsn(0, 1, number + 1), batch=number, copy=f'{{"x": "{"x" * size}"}}')
+            for number in range(4)
+        ]
 
     assert committed(copying(8_000), lambda _: None).count("advance") == 3
     assert committed(copying(9_000), lambda _: None).count("advance") == 0

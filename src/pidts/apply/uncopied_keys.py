@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from pidts.model import Lsn
+from pidts.model.records.altered_record import reading_record
 from pidts.plan import CopyMode, CopyState
 from pidts.plan.copy.state import MOST_REREADS, Phase
 
@@ -103,9 +104,9 @@ def packed_each(rows: pa.Table) -> list[str]:
     ]
 
 
-def unpacked(text: str) -> pa.Table:
-    """Returns the rows from a text that `packed` has made."""
-    with pa.ipc.open_stream(b64decode(text)) as reader:
+def unpacked(text: str, record: str = "row_lock") -> pa.Table:
+    """Returns the rows from a text that `packed` has made. `record` is the meta table with the text."""
+    with reading_record(record), pa.ipc.open_stream(b64decode(text)) as reader:
         return reader.read_all()
 
 

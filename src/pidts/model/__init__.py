@@ -48,7 +48,7 @@ from pidts.model.logged import LoggedChanges
 from pidts.model.lsn import Lsn, Position
 from pidts.model.on_divergence import OnDivergence
 from pidts.model.range_owner import RangeOwner
-from pidts.model.record_key import (
+from pidts.model.records.record_key import (
     DroppedColumnsKey,
     MergedTablesKey,
     MissedChangesKey,
@@ -58,10 +58,18 @@ from pidts.model.record_key import (
     record_key,
     record_text,
 )
+from pidts.model.records.target_records import (
+    EarlyRemoval,
+    LeftOut,
+    LoggedStatement,
+    MovedKey,
+    Shadow,
+    Tombstone,
+    Tombstones,
+)
 from pidts.model.row_lock import HeldChanges, RowLock, SourceTransaction
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.target_records import EarlyRemoval, LeftOut, LoggedStatement, MovedKey, Shadow, Tombstone, Tombstones
 from pidts.model.transaction import (
     CommittedEventGroups,
     Extent,

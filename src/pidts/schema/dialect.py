@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from pidts.model.target_records import LoggedStatement
+from pidts.model.records.target_records import LoggedStatement
 from pidts.schema.charsets import default_collation
 
 _REAL_AS_FLOAT = 1 << 0

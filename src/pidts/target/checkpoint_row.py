@@ -16,6 +16,8 @@ import re
 from dataclasses import replace
 
 from pidts.model import Checkpoint, Lsn, Position
+from pidts.model.records.altered_record import UNREADABLE
+from pidts.plan.state import PlanState, copied_at, dealing_of, run_of
 
 _NOTHING = '{"copy": [], "held": [], "run": 0, "dealing": ""}'
 """The text for a worker when no table is being copied and no table waits."""
@@ -35,14 +37,30 @@ def written_progress(row: Checkpoint) -> str:
 
 def read_progress(row: Checkpoint) -> Checkpoint:
     """Returns the checkpoint from a row that `written_progress` wrote; `altered` says why the row is not accepted."""
+    if row.altered:
+        return replace(row, copy="")
     found = _DIGESTED.match(row.copy)
     if found is None:
-        return replace(row, altered=_contradiction(row))
+        return _read(row, _contradiction(row))
     text = "{" + row.copy[found.end() :]
-    row = replace(row, copy="" if text == _NOTHING else text, altered="")
+    row = replace(row, copy="" if text == _NOTHING else text)
     if _digest(row) != found[1]:
-        return replace(row, altered="its values do not match the digest that is stored with them")
+        return _read(row, "its values do not match the digest that is stored with them")
     return row
+
+
+def _read(row: Checkpoint, altered: str) -> Checkpoint:
+    """Returns a row without a matching digest. An unreadable copy progress is left out, and the row is altered."""
+    if not row.copy:
+        return replace(row, altered="its copy_progress is empty")
+    try:
+        PlanState.from_checkpoint(row.lsn, row.copy)
+        copied_at(row.copy)
+        run_of(row.copy)
+        dealing_of(row.copy)
+    except UNREADABLE as error:
+        return replace(row, copy="", altered=f"its copy_progress is not readable: {error}")
+    return replace(row, altered=altered)
 
 
 def _digest(row: Checkpoint) -> str:

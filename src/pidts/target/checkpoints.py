@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, OtherCheckpoint, Transient, Where
+from pidts.model.records.altered_record import reading_record
 from pidts.target.checkpoint_row import read_progress, written_progress
 from pidts.target.meta_schema import META_EXISTS, Run, seconds
 
@@ -240,17 +241,26 @@ def _checkpoint(row: tuple[Any, ...]) -> Checkpoint:
 
 
 def _parsed(row: tuple[Any, ...]) -> Checkpoint:
-    """Returns the checkpoint with the text of `copy_progress` as it is stored."""
+    """Returns the checkpoint with the text of `copy_progress` as it is stored.
+
+    If the Lsn is not readable, the checkpoint is altered and has the smallest Lsn, so that no log counts as applied.
+    """
     task, source, worker, batch, lsn, gtid, position, epoch, copy, *saved = row
-    return Checkpoint(
-        task=task,
-        source=source,
-        worker=int(worker),
-        batch=int(batch),
-        lsn=Lsn.parse(lsn),
-        gtid=gtid,
-        position=position,
-        epoch=int(epoch),
-        copy=copy,
-        saved_at=seconds(saved[0]) if saved else 0.0,
-    )
+    try:
+        place, altered = Lsn.parse(lsn), ""
+    except ValueError as error:
+        place, altered = Lsn(0, 0, 0), f"its lsn is not readable: {error}"
+    with reading_record("checkpoint", task=task, source=source, worker=worker):
+        return Checkpoint(
+            task=task,
+            source=source,
+            worker=int(worker),
+            batch=int(batch),
+            lsn=place,
+            gtid=gtid,
+            position=position,
+            epoch=int(epoch),
+            copy=copy,
+            saved_at=seconds(saved[0]) if saved else 0.0,
+            altered=altered,
+        )

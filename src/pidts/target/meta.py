@@ -30,6 +30,7 @@ from pidts.model import (
     record_key,
     record_text,
 )
+from pidts.model.records.altered_record import members, reading_record, texts
 from pidts.target.early_removals import EarlyRemovalRecord
 from pidts.target.meta_schema import (
     CUTOVER_EXISTS,
@@ -121,14 +122,17 @@ class StructureRecord:
     def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Returns the structures that were saved last."""
         rows = self._rows.read("table_schema, table_name, structure", task, record_text(key))
-        return {TableName(schema, name): Table.from_json(json.loads(text)) for schema, name, text in rows}
+        return _structures("structure", rows, task=task, source=record_text(key))
 
     def tables(self) -> list[tuple[str, RecordKey, TableName]]:
         """Returns the task, key and table of each saved structure, for all tasks that have run."""
         if not self._run(META_EXISTS, ())[0]:
             return []
         rows, _ = self._run("SELECT task, source, table_schema, table_name FROM pidts_meta.structure", ())
-        return [(task, record_key(text), TableName(schema, name)) for task, text, schema, name in rows]
+        return [
+            (task, _key("structure", task, text, table_schema=schema, table_name=name), TableName(schema, name))
+            for task, text, schema, name in rows
+        ]
 
 
 class JournalRecord:
@@ -141,18 +145,19 @@ class JournalRecord:
         """Returns the schema change at `lsn`; None if it was not begun."""
         columns = "statement, rendered, step, before_change, state, epoch, updated_at"
         for statement, rendered, step, before, state, epoch, saved in self._rows.read(columns, task, source, str(lsn)):
-            return DdlJournal(
-                task=task,
-                source=source,
-                lsn=lsn,
-                statement=statement,
-                rendered=tuple(json.loads(rendered)),
-                step=int(step),
-                before=json.loads(before),
-                state=DdlState(state),
-                epoch=int(epoch),
-                saved_at=seconds(saved),
-            )
+            with reading_record("ddl_journal", task=task, source=source, lsn=str(lsn)):
+                return DdlJournal(
+                    task=task,
+                    source=source,
+                    lsn=lsn,
+                    statement=statement,
+                    rendered=texts(rendered),
+                    step=int(step),
+                    before=members(before),
+                    state=DdlState(state),
+                    epoch=int(epoch),
+                    saved_at=seconds(saved),
+                )
         return None
 
     def write(self, journal: DdlJournal) -> None:
@@ -190,7 +195,7 @@ class NoteRecord:
             "ORDER BY task, source",
             (name.schema, name.name),
         )
-        return [(task, record_key(text)) for task, text in rows]
+        return [(task, _key("note", task, text, table_schema=name.schema, table_name=name.name)) for task, text in rows]
 
 
 class SafeRangeRecord:
@@ -202,7 +207,8 @@ class SafeRangeRecord:
     def read(self, task: str, source: str) -> Lsn | None:
         """Returns the end of the safe range; None if the task began with a copy or at the source's current place."""
         rows = self._rows.read("lsn", task, source)
-        return Lsn.parse(rows[0][0]) if rows else None
+        with reading_record("safe_range", task=task, source=source):
+            return Lsn.parse(rows[0][0]) if rows else None
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
         """Inserts or overwrites the end of the safe range; None removes it."""
@@ -220,7 +226,11 @@ class HaltRecord:
 
     def read(self, task: str, source: str) -> list[Halt]:
         """Returns the halts in the order of their places."""
-        return [Halt.loads(about) for (about,) in self._rows.read("about", task, source, tail=" ORDER BY place")]
+        halts = []
+        for place, about in self._rows.read("place, about", task, source, tail=" ORDER BY place"):
+            with reading_record("halt", task=task, source=source, place=place):
+                halts.append(Halt.loads(about))
+        return halts
 
     def save(self, task: str, source: str, halt: Halt) -> None:
         """Inserts or overwrites the halt. While a halt is overwritten, a reader still finds it."""
@@ -268,16 +278,19 @@ class OrderRecord:
         return self._run(sql, (task, source, str(order.lsn), order.number))[1] == 1
 
     def _orders(self, *place: str) -> list[DdlCommand]:
-        return [
-            DdlCommand(
-                lsn=Lsn.parse(lsn),
-                kind=CommandKind(kind),
-                statements=tuple(json.loads(statements)),
-                number=int(number),
-                taken=bool(int(taken)),
-            )
-            for lsn, kind, statements, number, taken in self._rows.read("lsn, kind, statements, number, taken", *place)
-        ]
+        found = []
+        for lsn, kind, statements, number, taken in self._rows.read("lsn, kind, statements, number, taken", *place):
+            with reading_record("ddl_order", task=place[0], source=place[1], lsn=lsn):
+                found.append(
+                    DdlCommand(
+                        lsn=Lsn.parse(lsn),
+                        kind=CommandKind(kind),
+                        statements=texts(statements),
+                        number=int(number),
+                        taken=bool(int(taken)),
+                    )
+                )
+        return found
 
 
 class ShadowRecord:
@@ -289,7 +302,11 @@ class ShadowRecord:
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
         """Returns all online changes of a source, keyed by the table's name on the source."""
         rows = self._rows.read("table_schema, table_name, about", task, source)
-        return {TableName(schema, name): Shadow.from_json(json.loads(about)) for schema, name, about in rows}
+        found = {}
+        for schema, name, about in rows:
+            with reading_record("shadow", task=task, source=source, table_schema=schema, table_name=name):
+                found[TableName(schema, name)] = Shadow.from_json(json.loads(about))
+        return found
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
         """Inserts or overwrites the records of these tables; None in place of a shadow removes its record."""
@@ -320,7 +337,8 @@ class RereadRecord:
         """Returns the next records of keys after a place, at most `most`, in the order of the log."""
         tail = f" AND lsn > '{after}' ORDER BY lsn LIMIT {most}"
         rows = self._rows.read("lsn, row_keys", task, source, name.schema, name.name, tail=tail)
-        return [(Lsn.parse(lsn), keys) for lsn, keys in rows]
+        with reading_record("reread", task=task, source=source, table_schema=name.schema, table_name=name.name):
+            return [(Lsn.parse(lsn), keys) for lsn, keys in rows]
 
     def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
         """Removes the keys up to a place."""
@@ -349,7 +367,7 @@ class CutoverRecord:
         if not self._run(CUTOVER_EXISTS, ())[0]:
             return None
         rows = self._rows.read("about", task)
-        return Cutover.loads(rows[0][0]) if rows else None
+        return _cutover(task, rows[0][0]) if rows else None
 
     def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
         """Saves `after` if the record is `before`; returns whether it was.
@@ -359,7 +377,7 @@ class CutoverRecord:
         """
         rows = self._rows.read("about", task)
         # The texts are compared, since a record that was read has its constraints in the order of their kinds.
-        now = Cutover.loads(rows[0][0]).dumps() if rows else ""
+        now = _cutover(task, rows[0][0]).dumps() if rows else ""
         if now != (before.dumps() if before is not None else ""):
             return False
         if after is None:
@@ -386,10 +404,10 @@ class CutoverRecord:
         if not (self._run(CUTOVER_EXISTS, ())[0] and self._run(SWITCH_EXISTS, ())[0]):
             return {}
         for task, about in self._run("SELECT task, about FROM pidts_meta.cutover", ())[0]:
-            cutover = Cutover.loads(about)
+            cutover = _cutover(task, about)
             if cutover.stage is CutoverStage.DONE and cutover.position == position:
                 rows = self._structures.read("table_schema, table_name, structure", task)
-                return {TableName(schema, name): Table.from_json(json.loads(text)) for schema, name, text in rows}
+                return _structures("switch_structure", rows, task=task)
         return {}
 
 
@@ -401,8 +419,8 @@ class RangeOwnerRecord:
 
     def read(self) -> list[RangeOwner]:
         """Returns all ranges that have moved, with their owners."""
-        rows, _ = self._run("SELECT about FROM pidts_meta.range_owner ORDER BY range_key", ())
-        return [RangeOwner.loads(about) for (about,) in rows]
+        rows, _ = self._run("SELECT range_key, about FROM pidts_meta.range_owner ORDER BY range_key", ())
+        return [_range_owner(id_, about) for id_, about in rows]
 
     def recorded(self) -> list[RangeOwner]:
         """Returns the same as `read`, even on a target where no task has run."""
@@ -412,8 +430,32 @@ class RangeOwnerRecord:
     def lock(self, id_: str) -> RangeOwner | None:
         """Locks the record of a range and returns it; None if there is no such record."""
         rows = self._rows.read("about", id_, tail=" FOR UPDATE")
-        return RangeOwner.loads(rows[0][0]) if rows else None
+        return _range_owner(id_, rows[0][0]) if rows else None
 
     def save(self, owner: RangeOwner) -> None:
         """Inserts or overwrites the record of a range."""
         self._rows.put(owner.id, about=owner.dumps())
+
+
+def _structures(record: str, rows: Iterable[tuple[Any, ...]], **key: str) -> dict[TableName, Table]:
+    """Returns the structures in these rows, each with the table's schema, its name and the structure's text."""
+    found = {}
+    for schema, name, text in rows:
+        with reading_record(record, **key, table_schema=schema, table_name=name):
+            found[TableName(schema, name)] = Table.from_json(json.loads(text))
+    return found
+
+
+def _key(record: str, task: str, text: str, **place: str) -> RecordKey:
+    with reading_record(record, column="source", task=task, source=text, **place):
+        return record_key(text)
+
+
+def _cutover(task: str, about: str) -> Cutover:
+    with reading_record("cutover", column="about", task=task):
+        return Cutover.loads(about)
+
+
+def _range_owner(id_: str, about: str) -> RangeOwner:
+    with reading_record("range_owner", column="about", range_key=id_):
+        return RangeOwner.loads(about)

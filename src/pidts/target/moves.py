@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from pidts.model import Lsn, MovedKey, TableName
+from pidts.model.records.altered_record import reading_record
 from pidts.target.meta_schema import Run
 
 _AT_ONCE = 1000
@@ -35,7 +36,10 @@ class MoveRecord:
         place = (task, source, target_table.schema, target_table.name)
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
         rows = (row for part in parts for row in self._find(place, part))
-        return [MovedKey(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
+        with reading_record(
+            "moved", task=task, source=source, table_schema=target_table.schema, table_name=target_table.name
+        ):
+            return [MovedKey(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
 
     def add(self, task: str, source: str, target_table: TableName, moved: Sequence[MovedKey]) -> None:
         """Adds moved keys, sorted by the table's primary key within each statement."""

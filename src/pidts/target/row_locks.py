@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from pidts.model import HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
 from pidts.model.advice import RESYNC
+from pidts.model.records.altered_record import reading_record
 from pidts.target.meta_schema import META_EXISTS, Insert, QueueQuery, Run
 from pidts.target.table_key import DIGESTS_AT_ONCE, OF_TABLE, insert_about, placeholders, portions, schema_and_name
 
@@ -194,7 +195,10 @@ class RowLockRecord:
                 f"AND row_key IN ({placeholders(part)}) ORDER BY row_key, lsn"
             )
             found += self._run(sql, (task, source, table.schema, table.name, *part))[0]
-        return [HeldChanges(id_, Lsn.parse(lsn), changes) for id_, lsn, changes in found]
+        with reading_record(
+            "held_change", column="lsn", task=task, source=source, table_schema=table.schema, table_name=table.name
+        ):
+            return [HeldChanges(id_, Lsn.parse(lsn), changes) for id_, lsn, changes in found]
 
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
         """Removes locks with their held changes."""
@@ -222,11 +226,17 @@ class RowLockRecord:
 
     def _locks(self, task: str, source: str, table: TableName, rows: Sequence[tuple[Any, ...]]) -> list[RowLock]:
         """Returns the locks in these rows; each row has the id and the text of one lock."""
-        named = {digest for _, about in rows for digest in RowLock.digests(about)}
+        place = {"task": task, "source": source, "table_schema": table.schema, "table_name": table.name}
+        named = set()
+        for id_, about in rows:
+            with reading_record("row_lock", column="about", **place, row_key=id_):
+                named.update(RowLock.digests(about))
         if named - self._structures.keys():
             sql = f"SELECT digest, structure FROM pidts_meta.locked_structure WHERE {OF_TABLE}"
             known = self._run(sql, (task, source, *schema_and_name(table)))[0]
-            self._structures |= {digest: Table.from_json(json.loads(text)) for digest, text in known}
+            for digest, text in known:
+                with reading_record("locked_structure", column="structure", **place, digest=digest):
+                    self._structures[digest] = Table.from_json(json.loads(text))
         if named - self._structures.keys():  # an older lock may be getting a digest in another session just now
             raise Transient(
                 "target-busy",
@@ -235,7 +245,11 @@ class RowLockRecord:
                 todo="If this error does not go away, somebody has removed the structure. Copy the table again, which "
                 f"ends its locks: {RESYNC}",
             )
-        return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
+        locks = []
+        for id_, about in rows:
+            with reading_record("row_lock", column="about", **place, row_key=id_):
+                locks.append(RowLock.loads(id_, about, self._structures))
+        return locks
 
     def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Inserts the structures of these locks, except structures that are already recorded.

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pidts.model import Lsn, TableName, Tombstone, Tombstones
+from pidts.model.records.altered_record import reading_record
 from pidts.target.meta_schema import Run
 
 KEPT_SECONDS = 7 * 86_400
@@ -48,7 +49,8 @@ class TombstoneRecord:
             return []
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
         rows = (row for part in parts for row in self._find(place, part))
-        return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
+        with reading_record("tombstone", table_schema=name.schema, table_name=name.name):
+            return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
 
     def write(self, name: TableName, tombstones: Tombstones) -> None:
         """Inserts or overwrites tombstones, in the order of the meta table's own key."""

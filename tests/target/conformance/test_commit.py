@@ -313,14 +313,14 @@ def test_a_claim_whose_answer_is_lost_does_not_fence_its_own_run(
 def test_a_copy_batch_moves_by_its_progress(target: Target, task: str, structure: Table) -> None:
     with committer(target, task, claimed(target, task)) as writer:
         chunk = [change(structure, upserts=[(1, 1)])]
-        first = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), lambda _: chunk)
-        again = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy="one"), lambda _: chunk)
+        first = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy='{"one": 1}'), lambda _: chunk)
+        again = writer.commit(0, lsn(100), checkpoint(100, batch=1, copy='{"one": 1}'), lambda _: chunk)
         second = writer.commit(
-            0, lsn(100), checkpoint(100, batch=2, copy="two"), lambda _: [change(structure, upserts=[(2, 2)])]
+            0, lsn(100), checkpoint(100, batch=2, copy='{"two": 2}'), lambda _: [change(structure, upserts=[(2, 2)])]
         )
         assert (first, again, second) == (Outcome.APPLIED, Outcome.ALREADY, Outcome.APPLIED)
         with pytest.raises(Halted, match="neither"):
-            writer.commit(0, lsn(100), checkpoint(100, batch=3, copy="two"), lambda _: chunk)
+            writer.commit(0, lsn(100), checkpoint(100, batch=3, copy='{"two": 2}'), lambda _: chunk)
     assert len(state(target, task, structure)[1]) == 2
 
 

@@ -189,6 +189,12 @@ def test_a_checkpoint_that_was_set_back_by_hand_is_continued_only_with_a_new_cop
             task.start(resync=resync)
     assert "changed by hand" in task.start(resync=()).notes[-1]
     assert task.state().lsn >= lsn
+    for garbage in ("lsn = 'x'", "lsn = ''", "copy_progress = 'x'", "copy_progress = '5'", "log_position = 'x'"):
+        task.there(f"{table} {garbage}")
+        with pytest.raises(Halted, match="checkpoint-altered"):
+            task.start()
+        assert "changed by hand" in task.start(resync=()).notes[-1]
+    assert task.state().lsn >= lsn
     assert {name.name for name in task.state().copy} == {"t", "k"}
     task.start()
 

@@ -35,6 +35,7 @@ from pidts.model import (
     Where,
     change_schema,
 )
+from pidts.model.records.altered_record import reading_record
 from pidts.reduce.key_numbers import Mask, Numbers
 from pidts.reduce.split_update import halves
 
@@ -124,6 +125,11 @@ def _compressed(data: pa.Buffer) -> str:
 
 def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
     """Returns held changes with the structure under which they were held, and the transaction of each."""
+    with reading_record("held_change", column="changes", row_key=held.id, lsn=str(held.lsn)):
+        return _held_batch(lock, held)
+
+
+def _held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
     if not held.changes.startswith("{"):
         return _first_form(lock, held)
     about = json.loads(held.changes)
@@ -165,7 +171,7 @@ def _types(table: Table) -> tuple[str, pa.Schema]:
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
     """Does what `held_batch` does, for held changes that an early version of PiDTS has stored."""
-    rows = unpacked(held.changes)
+    rows = unpacked(held.changes, "held_change")
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_TRANSACTIONS)
     (batch,) = rows.replace_schema_metadata().combine_chunks().to_batches()

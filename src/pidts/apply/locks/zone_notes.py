@@ -54,6 +54,7 @@ from pidts.apply.locks.early_removals import key_names
 from pidts.apply.port import TargetSession
 from pidts.apply.uncopied_keys import packed_each, unpacked
 from pidts.model import ChangeBatch, LeftOut, Table, TableName
+from pidts.model.zone import LEFT_OUT
 
 _log = structlog.get_logger(__name__)
 
@@ -86,7 +87,7 @@ def record_left_out(session: TargetSession, task: str, source: str, notes: Itera
         table = session.schema.structure(name)
         if table is None:  # the table is gone, so no later change of its rows comes
             continue
-        keys = [(_as_now(table, unpacked(row["key_values"])), row) for row in mine]
+        keys = [(_as_now(table, unpacked(row["key_values"], LEFT_OUT)), row) for row in mine]
         known = [(key, row) for key, row in keys if key is not None]
         if len(known) < len(keys):
             _log.warning("notes are left out, since the table has another key now", table=str(name))

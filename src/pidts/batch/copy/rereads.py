@@ -49,7 +49,7 @@ def recorded_keys(
     for lsn, text in records:
         if lsn > upto:
             return keys, str(last), False
-        some = unpacked(text)
+        some = unpacked(text, "reread")
         if keys.num_rows and keys.num_rows + some.num_rows > request.limit:
             return keys, str(last), True
         last = lsn

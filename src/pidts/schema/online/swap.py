@@ -31,8 +31,8 @@ import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model.advice import REPLACE, RESYNC, SKIP
 from pidts.model.errors import Halted, Where
+from pidts.model.records.target_records import LoggedStatement, Shadow
 from pidts.model.table import Table, TableName
-from pidts.model.target_records import LoggedStatement, Shadow
 from pidts.schema.charset_rules import Charset
 from pidts.schema.compare import differences
 from pidts.schema.dialect import Dialect

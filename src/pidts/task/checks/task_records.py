@@ -18,6 +18,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.apply.merge.recorded_tables import RULES
 from pidts.model import Cutover, CutoverStage, PidtsError, SourceTablesKey, TableName
+from pidts.model.records.altered_record import reading_record, texts
 from pidts.model.zone import ZONE_NOTE
 from pidts.rules import Rules
 from pidts.rules.record import from_text
@@ -192,6 +193,12 @@ def _as_text(origins: Iterable[FeedingServer]) -> str:
     )
 
 
+def forwarded_zones(note: str, task: str, source: str) -> frozenset[str]:
+    """Returns the zones in a task's note `FORWARDS`; none if the note is empty."""
+    with reading_record("note", column="told", task=task, source=source, table_name=FORWARDS.name):
+        return frozenset(texts(note or "[]"))
+
+
 def _from_text(text: str) -> list[FeedingServer]:
     return [
         FeedingServer(
@@ -256,7 +263,8 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
     found = []
     for task, source in begun:
         text = noted.get((task, source, RULES))
-        rules = from_text(text) if text else Rules()
+        with reading_record("note", column="told", task=task, source=source, table_name=RULES.name):
+            rules = from_text(text) if text else Rules()
         ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
         zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE_NOTE, TARGET_ZONE, FORWARDS))
         own = FeedingServer(
@@ -265,7 +273,8 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
             {name: end for name, end in ends if end is not None},
             zone,
         )
-        before = _from_text(noted.get((task, source, ORIGINS), ""))
+        with reading_record("note", column="told", task=task, source=source, table_name=ORIGINS.name):
+            before = _from_text(noted.get((task, source, ORIGINS), ""))
         earlier = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
         found.append(
             WritingTask(
@@ -275,7 +284,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
                 (own, *earlier),
                 zone,
                 target_zone,
-                frozenset(json.loads(forwards or "[]")),
+                forwarded_zones(forwards, str(task), str(source)),
                 noted.get((task, source, CONFLICT), ""),
             )
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from functools import partial
@@ -12,7 +11,7 @@ from pidts.model import Checkpoint, Halted, SourceTablesKey, TableName, Where
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD, RETURNING, ZONE_NOTE
 from pidts.source import Session, query
 from pidts.source.structures import quoted
-from pidts.task.checks.task_records import FORWARDS, meta_schemas, writers_of_target, writers_on
+from pidts.task.checks.task_records import FORWARDS, forwarded_zones, meta_schemas, writers_of_target, writers_on
 from pidts.task.checks.zone_topology import named
 from pidts.task.config.task_file import TaskConfig
 
@@ -86,7 +85,8 @@ def demand_still_forwards(
     if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
         return
     known = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), FORWARDS)
-    left = {*json.loads(known or "[]")} - {*config.zones.forwards, config.zones.target}
+    carried = forwarded_zones(known, config.name, config.source.source_id)
+    left = carried - {*config.zones.forwards, config.zones.target}
     own = (
         target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id)).keys()
         if left

@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from pidts.apply import TargetSession
+from pidts.apply.checkpoint import demand_unaltered
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Checkpoint, Halt, Lsn, PidtsError, TableName
 from pidts.model.errors import listed
@@ -199,6 +200,8 @@ class TaskCatchUp:
 
     def _states(self) -> list[PlanState]:
         stored = self._target.meta.checkpoints.read(self._config.name, self._config.source.source_id)
+        for row in stored:
+            demand_unaltered(row)
         return list(map(_state, stored))
 
     def _halt(self, table: TableName, at: Lsn) -> Halt | None:

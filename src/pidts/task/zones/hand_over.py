@@ -43,7 +43,7 @@ from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, Transient, Where
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
-from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE
+from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE, forwarded_zones
 
 _TODO = "Wait until the tasks are syncing (pidts status TASK), then repeat the command"
 
@@ -133,7 +133,8 @@ class HandOver:
 
     def _carried_on(self, target: TargetSession) -> frozenset[str]:
         place = (self._joined.seed.task, SourceTablesKey(self._joined.seed.source))
-        return frozenset(json.loads(target.meta.notes.read(*place, FORWARDS) or "[]"))
+        note = target.meta.notes.read(*place, FORWARDS)
+        return forwarded_zones(note, self._joined.seed.task, self._joined.seed.source)
 
     def _demand_no_locks(self, seed: TargetSession, target: TargetSession, zones: tuple[str, ...]) -> None:
         """Raises if a row is locked, since no task would carry the held change.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -12,7 +11,7 @@ from pidts.apply import TargetSession
 from pidts.model import ConfigError, Lsn, PrecheckFailed, SourceTablesKey, Where
 from pidts.source import connect
 from pidts.target.mysql import MySqlSession
-from pidts.task.checks.task_records import FORWARDS
+from pidts.task.checks.task_records import FORWARDS, forwarded_zones
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
@@ -68,7 +67,7 @@ def _carried_on(config: TaskConfig) -> frozenset[str]:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
             return frozenset()
         note = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), FORWARDS)
-    return frozenset(json.loads(note or "[]"))
+    return forwarded_zones(note, config.name, config.source.source_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""Explains a row of `pidts_meta` that cannot be read because somebody has changed it by hand."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pidts.model.errors import Halted, Where
+
+_RESTORE = "Restore the old values of the row, for example from a backup of pidts_meta"
+_TODO = {
+    "halt": "Delete the row. It only informs: a run writes it again if the table still halts",
+    "ddl_order": "Delete the row, and give the ddl command again: pidts ddl list TASK",
+    "cutover": f"{_RESTORE}. If the values are lost: see which steps of the cutover are done, do the others by hand, "
+    "and delete the row",
+    "range_owner": f"{_RESTORE}. The same row is in pidts_meta of the other zones",
+}
+_OTHERWISE = (
+    f"{_RESTORE}. If the values are lost, delete the task's rows of this table, and make the target equal to the "
+    "source: pidts run TASK --resync"
+)
+
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
+"""The errors of parsing a text that PiDTS has not written."""
+
+
+@contextmanager
+def reading_record(record: str, *, column: str = "", **key: object) -> Iterator[None]:
+    """Turns an error of parsing a row into an error that names the meta table `record`, and the row with this key."""
+    try:
+        yield
+    except UNREADABLE as error:
+        named = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+        row = f"the row {named}" if named else "a row"
+        raise Halted(
+            "record-altered",
+            f"{row} of pidts_meta.{record} cannot be read: {column and f'{column}: '}{_cause(error)}. It was changed "
+            "by hand, or another program wrote it",
+            where=Where(source=str(key.get("source", ""))),
+            todo=_TODO.get(record, _OTHERWISE),
+        ) from error
+
+
+def texts(text: str) -> tuple[str, ...]:
+    """Returns the texts of a JSON list. Raises a ValueError for any other JSON."""
+    # Without this check, a JSON string would become a list of its characters: statements for the target.
+    found = json.loads(text)
+    if not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
+        raise ValueError("not a list of texts")
+    return tuple(found)
+
+
+def members(text: str) -> dict[str, Any]:
+    """Returns the members of a JSON object. Raises a TypeError for any other JSON."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError("not a JSON object")
+    return found
+
+
+def _cause(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__

@@ -1,0 +1,166 @@
+"""A row of `pidts_meta` that somebody has changed by hand ends in an error that names it, or is not accepted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from pidts.apply import Target, TargetSession
+from pidts.apply.checkpoint import demand_unaltered
+from pidts.apply.locks.held_changes import held_batch
+from pidts.apply.uncopied_keys import packed, unpacked
+from pidts.model import (
+    CommandKind,
+    Cutover,
+    DdlCommand,
+    DdlJournal,
+    Halt,
+    Halted,
+    HeldChanges,
+    MovedKey,
+    RangeOwner,
+    RowLock,
+    Shadow,
+    SourceTablesKey,
+    Table,
+    TableName,
+)
+from pidts.target import IcebergTarget
+from pidts.target.meta_schema import META_TABLES
+
+from .samples import INT, checkpoint, lsn, table
+
+pytestmark = pytest.mark.repeats("mysql56", "mysql97")
+
+T = TableName("shop", "orders")
+KEY = "k" * 8
+OWNER = RangeOwner(schema="shop", table="altered", zone="a", origin="a", to="a", settled=True, number=1, ranges="[]")
+TYPED = {"worker", "batch", "epoch", "updated_at", "step", "number", "taken", "buried_at"}
+"""Columns with a type of the server, which refuses other values."""
+FREE = {
+    *("ddl_journal.statement", "tombstone.version_value", "tombstone.source", "moved.member_schema"),
+    *("moved.member_name", "range_owner.range_key", "structure.lsn", "note.told", "row_lock.lsn"),
+    # A changed key is the key of another row: the task finds no such row.
+    *(f"{name}.{column}" for name in META_TABLES for column in ("task", "table_schema", "table_name", "row_key")),
+    *("checkpoint.source", "ddl_journal.source", "note.source", "halt.source", "ddl_order.source", "shadow.source"),
+    *("moved.source", "reread.source", "row_lock.source", "held_change.source", "locked_structure.source"),
+    *("safe_range.source", "structure.source", "ddl_journal.lsn", "ddl_order.lsn", "halt.place"),
+    *("locked_structure.digest",),
+}
+"""Columns in which any text is valid, and columns of keys."""
+FITTING = {("ddl_journal.before_change", "{}"), ("reread.lsn", ""), ("reread.lsn", '"x"')}
+"""Garbage that is valid, or that is before every place of the log."""
+UNREAD = {"locked_form", "early_removal", "left_out"}
+"""Meta tables with digests and numbers only."""
+
+
+@pytest.fixture(params=["mariadb", "postgres", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def make_records(session: TargetSession, task: str) -> None:
+    meta, structure = session.meta, table(T, {"id": INT})
+    meta.checkpoints.claim(task, "s", 1, checkpoint(100, gtid="0-1-2", position="bin.000001:100"))
+    session.begin()
+    meta.structures.save(task, SourceTablesKey("s"), lsn(1), {T: structure})
+    journal = DdlJournal(task=task, source="s", lsn=lsn(1), statement="", rendered=("x",), step=0)
+    meta.journal.write(journal)
+    meta.safe_range.save(task, "s", lsn(1))
+    meta.halts.save(task, "s", Halt(tables=(T,), lsn=lsn(1), code="c", what="w"))
+    meta.orders.give(task, "s", DdlCommand(lsn=lsn(1), kind=CommandKind.REPLACE, statements=("x",)))
+    meta.shadows.save(task, "s", {T: Shadow(structure)})
+    meta.rereads.add(task, "s", T, lsn(1), packed(structure.arrow.empty_table()))
+    meta.moves.add(task, "s", T, [MovedKey(T, KEY, lsn(1))])
+    meta.cutovers.replace(task, None, Cutover())
+    meta.cutovers.save_structures(task, [structure])
+    meta.range_owners.save(OWNER)
+    meta.row_locks.add(task, "s", [lock(structure)])
+    meta.row_locks.hold(task, "s", T, [HeldChanges(KEY, lsn(1), "{}")])
+    session.commit()
+
+
+def lock(structure: Table) -> RowLock:
+    key = packed(structure.arrow.empty_table())
+    return RowLock(table=structure, id=KEY, key=key, shown="1", origin=T, lsn=lsn(1), why="w", since=1.0)
+
+
+def error_of(target: Target, read: Callable[[TargetSession], object]) -> Halted | None:
+    with closing(target.connect()) as session:
+        try:
+            read(session)
+        except Halted as error:
+            return error
+    return None
+
+
+def read_checkpoint(session: TargetSession, task: str) -> None:
+    for row in session.meta.checkpoints.read(task, "s"):
+        demand_unaltered(row)
+
+
+def read_held(session: TargetSession, task: str) -> None:
+    for one in session.meta.row_locks.held(task, "s", T, [KEY]):
+        held_batch(lock(table(T, {"id": INT})), one)
+
+
+READ: dict[str, Callable[[TargetSession, str], object]] = {
+    "checkpoint": read_checkpoint,
+    "structure": lambda session, task: session.meta.structures.load(task, SourceTablesKey("s")),
+    "ddl_journal": lambda session, task: session.meta.journal.read(task, "s", lsn(1)),
+    "safe_range": lambda session, task: session.meta.safe_range.read(task, "s"),
+    "halt": lambda session, task: session.meta.halts.read(task, "s"),
+    "ddl_order": lambda session, task: session.meta.orders.read(task, "s"),
+    "shadow": lambda session, task: session.meta.shadows.load(task, "s"),
+    "reread": lambda session, task: [
+        unpacked(keys, "reread") for _, keys in session.meta.rereads.read(task, "s", T, lsn(0), 9)
+    ],
+    "moved": lambda session, task: session.meta.moves.find(task, "s", T, [KEY]),
+    "cutover": lambda session, task: session.meta.cutovers.read(task),
+    "range_owner": lambda session, _: session.meta.range_owners.read(),
+    "row_lock": lambda session, task: session.meta.row_locks.read(task, "s", T),
+    "locked_structure": lambda session, task: session.meta.row_locks.read(task, "s", T),
+    "held_change": read_held,
+}
+
+COLUMNS = [
+    f"{name}.{column.split()[0]}"
+    for name, meta_table in META_TABLES.items()
+    for column in f"{meta_table.key}, {meta_table.values}".split(", ")
+    if name in READ and column and column.split()[0] not in TYPED
+]
+
+
+@pytest.mark.parametrize("place", [one for one in COLUMNS if one not in FREE])
+def test_no_garbage_is_read(kind: str, target: Target, task: str, place: str, request: pytest.FixtureRequest) -> None:
+    record, column = place.split(".")
+    with closing(target.connect()) as session:
+        make_records(session, task)
+    try:
+        for garbage in ("", "x", "5", "null", "{}", "[5]", '"x"'):
+            if (place, garbage) in FITTING:
+                continue
+            where = f"range_key = '{OWNER.id}'" if record == "range_owner" else f"task = '{task}'"
+            sql = f"UPDATE pidts_meta.{record} SET {column} = '{garbage}' WHERE {where}"
+            if isinstance(target, IcebergTarget):
+                with closing(sqlite3.connect(f"{target.warehouse}/catalog.db")) as catalog, catalog:
+                    catalog.execute(sql.replace("pidts_meta.", "pidts_meta_"))
+            else:
+                request.getfixturevalue("run_sql")(request.getfixturevalue(kind), sql)
+            error = error_of(target, lambda session: READ[record](session, task))
+            assert error is not None, f"{garbage!r} is accepted"
+            assert error.code == ("checkpoint-altered" if record == "checkpoint" else "record-altered")
+            assert record in error.what
+            assert error.todo
+    finally:
+        with closing(target.connect()) as session:
+            session.begin()
+            session.meta.range_owners.save(OWNER)
+            session.commit()
+
+
+def test_each_meta_table_is_tried() -> None:
+    assert META_TABLES.keys() - READ.keys() == {*UNREAD, "note", "tombstone", "switch_structure"}
