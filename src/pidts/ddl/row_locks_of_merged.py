@@ -3,7 +3,8 @@
 The rows of a merged table are not compared, since another shard may have written the row that differs. So rows of the
 target that other programs have changed would be overwritten, although the task file says that they are locked
 (`on-divergence: lock`). `pidts check` refuses tables that are merged when a run starts. This module refuses a table
-that a CREATE TABLE in the log adds to a target table.
+that a CREATE TABLE in the log adds to a target table. If versions decide about all tables of a target table, none of
+its rows is ever locked, so nothing is refused.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ def demand_lockable(context: JobContext, groups: ShardGroups, found: DueStatemen
         return
     source, after = context.source.source_id, found.change.structures
     for name in sorted(after.keys() - context.structures.keys()):
-        if after[name] is None:
+        table = after[name]
+        if table is None:
             continue
-        target = context.rules.target_name(name)
+        target, guards = context.rules.target_name(name), context.writing.guards
+        if guards(context.rules.target_table(table)) and all(map(guards, groups.structures(target))):
+            continue
         others = [
             one
             for one in groups.members(target)

@@ -171,6 +171,7 @@ class Settings:
     rules: Rules | None = None
     """The rules of every source, in place of the usual ones."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
+    version_column: str = ""
 
 
 class TaskInMemory:
@@ -352,7 +353,8 @@ class TaskInMemory:
             staging=self.relay / source / str(epoch), target=self.target, workers=settings.workers, epoch=epoch,
             change_no=0, structures=structures, dialect=Dialect(), charsets={}, rules=rules,
             writing=ApplyRules(
-                source=source, filters=rules, beside=len(self.shards.sources) > 1, on_divergence=settings.on_divergence
+                source=source, filters=rules, beside=len(self.shards.sources) > 1, on_divergence=settings.on_divergence,
+                version_column=settings.version_column,
             ),
             watched=watched,
         ).with_different_shards()  # fmt: skip

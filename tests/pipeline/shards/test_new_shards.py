@@ -114,6 +114,20 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
     assert codes(task) == []
 
 
+@pytest.mark.parametrize("source", ["one", "two"])
+@pytest.mark.parametrize("mode", ["", "pessimistic"])
+def test_a_table_joins_another_in_a_task_that_locks_rows_if_versions_decide(
+    story: MakeStory, source: str, mode: str
+) -> None:
+    """A start accepts the same tables: none of their rows is ever locked."""
+    task = story(ALONE, mode=mode, on_divergence=OnDivergence.LOCK, version_column="v")
+    task.finish()
+    task.shards.create(source, NEW, 0)
+    task.finish()
+    assert task.halts(source) == []
+    assert shared(task) == {T}
+
+
 @pytest.mark.parametrize("kind", [None, CommandKind.REVERT])
 @pytest.mark.parametrize("source", ["one", "two"])
 def test_a_table_does_not_join_another_while_the_task_locks_rows(

@@ -362,6 +362,11 @@ class ShardGroups:
         with self._moved:
             return tuple(member for member, _ in self.known.of(target))
 
+    def structures(self, target: TableName) -> tuple[Table, ...]:
+        """Returns the structure of each member of a group, with the target's names."""
+        with self._moved:
+            return tuple(table for _, table in self.known.of(target))
+
     def tables(self, source: str) -> tuple[TableName, ...]:
         """Returns the tables of a part."""
         with self._moved:
