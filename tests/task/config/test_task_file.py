@@ -66,6 +66,12 @@ def refused(load: Load, text: str) -> ConfigError:
     return caught.value
 
 
+def test_a_task_with_a_shard_mode_may_lock_rows(load: Load) -> None:
+    """Only merged tables without a version cannot be locked, which a check before the start finds."""
+    for mode in ("pessimistic", "optimistic"):
+        assert load(f"{TASK}shard-mode: {mode}\npidts: {{on-divergence: lock}}\n").on_divergence is OnDivergence.LOCK
+
+
 def test_the_documented_example_is_understood(load: Load, tmp_path: Path) -> None:
     config = load(TASK)
     assert (config.name, config.mode, config.workers) == ("shop", "all", 4)
@@ -219,7 +225,6 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, conflict: version}\n", "bad-value", 11, "version-column"),
         (TASK + "pidts: {zone: a, conflict: version}\n", "not-supported", 11, "no program writes"),
         (TASK + "pidts: {zone: a, conflict: owner, version-column: v}\n", "not-supported", 11, "no program writes"),
-        (TASK + "shard-mode: optimistic\npidts: {on-divergence: lock}\n", "not-supported", 12, "merged tables"),
         ("- a\n- b\n", "wrong-type", 1, "keys and values, not a list"),
         ("", "missing-key", 1, "name"),
     ],

@@ -33,7 +33,7 @@ from pidts.sandbox import Server
 from pidts.source import connect, read_structures
 from pidts.task.checks.added_source import ShardAhead
 from pidts.task.checks.all_sources import check_all_sources, require_all_sources_fit
-from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.config.task_file import ShardMode, TaskConfig, load_parts
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
@@ -208,9 +208,10 @@ def test_rows_of_no_shard_are_refused_and_otherwise_the_target_is_taken_as_it_is
     assert task.failed("auto_increment_ID") == []
 
 
-def test_merged_tables_do_not_begin_in_a_task_that_locks_rows(task: Task) -> None:
+@pytest.mark.parametrize("mode", ["", "pessimistic"])
+def test_merged_tables_do_not_begin_in_a_task_that_locks_rows(task: Task, mode: ShardMode) -> None:
     """Their rows are not compared, so a row that another program has changed would be overwritten."""
-    task.parts = tuple(replace(part, shard_mode="", on_divergence=OnDivergence.LOCK) for part in task.parts)
+    task.parts = tuple(replace(part, shard_mode=mode, on_divergence=OnDivergence.LOCK) for part in task.parts)
     (found,) = task.failed("row_locks")
     assert f"are merged into {task.schema}.cart" in found
     with pytest.raises(PrecheckFailed, match="Set on-divergence to overwrite, warn or halt") as raised:

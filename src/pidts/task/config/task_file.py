@@ -384,19 +384,15 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
     """Reads `pidts.on-divergence`.
 
-    Locks are refused for merged tables, since a row may move from one shard to another. With a version column, only
-    rows of tables without a version are locked (`ApplyRules.compares`). Between zones the default is to lock: a row
+    With a version column, only rows of tables without a version are locked (`ApplyRules.compares`). Rows of merged
+    tables without a version cannot be locked: `pidts.task.checks.shards` finds these tables, with or without a shard
+    mode. Between zones the default is to lock: a row
     that differs was mostly written in both zones, and one of the two writes would be overwritten.
     """
-    key = "on-divergence"
     has_versions = bool(ours.text("version-column", "")) and not zones.converges
     locks = zones.name and not has_versions and not shard_mode
     usual = OnDivergence.LOCK if locks else OnDivergence.OVERWRITE
-    found = OnDivergence(ours.choice(key, tuple(OnDivergence), usual))
-    if found is OnDivergence.LOCK and shard_mode:
-        what = "rows of merged tables cannot be set aside yet"
-        raise ours.error(key, "not-supported", what, "Use one of: overwrite, warn, halt.")
-    return found
+    return OnDivergence(ours.choice("on-divergence", tuple(OnDivergence), usual))
 
 
 def _instances(task: Section) -> Sequence[Section]:
