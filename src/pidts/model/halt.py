@@ -54,6 +54,9 @@ class Halt:
     them.
     """
 
+    is_earlier: bool = False
+    """Whether the halt was recorded before this start of the task, and the task has not reached its place again."""
+
     @property
     def place(self) -> str:
         """Returns a text that distinguishes the halts of one task."""
@@ -73,7 +76,10 @@ class Halt:
     def dumps(self) -> str:
         """Returns the halt as JSON, in which the schema and the name of a table are separate values."""
         tables = [[name.schema, name.name] for name in self.tables]
-        return json.dumps({**self.to_json(), "tables": tables, "values": list(self.values)})
+        data = {**self.to_json(), "tables": tables, "values": list(self.values)}
+        if not self.is_earlier:  # earlier versions have not recorded it
+            del data["is_earlier"]
+        return json.dumps(data)
 
     @classmethod
     def loads(cls, text: str) -> Halt:

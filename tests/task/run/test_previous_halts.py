@@ -83,7 +83,7 @@ def test_halts_are_removed_if_their_tables_have_passed_them_or_are_gone(target: 
 def test_failed_changes_stay_recorded_while_they_are_tried_again(target: TargetSession, halt: Halt) -> None:
     recall = begun(target, halt)
     recall.begin_attempt(target, STATE.at, [A, B])
-    assert recorded(target) == [replace(halt, what=f"{halt.what}{AS_BEFORE}")]
+    assert recorded(target) == [replace(halt, what=f"{halt.what}{AS_BEFORE}", is_earlier=True)]
     assert recorded(target)[0].since == 7.0
     recall.drop_past_records(SERVER, STATE.at, [A, B])
     assert len(recorded(target)) == 1

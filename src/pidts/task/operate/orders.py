@@ -123,12 +123,12 @@ def has_failed(halt: Halt) -> bool:
 
 def as_before(halt: Halt) -> Halt:
     """Returns a recorded halt with the remark that it may no longer be true."""
-    return halt if halt.what.endswith(AS_BEFORE) else replace(halt, what=f"{halt.what}{AS_BEFORE}")
+    return replace(halt, what=f"{halt.what.removesuffix(AS_BEFORE)}{AS_BEFORE}", is_earlier=True)
 
 
 def is_tried_again(halt: Halt) -> bool:
     """Whether a run tries the failed change again, and has not found out yet whether the change fails."""
-    return has_failed(halt) and halt.what.endswith(AS_BEFORE)
+    return has_failed(halt) and halt.is_earlier
 
 
 class TaskOrders:
