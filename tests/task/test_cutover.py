@@ -738,6 +738,7 @@ def test_a_longer_log_without_changes_of_the_task_does_not_prevent_the_end(
 
 
 LOST = CutoverOptions(read_only=False, lost_seconds=0.0)
+UNLISTED = "the objects that the target does not have cannot be listed: {}"
 
 
 def without_source(parts: tuple[TaskConfig, ...]) -> tuple[TaskConfig, ...]:
@@ -764,6 +765,14 @@ def test_a_cutover_is_completed_without_a_source_that_is_lost_after_stop(parts: 
         ("switch", "done"),
     ]
     assert "source one does not answer" in found.steps[1].about
+    assert found.steps[-1].details == (UNLISTED.format("source one does not answer"),)
+    again = cut_over(lost)
+    with closing(lost[0].target.server.connect()) as target:
+        looked = made(lost, target).look()
+    for one in (again, looked):
+        assert one.is_done
+        assert [step.name for step in one.steps] == ["switch"]
+        assert one.steps[0].details[0].startswith(UNLISTED.format("Can't connect"))
 
 
 def test_a_lost_source_ends_a_cutover_that_has_not_reached_stop(parts: tuple[TaskConfig, ...]) -> None:

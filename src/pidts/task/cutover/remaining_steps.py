@@ -192,11 +192,11 @@ def _last_step(part: TaskConfig, why: str) -> CutoverStep:
     )
 
 
-def switched_step(part: TaskConfig) -> CutoverStep:
-    """Returns the last step of a cutover that is done."""
-    return CutoverStep(
-        StepName.SWITCH, StepState.DONE, f"all steps are done: point the application to {_address(part)} now"
-    )
+def switched_step(part: TaskConfig, unread: str) -> CutoverStep:
+    """Returns the last step of a cutover that is done; `unread` says why a source could not be read, if so."""
+    about = f"all steps are done: point the application to {_address(part)} now"
+    details = (f"the objects that the target does not have cannot be listed: {unread}",) if unread else ()
+    return CutoverStep(StepName.SWITCH, StepState.DONE, about, details)
 
 
 def _address(part: TaskConfig) -> str:

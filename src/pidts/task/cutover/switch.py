@@ -187,9 +187,11 @@ class CutoverRun:
         if not status.has_begun:
             blocked = CutoverStep(StepName.TABLES, StepState.BLOCKED, "the task has not begun yet")
             return Checklist(task=self._name, steps=[blocked], record=record)
-        inventory, why = read_inventory(self._parts, self._target), self._irreversible()
+        why = self._irreversible()
         if _is_done(record):
-            return self._checklist([switched_step(self._parts[0])], inventory, why, record)
+            inventory, unread = self._inventory_after_end()
+            return self._checklist([switched_step(self._parts[0], unread)], inventory, why, record)
+        inventory = read_inventory(self._parts, self._target)
         remaining = RemainingSteps(
             self._parts, self._target, makes_read_only=self._options.read_only, compares=self._verify is not None
         )
@@ -262,8 +264,19 @@ class CutoverRun:
                     self._remake(name, wanted)
             record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
         record = self._end(record, lost)
-        self._steps.append(switched_step(self._parts[0]))
+        unread = f"source {listed(lost)} does not answer" if lost else ""
+        self._steps.append(switched_step(self._parts[0], unread))
         return self._checklist(self._steps, inventory, why, record)
+
+    def _inventory_after_end(self) -> tuple[Inventory | None, str]:
+        """Returns the sources' objects; None, with the reason, if a source cannot be read.
+
+        After the switch, the source or the task's account may be gone for good.
+        """
+        try:
+            return read_inventory(self._parts, self._target), ""
+        except PidtsError as error:
+            return None, error.what
 
     def _irreversible(self) -> str:
         """Returns why no task can carry rows back; empty if a task can, or if the target cannot be a source."""
