@@ -220,7 +220,7 @@ def _awaits(one: BlockedChange, other: BlockedChange) -> bool:
 
 
 def _without_own_names(one: BlockedChange) -> str:
-    """Returns the statement with each of the shard's own table names, where it occurs first, replaced by `?`."""
+    """Returns the statement with `?` for the first occurrence of each name of the shard's own tables."""
     text = " ".join(one.statement.split())
     for name in one.tables:
         schema, table = (f"(?:`{re.escape(part)}`|{re.escape(part)})" for part in (name.schema, name.name))

@@ -274,8 +274,8 @@ class PreviousHalts:
     ) -> None:
         """Removes the records of tables that have passed their place.
 
-        `retried` are the tables that are tried again and have not caught up; None: they are not known. If no log
-        follows that concerns a table, only this shows that the target has its rows.
+        `retried` are the tables that are tried again and have not caught up; None: they are not known. If the later log
+        does not concern a table, only this shows that the target has its rows.
         """
         if not self._kept:
             return
