@@ -25,7 +25,7 @@ def failover(
     source: Annotated[
         str,
         typer.Option(
-            "--source", "-s", metavar="SOURCE-ID", help="The source, where the task has several.", show_default=False
+            "--source", "-s", metavar="SOURCE-ID", help="The source, if the task has several.", show_default=False
         ),
     ] = "",
     force: Annotated[

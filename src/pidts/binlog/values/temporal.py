@@ -43,7 +43,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
             "unknown-precision",
             f"a {kind.kind} column is in MariaDB's form of mysql56_temporal_format=OFF, and the log does not show how "
             "many digits its fraction has",
-            todo="Give the table's structure, or rewrite the table on the source: SET GLOBAL "
+            todo="Give the table's structure (schema-from), or rewrite the table on the source: SET GLOBAL "
             "mysql56_temporal_format=ON; ALTER TABLE ... FORCE",
         )
     fits = wire.scale == kind.fsp

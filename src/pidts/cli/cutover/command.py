@@ -48,7 +48,7 @@ def cutover(
         bool,
         typer.Option(
             "--reverse",
-            help="Write the task file of the way back. That task carries to the source "
+            help="Write the task file for the way back. That task carries to the source "
             "all changes that the target gets after the switch.",
         ),
     ] = False,

@@ -47,14 +47,16 @@ def purge_relays(
     ] = "",
     keep: Annotated[
         str,
-        typer.Option("--keep", metavar="DURATION", help="Keep the log received in this last time: 90s, 30m, 12h, 7d."),
+        typer.Option(
+            "--keep", metavar="DURATION", help="Keep the log received in the last DURATION: 90s, 30m, 12h, 7d."
+        ),
     ] = "0",
     apply: Annotated[
         bool, typer.Option("--apply", help="Do it. Without it, the command only shows what it would remove.")
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="If a target does not answer, keep the log that its task has recorded as needed."),
+        typer.Option("--force", help="If a target does not answer, use the position that its task has recorded."),
     ] = False,
     as_json: JsonInstead = False,
     debug: Debug = False,
