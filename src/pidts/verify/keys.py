@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -53,6 +53,10 @@ def _native(kind: ColumnType, value: Any) -> Any:
         return Decimal(value)
     if kind.is_bytes:
         return bytes.fromhex(value)
+    if kind.kind is Kind.TIME:
+        hours, minutes, seconds = value.removeprefix("-").split(":")
+        size = timedelta(hours=int(hours), minutes=int(minutes), microseconds=int(Decimal(seconds) * 1_000_000))
+        return -size if value.startswith("-") else size
     if kind.kind not in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         return value
     try:
