@@ -62,7 +62,7 @@ class Driver:
     def ddl(
         self,
         sql: str,
-        order: CommandKind | None = None,
+        command: CommandKind | None = None,
         *statements: str,
         again: bool = False,
         filling: frozenset[TableName] = frozenset(),
@@ -73,14 +73,16 @@ class Driver:
         entry = LogEntry(Transaction(lsn=at, prev_lsn=at, begin=at, ddl=sql, ddl_schema="shop"), Extent(1, 4, 96))
         self.patch.setattr(due_change, "ddl_event", lambda *_: Query("shop", sql, sql_mode=0))
         ordered = None
-        if order is not None:
+        if command is not None:
             with closing(self.target.connect()) as session:
-                session.meta.orders.give("t", "s", DdlCommand(lsn=at, kind=order, statements=statements, number=1))
-                ordered = session.meta.orders.find("t", "s", at)
+                session.meta.ddl_commands.give(
+                    "t", "s", DdlCommand(lsn=at, kind=command, statements=statements, number=1)
+                )
+                ordered = session.meta.ddl_commands.find("t", "s", at)
         relay: Any = NoRelay()
         classifier = TransactionClassifier(self.context.rules.allow, self.context.dialect, marks_in=marks_in)
         due = DueChange(self.context, classifier, relay, entry, filling=filling)
-        changed = run_ddl(due, ShardGroups(), lambda _: None, order=ordered)
+        changed = run_ddl(due, ShardGroups(), lambda _: None, command=ordered)
         assert isinstance(changed, ChangeDone)
         self.context = changed.applied_to(self.context)
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.ddl.view import advice, show_ddl_list, show_halt, show_halts, show_order, show_retry
+from pidts.cli.ddl.view import advice, show_command, show_ddl_list, show_halt, show_halts, show_retry
 from pidts.cli.errors import remember_task
 from pidts.model import CommandKind, DdlCommand, DdlJournal, DdlState, Halt, Lsn, TableName
 from pidts.model.advice import COMPARE_TODO
 from pidts.target.refusals import constraint_todo, trigger_todo
 from pidts.task.operate.backlog import Backlog, HeldTablesOfSource, NextSchemaChange
-from pidts.task.operate.orders import BlockedChange
+from pidts.task.operate.ddl_commands import BlockedChange
 from pidts.task.operate.shard_locks import OpenLock
 
 Output = pytest.CaptureFixture[str]
@@ -416,7 +416,7 @@ def test_where_there_are_several_sources_a_table_is_called_with_its_own() -> Non
 
 def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     remember_task(Path("my shop.yaml"))
-    show_order(HALTED, CommandKind.SKIP, (), given=False, as_json=False)
+    show_command(HALTED, CommandKind.SKIP, (), given=False, as_json=False)
     remember_task(None)
     text = said(capsys)
     assert "already on the target: one" in text
@@ -458,11 +458,11 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
 def test_the_preview_shows_what_becomes_of_other_shards(
     kind: CommandKind, lock: OpenLock, words: list[str], capsys: Output
 ) -> None:
-    show_order(lock.first, kind, (), given=False, as_json=False, lock=lock)
+    show_command(lock.first, kind, (), given=False, as_json=False, lock=lock)
     text = said(capsys)
     assert [one for one in words if one not in text] == []
     assert "\n\n" not in text
-    show_order(lock.first, kind, (), given=False, as_json=True, lock=lock)
+    show_command(lock.first, kind, (), given=False, as_json=True, lock=lock)
     alone = kind not in {CommandKind.UNLOCK, CommandKind.REPLACE}
     others = [] if alone else ["s1: shop.t_3"] if lock is APART else ["s2: shop.t_2"]
     assert json.loads(said(capsys))["counts_for"] == ["s1: shop.t_1", *others]

@@ -294,7 +294,7 @@ def test_a_target_with_the_rows_is_read_as_it_was_written(
             text: {ORDERS: TABLE} for text in KEYS
         }
         assert meta.journal.read(TASK, SOURCE, AT) == JOURNAL
-        assert meta.orders.read(TASK, SOURCE) == [ORDER]
+        assert meta.ddl_commands.read(TASK, SOURCE) == [ORDER]
         assert meta.shadows.load(TASK, SOURCE) == {NEW: SHADOW}
         assert meta.notes.read(TASK, RemainingRowsKey("s"), ORDERS) == "a note: é"
         assert meta.rereads.read(TASK, SOURCE, ORDERS, Lsn(0, 0, 0), 9) == [(AT, "keys")]

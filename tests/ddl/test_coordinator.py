@@ -54,8 +54,10 @@ def table(*names: str) -> Table:
 V0, V1, V2 = table(), table("c"), table("d")
 
 
-def came(source: str, before: Table = V0, after: Table = V1, order: CommandKind | None = None) -> Arrival:
-    return Arrival(member=Member(source, NAME), lsn=Lsn(0, 1, 9), text="ALTER", before=before, after=after, order=order)
+def came(source: str, before: Table = V0, after: Table = V1, command: CommandKind | None = None) -> Arrival:
+    return Arrival(
+        member=Member(source, NAME), lsn=Lsn(0, 1, 9), text="ALTER", before=before, after=after, command=command
+    )
 
 
 def member_change_of(source: str, *, epoch: int = 7) -> MemberChange:
@@ -174,8 +176,8 @@ def test_what_is_kept_from_the_last_arrival_is_what_an_examination_would_find(se
         match chosen.choice(["arrive"] * 8 + ["dropped", "leaving", "forget", "changed"]):
             case "arrive":
                 before, after = chosen.choice([(V0, V1)] * 6 + [(V0, V2), (V2, V1), (V1, V1)])
-                order = chosen.choice([None] * 12 + [CommandKind.SKIP, CommandKind.UNLOCK])
-                one = replace(came(source, before, after, order), member=Member(source, name), lsn=Lsn(0, 1, 9))
+                command = chosen.choice([None] * 12 + [CommandKind.SKIP, CommandKind.UNLOCK])
+                one = replace(came(source, before, after, command), member=Member(source, name), lsn=Lsn(0, 1, 9))
                 here = [other for other in here if other.member != one.member] + [one]
                 decision = same(lambda groups, one=one: arrive(groups, one))
                 if isinstance(decision, RunDecision) and chosen.random() < 0.8:
@@ -293,7 +295,7 @@ def test_no_change_runs_before_all_parts_are_known() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
-    assert isinstance(arrive(groups, came("a", order=CommandKind.UNLOCK)), RunDecision)
+    assert isinstance(arrive(groups, came("a", command=CommandKind.UNLOCK)), RunDecision)
 
 
 def test_a_source_that_is_down_keeps_its_recorded_tables() -> None:
@@ -514,10 +516,10 @@ def test_a_leader_without_an_answer_reads_the_record_before_any_member_continues
     """The commit may have succeeded although its answer was lost. A second run of the statement would be refused."""
     groups = begun("a", "b", "c")
     arrive(groups, came("a"))
-    run = arrive(groups, came("b", order=CommandKind.UNLOCK))
+    run = arrive(groups, came("b", command=CommandKind.UNLOCK))
     assert isinstance(run, RunDecision)
     groups.failed(run, in_doubt_since=0)
-    assert arrive(groups, came("c", order=CommandKind.UNLOCK)) == Wait(absent=("b",))
+    assert arrive(groups, came("c", command=CommandKind.UNLOCK)) == Wait(absent=("b",))
     groups.recall(groups.next_read(), "b", {T: V1}, {})
     groups.register("b", {NAME: V1}, epoch=1)
     assert groups.agreed(T) == V1

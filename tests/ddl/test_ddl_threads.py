@@ -42,8 +42,8 @@ class Script:
     ends: list[Any]
     ordered: list[CommandKind | None] = field(default_factory=list)
 
-    def __call__(self, *_: Any, order: DdlCommand | None, is_superseded: Callable[[], bool], **__: Any) -> Any:
-        self.ordered.append(order.kind if order else None)
+    def __call__(self, *_: Any, command: DdlCommand | None, is_superseded: Callable[[], bool], **__: Any) -> Any:
+        self.ordered.append(command.kind if command else None)
         end = self.ends.pop(0)
         while end is BUSY:
             time.sleep(0.01)
@@ -81,14 +81,14 @@ class RunOfOneChange:
         )
         classifier: Any = _Classifier(tables)
         self.threads = DdlThreads(
-            classifier, lambda error: error.code != "ddl-does-not-fit", waits=DdlWaits(order=0.02)
+            classifier, lambda error: error.code != "ddl-does-not-fit", waits=DdlWaits(command=0.02)
         )
         self.script = script
         self.threads.start(self.context, PlanState(AT, due=AT))
 
     def give(self, kind: CommandKind) -> None:
         with closing(self.target.connect()) as session:
-            session.meta.orders.give("t", "s", DdlCommand(lsn=AT, kind=kind))
+            session.meta.ddl_commands.give("t", "s", DdlCommand(lsn=AT, kind=kind))
 
     def saved_halts(self) -> list[Any]:
         with closing(self.target.connect()) as session:

@@ -61,12 +61,12 @@ def found(
     sql: str,
     rules: Rules,
     *names: str,
-    order: DdlCommand | None = None,
+    command: DdlCommand | None = None,
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     shared_tables: SharedTables | None = None,
 ) -> DueStatement | None:
-    said = interpreted(sql, rules, *names, order=order, keys=keys, is_ours=is_ours, shared_tables=shared_tables)
+    said = interpreted(sql, rules, *names, command=command, keys=keys, is_ours=is_ours, shared_tables=shared_tables)
     assert not isinstance(said, ChangeWaits)
     return said
 
@@ -75,7 +75,7 @@ def interpreted(
     sql: str,
     rules: Rules,
     *names: str,
-    order: DdlCommand | None = None,
+    command: DdlCommand | None = None,
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     shared_tables: SharedTables | None = None,
@@ -104,7 +104,7 @@ def interpreted(
     vars(due)["query"] = Query("shop", sql)
     return Interpreter(
         due=due,
-        order=order,
+        command=command,
         shared_tables=shared_tables or SharedTables(ShardGroups(), "s", rules),
         shadows=dict,
         keyed_by=lambda _: frozenset(),
@@ -147,18 +147,18 @@ def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> Non
     with pytest.raises(Halted, match="ddl-does-not-fit") as caught:
         found("RENAME TABLE v TO w", ONE, "t_1")
     assert (caught.value.where.table, "pidts ddl skip" in caught.value.todo) == ("shop.v", True)
-    assert found("RENAME TABLE v TO w", ONE, "t_1", order=DdlCommand(lsn=AT, kind=CommandKind.SKIP)) is not None
+    assert found("RENAME TABLE v TO w", ONE, "t_1", command=DdlCommand(lsn=AT, kind=CommandKind.SKIP)) is not None
 
 
 def test_after_a_skip_a_partition_made_a_table_is_recorded_and_a_table_made_a_partition_is_not() -> None:
     skip = DdlCommand(lsn=AT, kind=CommandKind.SKIP)
-    made = found("ALTER TABLE p CONVERT PARTITION p1 TO TABLE t", Rules(), "p", order=skip)
+    made = found("ALTER TABLE p CONVERT PARTITION p1 TO TABLE t", Rules(), "p", command=skip)
     assert made is not None
     p, t = (made.change.structures[TableName("shop", name)] for name in "pt")
     assert p is not None
     assert p.renamed(TableName("shop", "t")) == t
     sql = "ALTER TABLE p CONVERT TABLE t TO PARTITION p1 VALUES LESS THAN (9)"
-    gone = found(sql, Rules(), "p", "t", order=skip)
+    gone = found(sql, Rules(), "p", "t", command=skip)
     assert gone is not None
     assert gone.change.structures == {TableName("shop", "p"): p, TableName("shop", "t"): None}
     relevance = TransactionClassifier(AllowList(), Dialect()).of_statement(classify(sql, "shop"))
@@ -270,7 +270,7 @@ def test_a_rename_does_not_give_rows_other_values() -> None:
     with pytest.raises(Halted) as raised:
         found("RENAME TABLE t_1 TO t_2", rules, "t_1")
     assert raised.value.code == "rename-moves-rows"
-    skipped = found("RENAME TABLE t_1 TO t_2", rules, "t_1", order=DdlCommand(lsn=AT, kind=CommandKind.SKIP))
+    skipped = found("RENAME TABLE t_1 TO t_2", rules, "t_1", command=DdlCommand(lsn=AT, kind=CommandKind.SKIP))
     assert skipped is not None
     assert isinstance(skipped.change.statement, RenameTable)
     same = Rules(mappings=(ColumnMapping("shop", "t_*", "id", "partition id", ("1", "", "")),))
@@ -322,11 +322,11 @@ def test_filtered_statements_are_recorded_and_do_not_run() -> None:
 
 
 def test_records_follow_a_renamed_table_even_if_a_ddl_command_replaces_the_statement() -> None:
-    order = DdlCommand(lsn=AT, kind=CommandKind.REPLACE, statements=("ALTER TABLE b COMMENT 'done by hand'",))
+    command = DdlCommand(lsn=AT, kind=CommandKind.REPLACE, statements=("ALTER TABLE b COMMENT 'done by hand'",))
     renames = "ALTER TABLE a DROP COLUMN missing, RENAME TO b"
     with pytest.raises(Halted, match="missing"):
         found(renames, Rules(), "a")
-    what = found(renames, Rules(), "a", order=order)
+    what = found(renames, Rules(), "a", command=command)
     assert isinstance(what, DueStatement)
     assert what.change.renamed == {TableName("shop", "a"): TableName("shop", "b")}
 
@@ -354,7 +354,7 @@ def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> 
             interpreted(sql, plain, "t_1", writing=writing)
         assert caught.value.code == "foreign-write"
         skip = DdlCommand(lsn=AT, kind=CommandKind.SKIP)
-        assert interpreted(sql, plain, "t_1", writing=writing, order=skip) is not None
+        assert interpreted(sql, plain, "t_1", writing=writing, command=skip) is not None
     if "PARTITION" not in sql:
         assert interpreted(sql, plain, "t_1", writing=owned("a", ("a", ""))) is not None
     assert interpreted("ALTER TABLE t_1 ADD c INT", plain, "t_1", writing=owned("b", ("a", ""))) is not None
@@ -382,7 +382,7 @@ def test_a_zone_renames_a_table_only_where_it_owns_all(sql: str, said: str) -> N
             interpreted(sql, plain, *names, writing=writing)
         assert caught.value.code == "foreign-write"
         skip = DdlCommand(lsn=AT, kind=CommandKind.SKIP)
-        assert interpreted(sql, plain, *names, writing=writing, order=skip) is not None
+        assert interpreted(sql, plain, *names, writing=writing, command=skip) is not None
     writing = replace(writing, owners=Owners((*owned("b", ("b", "")).owners.ranges, *more)))
     assert interpreted(sql, plain, *names, writing=writing) is not None
     back = "RENAME TABLE t_1 TO x, x TO t_1"

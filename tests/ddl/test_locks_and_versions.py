@@ -46,7 +46,7 @@ def test_a_version_column_is_not_added_while_rows_are_locked(target: ValuesTarge
     context: Any = SimpleNamespace(writing=writing, target=target, task="t", epoch=1)
     statement = AlterTable(BEFORE.name, (AddColumn(AFTER.columns[1]),))
     change: Any = SimpleNamespace(
-        statement=statement, before={BEFORE.name: BEFORE}, after={BEFORE.name: AFTER}, order=None
+        statement=statement, before={BEFORE.name: BEFORE}, after={BEFORE.name: AFTER}, command=None
     )
     due: Any = SimpleNamespace(source="s", comes_back=False, statement=statement, where=Where())
     with pytest.raises(Halted, match="versions decide about the table's rows"):

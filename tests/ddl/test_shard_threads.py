@@ -76,7 +76,7 @@ class Log:
         pass
 
 
-SOON = DdlWaits(look=0.01, order=0.05)
+SOON = DdlWaits(look=0.01, command=0.05)
 
 
 class Part:
@@ -111,7 +111,7 @@ class Part:
 
     def give(self, kind: CommandKind) -> None:
         with closing(self.process.target.connect()) as session:
-            session.meta.orders.give("t", self.source, DdlCommand(lsn=AT, kind=kind))
+            session.meta.ddl_commands.give("t", self.source, DdlCommand(lsn=AT, kind=kind))
 
 
 class _Classifier:
@@ -139,10 +139,15 @@ class ShardProcess:
         self.parts[source] = Part(self, source)
         return self.parts[source]
 
-    def run_ddl(self, due: DueChange, *_: Any, order: DdlCommand | None, **__: Any) -> Result:
+    def run_ddl(self, due: DueChange, *_: Any, command: DdlCommand | None, **__: Any) -> Result:
         source = due.source
         arrival = Arrival(
-            member=Member(source, OWN), lsn=AT, text="ALTER", before=V0, after=V1, order=order.kind if order else None
+            member=Member(source, OWN),
+            lsn=AT,
+            text="ALTER",
+            before=V0,
+            after=V1,
+            command=command.kind if command else None,
         )
         decision = self.groups.arrive(
             arrival, MemberChange(source=source, epoch=1, lsn=AT, text="ALTER"), lambda _: None
@@ -230,7 +235,7 @@ def test_an_unlock_lets_a_shard_continue_without_the_others(process: Callable[..
     until(lambda: first.marks == (True, False))
     first.give(CommandKind.UNLOCK)
     until(lambda: first.marks == (False, True))
-    assert [run.leader.order for run in one.runs] == [CommandKind.UNLOCK]
+    assert [run.leader.command for run in one.runs] == [CommandKind.UNLOCK]
 
 
 def test_a_run_that_ends_does_not_wait_for_the_others(process: Callable[..., ShardProcess]) -> None:
@@ -260,7 +265,7 @@ def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for
     until(lambda: parts[0].threads.waiting_for_others == parts[1].threads.waiting_for_others == {AT})
     parts[0].give(CommandKind.SKIP)
     until(lambda: all(part.marks == (False, True) for part in parts))
-    assert [run.leader.order for run in one.runs] == [None, CommandKind.SKIP, None], "the other one's is its own"
+    assert [run.leader.command for run in one.runs] == [None, CommandKind.SKIP, None], "the other one's is its own"
     assert [len(run.arrivals) for run in one.runs] == [2, 1, 1]
 
 

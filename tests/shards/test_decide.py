@@ -32,14 +32,14 @@ def member(number: int) -> Member:
     return Member("ab"[number % 2], TableName("shard", f"t_{number}"))
 
 
-def arrival(number: int, before: Table, after: Table, order: CommandKind | None = None, **more: object) -> Arrival:
+def arrival(number: int, before: Table, after: Table, command: CommandKind | None = None, **more: object) -> Arrival:
     return Arrival(
         member=member(number),
         lsn=Lsn(0, 1, 100 + number),
         text="ALTER",
         before=before,
         after=after,
-        order=order,
+        command=command,
         since=number,
         **more,  # type: ignore[arg-type]
     )
@@ -196,7 +196,7 @@ def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gon
     one = replace(group(table("a b c"), [table("a b c"), table("b")], again), dropped={member(1): ("a",)})
     assert said(one, 1) == Wait((member(0),), differing_columns=("a",))
     assert said(replace(one, dropped={}), 1) == passes(again, table("a b c"))
-    ordered = replace(again, order=CommandKind.UNLOCK)
+    ordered = replace(again, command=CommandKind.UNLOCK)
     assert said(replace(one, arrivals={member(1): ordered}), 1) == passes(ordered, table("a b c"))
 
 
@@ -208,13 +208,13 @@ def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
-@pytest.mark.parametrize("order", [CommandKind.UNLOCK, CommandKind.REVERT, CommandKind.INJECT])
-def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, order: CommandKind) -> None:
+@pytest.mark.parametrize("command", [CommandKind.UNLOCK, CommandKind.REVERT, CommandKind.INJECT])
+def test_no_ddl_command_skips_the_wait_for_values_that_the_target_has(mode: ShardMode, command: CommandKind) -> None:
     """The awaited shards have made their changes before, so none of them can still arrive.
 
     But if the waiting shard continued, its rows would get the default of the other shards.
     """
-    own = arrival(0, V0, table("a b=8"), order)
+    own = arrival(0, V0, table("a b=8"), command)
     assert said(group(table("a b=7"), [V0, table("a b=7")], own, mode=mode), 0) == Wait(
         (member(1),), differing_columns=("b",)
     )
@@ -568,16 +568,16 @@ def test_a_column_that_is_new_on_one_shard_and_renamed_on_another_is_a_disagreem
 
 
 @pytest.mark.parametrize(
-    ("order", "before", "after", "agreed", "made"),
+    ("command", "before", "after", "agreed", "made"),
     [
         (CommandKind.REPLACE, "a", "a note:text", "a note:varchar e", "a note:text e"),
         (CommandKind.UNLOCK, "a", "b", "a e", "b e"),
     ],
 )
 def test_commanded_changes_run_if_others_have_more_columns(
-    order: CommandKind, before: str, after: str, agreed: str, made: str
+    command: CommandKind, before: str, after: str, agreed: str, made: str
 ) -> None:
-    own = arrival(0, table(before), table(after), order)
+    own = arrival(0, table(before), table(after), command)
     there = group(table(agreed), [table(before), table(agreed)], own, mode="optimistic")
     assert decide(there, member(0)) == RunDecision(own, (own,), table(made), left=(member(1),))
 

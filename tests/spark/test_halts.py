@@ -16,7 +16,7 @@ import yaml
 from tests.running import NOT_THERE, Progress
 
 from pidts.model import Halt
-from pidts.task.operate.orders import AS_BEFORE
+from pidts.task.operate.ddl_commands import AS_BEFORE
 
 SETUP = """
 CREATE TABLE {0}.a (id INT PRIMARY KEY, v VARCHAR(20) NOT NULL);

@@ -205,15 +205,15 @@ def test_skipping_a_changed_expression_does_not_leave_the_old_one(
         create(target, before)
         write(target, before, [(1, 5, 6)])
         place_of_change = lsn(110)
-        target.meta.orders.give("task", "s", DdlCommand(lsn=place_of_change, kind=CommandKind.SKIP))
-        order = target.meta.orders.find("task", "s", place_of_change)
+        target.meta.ddl_commands.give("task", "s", DdlCommand(lsn=place_of_change, kind=CommandKind.SKIP))
+        command = target.meta.ddl_commands.find("task", "s", place_of_change)
         change = SchemaChange(
             statement=classify(sql, "fitting", dialect=dialect),
             text=sql,
             before={NAME: before},
             after={NAME: after},
             structures={NAME: after},
-            order=order,
+            command=command,
         )
         runner = DdlRunner(place_of_target, "task", "s", epoch)
         with pytest.raises(Halted, match="DROP EXPRESSION") as error:

@@ -6,7 +6,7 @@ from pidts.model import Halt, Lsn, TableName
 from pidts.task.cutover.remaining_steps import tables_step
 from pidts.task.cutover.steps import StepState
 from pidts.task.operate.backlog import HeldTablesOfSource
-from pidts.task.operate.orders import BlockedChange
+from pidts.task.operate.ddl_commands import BlockedChange
 from pidts.task.operate.status import LockedTable, SourceStatus, TaskStatus
 
 AT = Lsn(0, 1, 10)

@@ -48,7 +48,7 @@ class ValuesMeta:
         self.tombstones = ValuesTombstones(connection)
         self.safe_range = ValuesSafeRange(connection)
         self.halts = ValuesHalts(connection)
-        self.orders = ValuesOrders(connection)
+        self.ddl_commands = ValuesCommands(connection)
         self.shadows = ValuesShadows(connection)
         self.moves = ValuesMoves(connection)
         connection.at_end.append(self.moves.reset)
@@ -277,31 +277,31 @@ class ValuesHalts:
         self._at_commit(forget)
 
 
-class ValuesOrders:
+class ValuesCommands:
     """The ddl commands of operators."""
 
     def __init__(self, connection: ValuesConnection) -> None:
-        self._orders, self._at_commit = connection.store.orders, connection.at_commit
+        self._commands, self._at_commit = connection.store.ddl_commands, connection.at_commit
 
     def read(self, task: str, source: str) -> list[DdlCommand]:
         """Returns the commands in log order."""
-        return [order for _, order in sorted(self._orders.get((task, source), {}).items())]
+        return [command for _, command in sorted(self._commands.get((task, source), {}).items())]
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
         """Returns the command for the change at this place of the log."""
-        return self._orders.get((task, source), {}).get(lsn)
+        return self._commands.get((task, source), {}).get(lsn)
 
-    def give(self, task: str, source: str, order: DdlCommand) -> None:
+    def give(self, task: str, source: str, command: DdlCommand) -> None:
         """Saves a command, which replaces an earlier one about the same change."""
-        before = self.find(task, source, order.lsn)
-        given = replace(order, number=before.number + 1 if before else 1, taken=False)
-        self._at_commit(lambda: self._orders.setdefault((task, source), {}).update({order.lsn: given}))
+        before = self.find(task, source, command.lsn)
+        given = replace(command, number=before.number + 1 if before else 1, taken=False)
+        self._at_commit(lambda: self._commands.setdefault((task, source), {}).update({command.lsn: given}))
 
-    def take(self, task: str, source: str, order: DdlCommand) -> bool:
+    def take(self, task: str, source: str, command: DdlCommand) -> bool:
         """Marks a command as taken; returns False if another command has replaced it."""
-        is_last = self.find(task, source, order.lsn) == replace(order, taken=False)
+        is_last = self.find(task, source, command.lsn) == replace(command, taken=False)
         if is_last:
-            self._at_commit(lambda: self._orders[task, source].update({order.lsn: replace(order, taken=True)}))
+            self._at_commit(lambda: self._commands[task, source].update({command.lsn: replace(command, taken=True)}))
         return is_last
 
 

@@ -83,7 +83,7 @@ class Store:
     safe_until: dict[tuple[str, str], Lsn | None] = field(default_factory=dict)
     notes: dict[tuple[str, RecordKey, TableName], str] = field(default_factory=dict)
     halts: dict[tuple[str, str], dict[str, Halt]] = field(default_factory=dict)
-    orders: dict[tuple[str, str], dict[Lsn, DdlCommand]] = field(default_factory=dict)
+    ddl_commands: dict[tuple[str, str], dict[Lsn, DdlCommand]] = field(default_factory=dict)
     shadows: dict[tuple[str, str], dict[TableName, Shadow]] = field(default_factory=dict)
     moves: MoveStore = field(default_factory=dict)
     rereads: dict[tuple[str, str, TableName], dict[Lsn, str]] = field(default_factory=dict)

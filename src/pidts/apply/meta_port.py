@@ -161,7 +161,7 @@ class HaltRecord(Protocol):
         """Removes the halts at these places; without `places`, all halts."""
 
 
-class OrderRecord(Protocol):
+class DdlCommandRecord(Protocol):
     """The ddl commands of operators for schema changes in the log."""
 
     def read(self, task: str, source: str) -> list[DdlCommand]:
@@ -170,13 +170,13 @@ class OrderRecord(Protocol):
     def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
         """Returns the ddl command for the change at this place; None if there is none."""
 
-    def give(self, task: str, source: str, order: DdlCommand) -> None:
+    def give(self, task: str, source: str, command: DdlCommand) -> None:
         """Saves a ddl command, which replaces an earlier one for the same change and gets the next number."""
 
-    def take(self, task: str, source: str, order: DdlCommand) -> bool:
+    def take(self, task: str, source: str, command: DdlCommand) -> bool:
         """Marks the ddl command as taken; nobody changes it before the transaction ends.
 
-        Returns False if another ddl command has replaced `order`.
+        Returns False if another ddl command has replaced `command`.
         """
 
 
@@ -400,7 +400,7 @@ class Meta(Protocol):
         """The tables that wait for an operator."""
 
     @property
-    def orders(self) -> OrderRecord:
+    def ddl_commands(self) -> DdlCommandRecord:
         """The ddl commands of operators."""
 
     @property

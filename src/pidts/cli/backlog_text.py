@@ -11,7 +11,7 @@ from pidts.model.errors import plural, utc_time
 
 if TYPE_CHECKING:
     from pidts.task.operate.backlog import Backlog, HeldTablesOfSource
-    from pidts.task.operate.orders import BlockedChange
+    from pidts.task.operate.ddl_commands import BlockedChange
 
 SHOWN = 5
 """The largest number of tables, shards or other items of one list that a text names."""

@@ -18,7 +18,7 @@ from pidts.model import Halted, Lsn, TableName
 from pidts.model.advice import with_task
 from pidts.model.errors import listed, plural
 from pidts.plan import Phase
-from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.ddl_commands import needs_operator
 from pidts.task.operate.progress import applied_json
 
 if TYPE_CHECKING:

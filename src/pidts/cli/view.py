@@ -26,7 +26,7 @@ from pidts.model import Halt, Lsn, TableName
 from pidts.model.advice import LIST
 from pidts.model.errors import sentence
 from pidts.plan import Phase
-from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.ddl_commands import needs_operator
 from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, TableProgress
 from pidts.task.operate.stage_report import SlowStage, StageReport
 

@@ -56,8 +56,8 @@ class Admission:
     @property
     def writers_wait(self) -> bool:
         """Whether the other shards of the group must not write during the change."""
-        order = self.change.order
-        return self.change.shared is not None and (order is None or order.kind is not CommandKind.SKIP)
+        command = self.change.command
+        return self.change.shared is not None and (command is None or command.kind is not CommandKind.SKIP)
 
 
 def admit(
@@ -90,7 +90,7 @@ def admit(
         after=shared_object(after),
         since=since,
         position=due.where.position,
-        order=change.order.kind if change.order is not None else None,
+        command=change.command.kind if change.command is not None else None,
         runs=not makes or not groups.is_shared(target, member),
         revalues=frozenset() if makes or before is None else revalued(before, after, moved, strict=strict),
         computes=_computed_by(statement),
@@ -155,7 +155,7 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
     structures does not show this. If the target ran the statement for one shard, the other shards' values would be
     lost. If the statement is skipped, the shard's own values stay in the old column.
     """
-    if arrival.order not in {None, CommandKind.REVERT}:
+    if arrival.command not in {None, CommandKind.REVERT}:
         return
     before, target = arrival.before, arrival.after.name
     had, there = names_of(before), names_of(groups.agreed(target) or before)
@@ -199,10 +199,10 @@ def _decided(
     joins = agreed is not None and not arrival.runs
     if joins:
         records[MergedTablesKey()] = {target: decision.agreed}
-    if (joins and arrival.order is None) or (decision.passes and arrival.order is not CommandKind.INJECT):
-        passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
+    if (joins and arrival.command is None) or (decision.passes and arrival.command is not CommandKind.INJECT):
+        passing = replace(change, statement=None, before={}, after={}, records=records, command=None)
         return Admission(passing, decision, passes=True, dropped=dropped, missed=missed)
-    is_replaced = change.order is not None and change.order.kind is CommandKind.REPLACE
+    is_replaced = change.command is not None and change.command.kind is CommandKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
         made = _effect(restricted, target, due.dialect)(agreed) if restricted is not None else None
@@ -288,7 +288,7 @@ def _member_change(due: DueChange, change: SchemaChange) -> MemberChange:
         text=change.text,
         structures=change.structures,
         shadows=change.shadows,
-        order=change.order,
+        command=change.command,
         renamed=change.renamed,
     )
 

@@ -56,8 +56,8 @@ from structlog.contextvars import bound_contextvars
 from pidts.apply import AttemptSuperseded
 from pidts.batch.context import JobContext
 from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.ddl.command_reader import CommandReader, SharedCommands
 from pidts.ddl.due_change import Concerns, DueChange
-from pidts.ddl.operator_orders import Orders, SharedOrders
 from pidts.ddl.outcome import ChangeDone, ChangeWaits, CopyAgain
 from pidts.ddl.planner_signals import signal_done, signal_halted
 from pidts.ddl.runner import run_ddl
@@ -79,7 +79,7 @@ class DdlWaits:
 
     look: float = 0.1
     """The interval of looking whether the run or the thread's change has ended."""
-    order: float = 1.0
+    command: float = 1.0
     """The interval of looking for a ddl command after a change has failed."""
     leader: float = 3.0
     """Shards wait this long for a change of another shard before their wait is reported as a halt."""
@@ -146,7 +146,7 @@ class DdlThreads:
         self._log: RelayReader | None = None
         """The reader with which all threads search the log: it knows the places that earlier searches have passed."""
         self._searching = threading.Lock()
-        self._orders = SharedOrders()
+        self._commands = SharedCommands()
         self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
         self._running: set[Lsn] = set()
@@ -253,7 +253,7 @@ class DdlThreads:
                 is_last = not self._threads
                 self._moved.notify_all()
             if is_last:
-                self._orders.records.close()
+                self._commands.records.close()
 
     def _made(self, due: DueChange) -> ChangeDone:
         """Makes the change, however long this takes, and returns the result.
@@ -262,18 +262,18 @@ class DdlThreads:
         attempt.
         """
         again, since = False, self._halted_since(due.lsn)
-        orders = Orders(due.context, due.lsn, self._pause, self._waits.order, self._orders)
+        commands = CommandReader(due.context, due.lsn, self._pause, self._waits.command, self._commands)
         while True:
-            order = orders.read()
-            is_newer = partial(orders.is_newer, order)
+            command = commands.read()
+            is_newer = partial(commands.is_newer, command)
             try:
                 result = run_ddl(
                     due,
                     self._shards,
                     self._pause,
-                    order=order,
-                    records=self._orders.records,
-                    is_superseded=partial(orders.is_superseded, order),
+                    command=command,
+                    records=self._commands.records,
+                    is_superseded=partial(commands.is_superseded, command),
                     again=again,
                     since=since,
                 )
@@ -283,7 +283,7 @@ class DdlThreads:
                 if isinstance(error, RowsUnknown) and self._copies_again(halt := due.failed_halt(error)):
                     raise CopyAgain(halt) from error
                 self._report_failure(due, error)
-                self._wait_for_order(due, is_newer)
+                self._wait_for_command(due, is_newer)
             else:
                 match result:
                     case ChangeDone():
@@ -298,7 +298,7 @@ class DdlThreads:
                     case ChangeWaits(wait=Wait(begun=(_, _))):
                         self._report_wait(due, result)
                         # Only the target's journal shows when the begun change has ended.
-                        self._pause(self._waits.order)
+                        self._pause(self._waits.command)
                     case ChangeWaits():
                         self._wait_for_shards(due, result, is_newer)
             again = True
@@ -322,22 +322,22 @@ class DdlThreads:
             # The leader has as much time as a running change. The other members wait for the leader during this time.
             if still.wait.leader is None or now >= began + self._waits.leader or due.lsn in self._halted:
                 self._report_wait(due, still)
-            if now >= looked + self._waits.order:
+            if now >= looked + self._waits.command:
                 self._report_blocked(due)
                 if is_decided(looked):
                     break
                 looked = time.monotonic()
-            self._shards.wait(seen, self._waits.order)
-            self._pause(min(self._waits.look_apart * len(self._halted), self._waits.order))
+            self._shards.wait(seen, self._waits.command)
+            self._pause(min(self._waits.look_apart * len(self._halted), self._waits.command))
         with self._moved:
             self._retried.add(due.lsn)
 
-    def _wait_for_order(self, due: DueChange, is_decided: Callable[[float], bool]) -> None:
+    def _wait_for_command(self, due: DueChange, is_decided: Callable[[float], bool]) -> None:
         """Waits for a ddl command (`is_decided`), or until another shard has made the change for this shard, too."""
         due.relay.close()
         looked = time.monotonic()
         while True:
-            self._pause(self._waits.order)
+            self._pause(self._waits.command)
             self._report_blocked(due)
             before, looked = looked, time.monotonic()
             if is_decided(before) or self._shards.made(due.source, due.lsn) is not None:
@@ -406,7 +406,7 @@ class DdlThreads:
     def _save(self, due: DueChange, halt: Halt) -> None:
         context = due.context
         with suppress(Transient):
-            self._orders.records.ask(
+            self._commands.records.ask(
                 context.target, lambda session: session.meta.halts.save(context.task, due.source, halt)
             )
 
@@ -424,7 +424,7 @@ class DdlThreads:
             return
         with self._moved:  # All waiting changes of this run would find the same blocked tables.
             now = time.monotonic()
-            if now < self._blocked_at + self._waits.order / 2:
+            if now < self._blocked_at + self._waits.command / 2:
                 return
             self._blocked_at = now
         known = frozenset(self._shards.tables(source))
@@ -461,7 +461,7 @@ class DdlThreads:
         if halt is not None:
             context, places = due.context, [halt.place]
             with suppress(Transient):
-                self._orders.records.ask(
+                self._commands.records.ask(
                     context.target, lambda session: session.meta.halts.resolve(context.task, due.source, places)
                 )
 

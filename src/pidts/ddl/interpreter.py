@@ -77,7 +77,7 @@ class Interpreter:
     """Interprets a statement of the log for one attempt to make its change."""
 
     due: DueChange
-    order: DdlCommand | None
+    command: DdlCommand | None
     shared_tables: SharedTables
     shadows: Callable[[], Mapping[TableName, Shadow]]
     """Returns the online schema changes that are recorded on the target."""
@@ -97,10 +97,10 @@ class Interpreter:
         return self.due.context
 
     def _found(self) -> DueStatement | ChangeWaits | None:
-        due, order, query = self.due, self.order, self.due.query
+        due, command, query = self.due, self.command, self.due.query
         statement, allow = due.statement, due.classifier.allow
-        if order is not None and overrides(order) and isinstance(statement, StatementDml | Unknown):
-            return DueStatement(self._as_ordered(order))
+        if command is not None and overrides(command) and isinstance(statement, StatementDml | Unknown):
+            return DueStatement(self._commanded_change(command))
         online = online_of(allow)
         if isinstance(statement, Unknown) and self._taken(statement, query.sql) is None:
             return None
@@ -116,10 +116,10 @@ class Interpreter:
         try:
             result = followed(self._context, allow, statement, logged, remembered, due.is_ours)
         except Halted:
-            if order is None or not overrides(order):
+            if command is None or not overrides(command):
                 raise
             swapped, forgotten = untranslated(online, statement, remembered)
-            change = self._as_ordered(order)
+            change = self._commanded_change(command)
             structures = {**change.structures, **swapped}
             return DueStatement(
                 replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(relevance))
@@ -127,7 +127,7 @@ class Interpreter:
         # The target gets a statement of another zone from that zone. Here, only the recorded structure of the source's
         # rows changes.
         runs = None if due.comes_back else result.statement
-        if not overrides(order):
+        if not overrides(command):
             self._demand_owned(runs)
             if runs is not None and self.shared_tables.looks_at(runs):
                 targets = self.shared_tables.targets(runs)
@@ -191,7 +191,7 @@ class Interpreter:
         due, context = self.due, self._context
         return taken(statement, text, context.rules, due.where, due.dialect, context.structures)
 
-    def _as_ordered(self, order: DdlCommand) -> SchemaChange:
+    def _commanded_change(self, command: DdlCommand) -> SchemaChange:
         """Returns the change that a ddl command defines, in place of a statement that cannot be followed.
 
         Rows after the change have the structure that the command's statements define, if these are in the source's SQL.
@@ -200,9 +200,9 @@ class Interpreter:
         context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:
             same_language = not session.schema.transactional_ddl
-        structures = self._followed(order.statements) if same_language else {}
+        structures = self._followed(command.statements) if same_language else {}
         return SchemaChange(
-            statement=None, text=text, before={}, after={}, structures=structures, order=order, origin=due.origin
+            statement=None, text=text, before={}, after={}, structures=structures, command=command, origin=due.origin
         )
 
     def _followed(self, statements: tuple[str, ...]) -> dict[TableName, Table | None]:
@@ -239,7 +239,7 @@ class Interpreter:
             after=self._after(there, rules),
             structures=structures,
             shadows=shadows,
-            order=self.order,
+            command=self.command,
             origin=due.origin,
             between_zones=bool(due.classifier.marks_in),
             executed_at=0 if statement is None or self._needs_zone(statement) else due.entry.transaction.timestamp,
@@ -320,6 +320,6 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
         )
 
 
-def overrides(order: DdlCommand | None) -> bool:
+def overrides(command: DdlCommand | None) -> bool:
     """Whether there is a ddl command that replaces the statement, so that the statement is not run."""
-    return order is not None and order.kind in {CommandKind.SKIP, CommandKind.REPLACE}
+    return command is not None and command.kind in {CommandKind.SKIP, CommandKind.REPLACE}

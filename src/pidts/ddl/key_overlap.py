@@ -38,7 +38,7 @@ def demand_apart(
     groups: ShardGroups,
     found: DueStatement,
     where: Where,
-    order: DdlCommand | None,
+    command: DdlCommand | None,
     *,
     again: bool,
 ) -> None:
@@ -48,7 +48,7 @@ def demand_apart(
     already.
     """
     table = _coming(context, found)
-    if table is None or groups.counts_apart or (order is not None and order.kind is not CommandKind.REVERT):
+    if table is None or groups.counts_apart or (command is not None and command.kind is not CommandKind.REVERT):
         return
     rules, statement = context.rules, found.statement
     counter = next((name for name in table.identity if table.column(name).auto_increment), None)

@@ -64,7 +64,7 @@ def run_ddl(
     groups: ShardGroups,
     sleep: Callable[[float], None],
     *,
-    order: DdlCommand | None = None,
+    command: DdlCommand | None = None,
     records: SharedSession | None = None,
     is_superseded: Callable[[], bool] = lambda: False,
     again: bool = False,
@@ -72,7 +72,7 @@ def run_ddl(
 ) -> Result:
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
-    `order` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. All
+    `command` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. All
     schema changes of a source read the target's records on the session `records`. If other sources map to the same
     target table, the shard groups in `groups` decide. `since` is the time at which the change began to wait for them.
     `again`: this run has tried the change before. Then "done" in the journal may come from another member, and the
@@ -96,7 +96,7 @@ def run_ddl(
     shared_tables = SharedTables(groups, source, context.rules)
     due = _with_present_owners(due)
     found = Interpreter(
-        due=due, order=order, shared_tables=shared_tables, shadows=runner.shadows, keyed_by=partial(_keyed, context)
+        due=due, command=command, shared_tables=shared_tables, shadows=runner.shadows, keyed_by=partial(_keyed, context)
     ).found()
     if found is None:
         return ChangeDone()
@@ -105,7 +105,7 @@ def run_ddl(
     _carry_locks(context, found.change, due)
     context = replace(context, rules=context.rules.with_keyed(found.keyed))
     demand_lockable(context, groups, found, due.where)
-    demand_apart(context, groups, found, due.where, order, again=again)
+    demand_apart(context, groups, found, due.where, command, again=again)
     step = admit(groups, due, found, since)
     if isinstance(step, ChangeWaits):
         return step
@@ -117,7 +117,7 @@ def run_ddl(
     renamed, change = _renamed_missed(groups, step, change, source)
 
     def run() -> ChangeEnd:
-        if change.statement is not None and not overrides(order):
+        if change.statement is not None and not overrides(command):
             for pause in _empty_recopied(due, shared_tables):
                 sleep(pause)
                 if is_superseded():
@@ -174,7 +174,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
             before, after = there.get(name), then.get(name)
             if statement is None and before == after:  # The rules leave out what the statement changes.
                 continue
-            why = obstacle(statement, change.order, before, after)
+            why = obstacle(statement, change.command, before, after)
             if why is None and after is not None and context.writing.converges and context.writing.guards(after):
                 why = "after it, versions decide about the table's rows, and no row may be locked"
             if why is None and before is not None and after is not None:
@@ -285,7 +285,7 @@ def _summary(step: Admission) -> str:
     if step.passes:
         return "schema change passes, other shards have made it"
     change = step.change
-    match change.order:
+    match change.command:
         case DdlCommand(kind=CommandKind.SKIP):
             return "schema change skipped, as ordered"
         case DdlCommand(kind=CommandKind.REPLACE, statements=statements):

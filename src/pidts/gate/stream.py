@@ -322,9 +322,9 @@ class ChannelStream:
     def _change(self, entry: LogEntry) -> None:
         """Commits a schema change: its records, the rows of its own transaction, and the structures after it."""
         due = DueChange(self._context, self._classifier, self._relay, entry)
-        order = self._order(entry.transaction.lsn)
+        command = self._command(entry.transaction.lsn)
         try:
-            found = self._interpreted(due, order)
+            found = self._interpreted(due, command)
             change, statement = (found.change, found.statement) if found is not None else (None, None)
             structures = dict(change.structures) if change is not None else {}
             charsets = (
@@ -332,7 +332,7 @@ class ChannelStream:
             )
             before = self._context.structures
             after = ChangeDone(structures, charsets).applied_to(self._context)
-            recorded = self._recorded(due, found, order, {**before, **structures})
+            recorded = self._recorded(due, found, command, {**before, **structures})
         except Halted as error:
             self._report(due, error)
             raise
@@ -348,7 +348,7 @@ class ChannelStream:
             session.meta.structures.save(task, SourceTablesKey(source), lsn, structures)
             if change is not None and change.shadows:
                 session.meta.shadows.save(task, source, change.shadows)
-            if order is not None and not order.taken and not session.meta.orders.take(task, source, order):
+            if command is not None and not command.taken and not session.meta.ddl_commands.take(task, source, command):
                 what, where = (
                     "another ddl command about this statement was given meanwhile",
                     Where(source=source, position=str(lsn)),
@@ -363,12 +363,12 @@ class ChannelStream:
         if recorded:
             _log.info("schema change recorded", statement=due.query.sql, at=due.where.position)
 
-    def _order(self, lsn: Lsn) -> DdlCommand | None:
+    def _command(self, lsn: Lsn) -> DdlCommand | None:
         context = self._context
         with closing(context.target.connect()) as session:
-            return session.meta.orders.find(context.task, context.source.source_id, lsn)
+            return session.meta.ddl_commands.find(context.task, context.source.source_id, lsn)
 
-    def _interpreted(self, due: DueChange, order: DdlCommand | None) -> DueStatement | None:
+    def _interpreted(self, due: DueChange, command: DdlCommand | None) -> DueStatement | None:
         context = self._context
 
         def shadows() -> Mapping[TableName, Shadow]:
@@ -377,7 +377,7 @@ class ChannelStream:
 
         found = Interpreter(
             due=due,
-            order=order,
+            command=command,
             shared_tables=SharedTables(self._shards, context.source.source_id, context.rules),
             shadows=shadows,
             keyed_by=lambda _: frozenset(),
@@ -389,7 +389,7 @@ class ChannelStream:
         self,
         due: DueChange,
         found: DueStatement | None,
-        order: DdlCommand | None,
+        command: DdlCommand | None,
         structures: dict[TableName, Table | None],
     ) -> list[SchemaRecord]:
         """Returns the records of a change: of its statement, or of the statements that an operator has given."""
@@ -397,14 +397,14 @@ class ChannelStream:
             return []
         before = self._context.structures
         statements: list[Statement | None] = [found.change.statement]
-        if order is not None and order.kind is CommandKind.REPLACE:
-            statements = [classify(sql, due.query.schema, dialect=due.dialect) for sql in order.statements]
+        if command is not None and command.kind is CommandKind.REPLACE:
+            statements = [classify(sql, due.query.schema, dialect=due.dialect) for sql in command.statements]
         records = []
         for statement in statements:
             if statement is None or isinstance(statement, IgnoredStatement):
                 continue
             changed = {name: structures.get(name) for name in statement.tables}
-            if found.change.order is None and _makes_nothing(statement, found):
+            if found.change.command is None and _makes_nothing(statement, found):
                 continue
             records += schema_records(statement, before, changed)
         return records

@@ -44,7 +44,7 @@ class Arrival:
     """The time of the arrival, in seconds since 1970."""
     position: str = ""
     """The place of the statement as a log file and a byte."""
-    order: CommandKind | None = None
+    command: CommandKind | None = None
     """The operator's ddl command for the schema change; None if there is none."""
     runs: bool = True
     """Whether the statement may be run: a CREATE TABLE may not be run if the shard group has other members."""
@@ -60,7 +60,7 @@ class Arrival:
     @property
     def unlocked(self) -> bool:
         """Whether a ddl command lets the member continue without the members that have not arrived."""
-        return self.order in {CommandKind.UNLOCK, CommandKind.REPLACE}
+        return self.command in {CommandKind.UNLOCK, CommandKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts about the arrival that operators need."""

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pidts.service.state_folder import TaskFolder
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.ddl_commands import needs_operator
 from pidts.task.operate.metrics import metric_families
-from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import Progress, TableProgress
 
 _SECONDS: Final = 0.5

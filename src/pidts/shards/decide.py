@@ -160,7 +160,7 @@ class RunDecision:
     def is_step(self) -> bool:
         """Whether the decision leads the group to the structure that the leader has after its statement."""
         one = self.leader
-        is_alone = self.passes or self.rest or one.order is CommandKind.SKIP
+        is_alone = self.passes or self.rest or one.command is CommandKind.SKIP
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
 
 
@@ -170,10 +170,10 @@ Decision: TypeAlias = Wait | RunDecision
 def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -> Decision:
     """Returns the decision about an arrived member; `effect` computes the effect of its statement."""
     mine = group.arrivals[member]
-    if mine.order is CommandKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
+    if mine.command is CommandKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
         return RunDecision(mine, (mine,), group.agreed)
     passing = _passes(group, mine) if group.mode == "pessimistic" else None
-    if mine.order is CommandKind.REPLACE and mine.runs:
+    if mine.command is CommandKind.REPLACE and mine.runs:
         if passing is not None and group.settles(mine):
             return RunDecision(mine, (mine,), passing.agreed)
         return _together(group, mine, effect)
@@ -286,14 +286,14 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
     ]
     able = able or [one for one in alike if one.runs and (group.mode == "pessimistic" or one.unlocked)]
     if able and (not (awaited or disagree) or any(one.runs and one.unlocked for one in alike)):
-        leader = min(able, key=lambda one: (one.order is None, one.member.source, one.lsn))
+        leader = min(able, key=lambda one: (one.command is None, one.member.source, one.lsn))
         run = tuple(sorted(alike, key=lambda one: (one.member.source, one.lsn)))
         left = tuple(sorted((*awaited, *(one.member for one in disagree))))
         kept = _kept(group, goal, leader, run) if left else ()
         kept += tuple(one for one in group.agreed.columns if one.name.lower() in gone)
         agreed = with_kept(goal, kept, group.agreed)
         made = effect(group.agreed) if group.mode == "optimistic" and mine == leader else None
-        is_more = made is not None and mine.order is CommandKind.UNLOCK and names_of(made) == names_of(agreed)
+        is_more = made is not None and mine.command is CommandKind.UNLOCK and names_of(made) == names_of(agreed)
         return RunDecision(leader, run, made if made is not None and is_more else agreed, left)
     return Wait(
         tuple(sorted(awaited, key=attrgetter("names"))),
@@ -310,7 +310,7 @@ def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
     found: dict[object, list[Arrival]] = {}
     for one in _arrivals(group):
         # The two structures exist as long as their arrival, so no other structures have their ids.
-        made = id(one.before), id(one.after), one.order, one.runs, one.revalues, one.computes, one.adds
+        made = id(one.before), id(one.after), one.command, one.runs, one.revalues, one.computes, one.adds
         misses = one.member if group.missed and group.missed_by(one) else None
         found.setdefault((made, misses), []).append(one)
     return found.values()
@@ -318,7 +318,7 @@ def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
 
 def _arrivals(group: ShardGroup) -> list[Arrival]:
     """Returns the arrivals, except those whose change an operator has skipped."""
-    return [one for one in group.arrivals.values() if one.order is not CommandKind.SKIP]
+    return [one for one in group.arrivals.values() if one.command is not CommandKind.SKIP]
 
 
 def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
@@ -328,7 +328,7 @@ def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arriv
     and also adds columns, the dropped column may have been renamed, so it is not kept.
     """
     needed = _needed(group, run) - names_of(goal)
-    is_drop = names_of(goal) <= names_of(leader.before) and not any(one.order is CommandKind.REPLACE for one in run)
+    is_drop = names_of(goal) <= names_of(leader.before) and not any(one.command is CommandKind.REPLACE for one in run)
     needed -= frozenset() if is_drop else names_of(leader.before)
     return tuple(one for one in group.agreed.columns if one.name.lower() in needed and is_fillable(one))
 
@@ -390,7 +390,7 @@ def _takes(one: Arrival, there: Table) -> bool:
 
 
 def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
-    is_ordered = arrival.order is CommandKind.REPLACE
+    is_ordered = arrival.command is CommandKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
         return False  # In the new columns, rows of this member have other values on the source than on the target.
     if same_version(arrival.after, goal):

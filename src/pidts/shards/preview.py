@@ -35,8 +35,8 @@ class EffectOfUnlock:
 
 def effect_of_unlock(group: ShardGroup, mine: Arrival) -> EffectOfUnlock:
     """Returns the effect that an unlock of the member's change would have."""
-    ordered = {**group.arrivals, mine.member: replace(mine, order=CommandKind.UNLOCK)}
-    decision = decide(replace(group, arrivals=ordered), mine.member)
+    unlocked = {**group.arrivals, mine.member: replace(mine, command=CommandKind.UNLOCK)}
+    decision = decide(replace(group, arrivals=unlocked), mine.member)
     if isinstance(decision, RunDecision):
         agreed = decision.agreed
         is_unfit = for_each_structure(lambda one: bool(misfitting(one, agreed, takes)))

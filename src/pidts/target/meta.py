@@ -2,9 +2,9 @@
 
 A record only executes statements of one session; its caller begins and commits transactions.
 
-Halts only inform operators and commands. Orders (ddl commands) decide: an operator *gives* an order, and the
-transaction that begins the journal of the ordered change *takes* it. So after a restart it is known whether the journal
-has the ordered change.
+Halts only inform operators and commands. Ddl commands decide: an operator *gives* a ddl command, and the transaction
+that begins the journal of its change *takes* it. So after a restart it is known whether the journal has the change as
+the ddl command wants it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SharedRecords:
         self.notes = NoteRecord(run)
         self.safe_range = SafeRangeRecord(run)
         self.halts = HaltRecord(run)
-        self.orders = OrderRecord(run)
+        self.ddl_commands = DdlCommandRecord(run)
         self.shadows = ShadowRecord(run)
         self.rereads = RereadRecord(run)
         self.cutovers = CutoverRecord(run)
@@ -245,7 +245,7 @@ class HaltRecord:
             self._rows.remove(task, source, place)
 
 
-class OrderRecord:
+class DdlCommandRecord:
     """The ddl commands of operators that wait to be carried out."""
 
     def __init__(self, run: Run) -> None:
@@ -253,20 +253,20 @@ class OrderRecord:
 
     def read(self, task: str, source: str) -> list[DdlCommand]:
         """Returns the ddl commands in the order of the log."""
-        return sorted(self._orders(task, source), key=lambda order: order.lsn)
+        return sorted(self._commands(task, source), key=lambda command: command.lsn)
 
     def find(self, task: str, source: str, lsn: Lsn) -> DdlCommand | None:
         """Returns the ddl command for the change at this place of the log; None if there is none."""
-        return next(iter(self._orders(task, source, str(lsn))), None)
+        return next(iter(self._commands(task, source, str(lsn))), None)
 
-    def give(self, task: str, source: str, order: DdlCommand) -> None:
+    def give(self, task: str, source: str, command: DdlCommand) -> None:
         """Records a ddl command. It replaces an earlier command for the same change."""
-        place = (task, source, str(order.lsn))
+        place = (task, source, str(command.lsn))
         numbers = [int(number) for (number,) in self._rows.read("number", *place, tail=" FOR UPDATE")]
-        kind, statements = order.kind.value, json.dumps(order.statements)
+        kind, statements = command.kind.value, json.dumps(command.statements)
         self._rows.put(*place, kind=kind, statements=statements, number=max(numbers, default=0) + 1, taken=0)
 
-    def take(self, task: str, source: str, order: DdlCommand) -> bool:
+    def take(self, task: str, source: str, command: DdlCommand) -> bool:
         """Marks a ddl command as taken, in the transaction that begins the change.
 
         Returns False if another command has replaced this command.
@@ -275,9 +275,9 @@ class OrderRecord:
             "UPDATE pidts_meta.ddl_order SET taken = 1 "
             "WHERE task = %s AND source = %s AND lsn = %s AND number = %s AND taken = 0"
         )
-        return self._run(sql, (task, source, str(order.lsn), order.number))[1] == 1
+        return self._run(sql, (task, source, str(command.lsn), command.number))[1] == 1
 
-    def _orders(self, *place: str) -> list[DdlCommand]:
+    def _commands(self, *place: str) -> list[DdlCommand]:
         found = []
         for lsn, kind, statements, number, taken in self._rows.read("lsn, kind, statements, number, taken", *place):
             with reading_record("ddl_order", task=place[0], source=place[1], lsn=lsn):

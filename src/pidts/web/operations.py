@@ -117,7 +117,7 @@ class Tasks:
                     f"{one}/{word}",
                     f"{word}Task",
                     says,
-                    self._order(word),
+                    self._task_command(word),
                     {200: "The task."},
                     body=_NO_BODY,
                     answer_schema=_SUMMARY,
@@ -236,12 +236,12 @@ class Tasks:
         wanted = (await read_object(request, _START_BODY)).get("resync")
         return answer(await run_in_threadpool(self._supervisor.start, request.path_params["name"], wanted))
 
-    def _order(self, word: str) -> Callable[[Request], Any]:
-        async def order(request: Request) -> Response:
+    def _task_command(self, word: str) -> Callable[[Request], Any]:
+        async def command(request: Request) -> Response:
             await read_object(request, _NO_BODY)
             return answer(await run_in_threadpool(getattr(self._supervisor, word), request.path_params["name"]))
 
-        return order
+        return command
 
     async def task_events(self, request: Request) -> Response:
         """Answers with the events of a task."""

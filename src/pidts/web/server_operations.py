@@ -105,7 +105,13 @@ class ServerOperations:
             ),
             *(
                 Operation(
-                    "POST", f"{one}/ddl/{word}", f"{word}SchemaChange", says, self._order(word), preview, body=_ORDER
+                    "POST",
+                    f"{one}/ddl/{word}",
+                    f"{word}SchemaChange",
+                    says,
+                    self._ddl_command(word),
+                    preview,
+                    body=_ORDER,
                 )
                 for word, says in _ORDERS.items()
             ),
@@ -156,8 +162,8 @@ class ServerOperations:
 
         return ask
 
-    def _order(self, word: str) -> Callable[[Request], Any]:
-        async def order(request: Request) -> Response:
+    def _ddl_command(self, word: str) -> Callable[[Request], Any]:
+        async def command(request: Request) -> Response:
             given = await read_object(request, _ORDER)
             sql = given.get("sql", [])
             if bool(sql) != (word in _WITH_SQL):
@@ -166,7 +172,7 @@ class ServerOperations:
             words = ["ddl", word, *_options(given, "table", "at", "source")]
             return await self._command(request, [*words, *(["--yes"] if given.get("yes") else [])], sql)
 
-        return order
+        return command
 
     async def lock(self, request: Request) -> Response:
         """Answers with one locked row."""

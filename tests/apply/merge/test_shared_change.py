@@ -72,7 +72,7 @@ class MergedShards:
         retry = Retry(attempts=3)
         return DdlRunner(self.target, "t", source, self.epochs[source], retry=retry, sleep=lambda _: None)
 
-    def change(self, leader: str, *others: str, order: DdlCommand | None = None) -> SchemaChange:
+    def change(self, leader: str, *others: str, command: DdlCommand | None = None) -> SchemaChange:
         return SchemaChange(
             statement=classify("ALTER TABLE t ADD c INT", "all"),
             text=f"of {leader}",
@@ -82,17 +82,17 @@ class MergedShards:
             shared=T,
             others=tuple(map(self.member_change, others)),
             records={MergedTablesKey(): {T: AFTER}, DroppedColumnsKey("b"): {own("b"): None}},
-            order=order,
+            command=command,
         )
 
-    def member_change(self, source: str, order: DdlCommand | None = None) -> MemberChange:
+    def member_change(self, source: str, command: DdlCommand | None = None) -> MemberChange:
         return MemberChange(
             source=source,
             epoch=self.epochs[source],
             lsn=AT[source],
             text=f"of {source}",
             structures={own(source): AFTER.renamed(own(source))},
-            order=order,
+            command=command,
         )
 
     def done(self) -> set[str]:
@@ -215,8 +215,8 @@ def test_a_journal_that_another_member_has_begun_is_waited_for() -> None:
         shards.claim()
         if journal is not None and journal.state is DdlState.INTENT:
             assert shards.runner("b").run(shards.change("b"), AT["b"]) == OpenJournal("a", AT["a"])
-            skip = ordered(shards, "c", CommandKind.SKIP)
-            assert shards.runner("c").run(shards.change("c", order=skip), AT["c"]) is Outcome.APPLIED
+            skip = commanded(shards, "c", CommandKind.SKIP)
+            assert shards.runner("c").run(shards.change("c", command=skip), AT["c"]) is Outcome.APPLIED
             assert shards.runner("b").run(shards.change("b", "a"), AT["b"]) is Outcome.APPLIED
             assert (shards.done(), shards.columns()) == (set(SOURCES), ["id", "c"])
             break
@@ -274,24 +274,24 @@ def test_a_late_member_gets_the_change_of_a_commit_without_an_answer(shards: Mer
     assert shards.done() == set(SOURCES)
 
 
-def ordered(shards: MergedShards, source: str, kind: CommandKind, *statements: str) -> DdlCommand:
+def commanded(shards: MergedShards, source: str, kind: CommandKind, *statements: str) -> DdlCommand:
     with closing(shards.target.connect()) as session:
-        session.meta.orders.give("t", source, DdlCommand(lsn=AT[source], kind=kind, statements=statements))
-        order = session.meta.orders.find("t", source, AT[source])
-    assert order is not None
-    return order
+        session.meta.ddl_commands.give("t", source, DdlCommand(lsn=AT[source], kind=kind, statements=statements))
+        command = session.meta.ddl_commands.find("t", source, AT[source])
+    assert command is not None
+    return command
 
 
 def taken(shards: MergedShards, source: str) -> bool:
     with closing(shards.target.connect()) as session:
-        order = session.meta.orders.find("t", source, AT[source])
-    return order is not None and order.taken
+        command = session.meta.ddl_commands.find("t", source, AT[source])
+    return command is not None and command.taken
 
 
 @pytest.mark.parametrize("kind", [CommandKind.UNLOCK, CommandKind.SKIP])
 def test_unlock_and_skip_are_carried_out(shards: MergedShards, kind: CommandKind) -> None:
-    order = ordered(shards, "a", kind)
-    shards.runner("a").run(shards.change("a", "b", order=order), AT["a"])
+    command = commanded(shards, "a", kind)
+    shards.runner("a").run(shards.change("a", "b", command=command), AT["a"])
     assert taken(shards, "a")
     assert shards.done() == {"a", "b"}
     assert shards.columns() == (["id", "c"] if kind is CommandKind.UNLOCK else ["id"])
@@ -309,8 +309,8 @@ def test_an_unlock_continues_the_begun_change() -> None:
             break
         shards = MergedShards(transactional=False)
         points += 1
-    order = ordered(shards, "a", CommandKind.UNLOCK)
-    shards.runner("a").run(shards.change("a", order=order), AT["a"])
+    command = commanded(shards, "a", CommandKind.UNLOCK)
+    shards.runner("a").run(shards.change("a", command=command), AT["a"])
     assert (taken(shards, "a"), shards.columns()) == (True, ["id", "c"])
     shards.target.forget()
 
@@ -389,12 +389,12 @@ def test_others_wait_again_for_a_member_that_runs_a_refused_change_again() -> No
 
 
 def test_a_ddl_command_with_another_statement_than_was_run_is_not_taken(shards: MergedShards) -> None:
-    mine = ordered(shards, "a", CommandKind.UNLOCK)
-    theirs = ordered(shards, "b", CommandKind.INJECT, "ALTER TABLE t ADD e INT")
-    same = ordered(shards, "c", CommandKind.UNLOCK)
+    mine = commanded(shards, "a", CommandKind.UNLOCK)
+    theirs = commanded(shards, "b", CommandKind.INJECT, "ALTER TABLE t ADD e INT")
+    same = commanded(shards, "c", CommandKind.UNLOCK)
     change = replace(
-        shards.change("a", order=mine),
-        others=(shards.member_change("b", order=theirs), shards.member_change("c", order=same)),
+        shards.change("a", command=mine),
+        others=(shards.member_change("b", command=theirs), shards.member_change("c", command=same)),
     )
     shards.runner("a").run(change, AT["a"])
     assert [taken(shards, source) for source in SOURCES] == [True, False, True]

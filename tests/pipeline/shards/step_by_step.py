@@ -76,7 +76,7 @@ class Story(TaskInMemory):
         with closing(self.target.connect()) as session:
             return session.meta.halts.read("t", source)
 
-    def order(self, name: str, kind: CommandKind, *statements: str) -> None:
+    def command(self, name: str, kind: CommandKind, *statements: str) -> None:
         """Gives an operator's ddl command for the schema change at which a shard waits."""
         source, _, table = name.partition(": ")
         (halt,) = (halt for halt in self.halts(source) if table in map(str, halt.tables))
@@ -85,7 +85,7 @@ class Story(TaskInMemory):
     def give(self, source: str, lsn: Lsn, kind: CommandKind, *statements: str) -> None:
         """Gives a ddl command, even if no shard waits for it."""
         with closing(self.target.connect()) as session:
-            session.meta.orders.give("t", source, DdlCommand(lsn=lsn, kind=kind, statements=statements))
+            session.meta.ddl_commands.give("t", source, DdlCommand(lsn=lsn, kind=kind, statements=statements))
 
     def columns(self, name: TableName = T) -> list[str]:
         return [column.name for column in self.target.store.tables[name].table.columns]

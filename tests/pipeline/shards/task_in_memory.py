@@ -32,7 +32,7 @@ from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers
 from pidts.binlog import Query
 from pidts.binlog.decode import Structures
-from pidts.ddl import ddl_threads, due_change, operator_orders
+from pidts.ddl import command_reader, ddl_threads, due_change
 from pidts.ddl.planner_signals import Signals, kept_of
 from pidts.ddl.shards import coordinator, write_barrier
 from pidts.model import (
@@ -131,7 +131,7 @@ def driven() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (stream, ddl_threads, decoding):
             patch.setattr(module, "RelayReader", MemoryRelay)
-        for module in (stream, ddl_threads, operator_orders, shared_session, coordinator, write_barrier):
+        for module in (stream, ddl_threads, command_reader, shared_session, coordinator, write_barrier):
             for name, instead in (("threading", Threading(_scheduler)), ("time", Time(_scheduler))):
                 if hasattr(module, name):
                     patch.setattr(module, name, instead)

@@ -10,7 +10,7 @@ import pytest
 from pidts.ddl import ddl_threads
 
 from .step_by_step import TWO, MakeStory, Story, stories
-from .test_operator_orders import codes
+from .test_ddl_commands import codes
 
 A = "one: shard_1.t_1"
 

@@ -11,7 +11,7 @@ import pytest
 from pidts.model import CommandKind
 
 from .step_by_step import TWO, MakeStory, Story, T, stories
-from .test_operator_orders import codes
+from .test_ddl_commands import codes
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 ALTER = "ALTER TABLE shard_1.t_1 "
@@ -126,7 +126,7 @@ def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(
     task[A].source.say(f"{ALTER}DROP COLUMN v, RENAME TO shard_1.t_5", {})
     task.finish()
     if mode == "pessimistic":
-        task.order(A, CommandKind.UNLOCK)
+        task.command(A, CommandKind.UNLOCK)
         task.finish()
     assert task.waiting() == []
     if restarts:

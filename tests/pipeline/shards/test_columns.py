@@ -95,7 +95,7 @@ def test_a_ddl_command_lets_one_shard_continue_first(story: MakeStory) -> None:
     task.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
     task[FIRST].alter()
     task.finish()
-    task.order(FIRST, CommandKind.UNLOCK)
+    task.command(FIRST, CommandKind.UNLOCK)
     insert(task, FIRST, c=5)
     task[FIRST].alter()
     task.finish()

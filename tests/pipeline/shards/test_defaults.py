@@ -10,7 +10,7 @@ import pytest
 from pidts.model import CommandKind, TableName
 
 from .step_by_step import TWO, MakeStory, Story, T
-from .test_operator_orders import codes
+from .test_ddl_commands import codes
 
 A, B = "one: shard_1.t_1", "two: shard_1.t_1"
 
@@ -101,7 +101,7 @@ def test_one_shard_does_in_one_step_what_was_unlocked_in_two(story: MakeStory) -
     task = begun(story, "pessimistic")
     for what in ("ADD COLUMN c INT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9"):
         said(task, what, A)
-        task.order(A, CommandKind.UNLOCK)
+        task.command(A, CommandKind.UNLOCK)
         task.finish()
     said(task, "ADD COLUMN c INT DEFAULT 9", B)
     assert_waits_for_its_old_values(task, B)
@@ -132,7 +132,7 @@ def test_a_repeated_default_changes_no_values_of_other_shards(story: MakeStory, 
     for what in ("MODIFY COLUMN c BIGINT DEFAULT 7", "ALTER COLUMN c SET DEFAULT 9", "ADD COLUMN d INT"):
         said(task, what, A)
         if mode == "pessimistic":
-            task.order(A, CommandKind.UNLOCK)
+            task.command(A, CommandKind.UNLOCK)
             task.finish()
     before = task.target.store.tables[T].table
     for name, what in ((B, "MODIFY COLUMN c INT DEFAULT 7 COMMENT 'x'"), (A, "ALTER COLUMN c SET DEFAULT 9")):

@@ -6,7 +6,7 @@ import pytest
 
 from pidts.model import Op, TableName
 from pidts.schema import Dialect, apply, classify
-from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.ddl_commands import needs_operator
 
 from .step_by_step import TWO, MakeStory, Story, T
 

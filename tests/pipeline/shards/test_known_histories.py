@@ -232,7 +232,7 @@ def test_the_process_dies_while_one_continues_alone(point: str) -> None:
         task.plan(C)
         task.alter("two: shard_1.t_1")
         task.finish_and_check()
-        task.order("two: shard_1.t_1", CommandKind.UNLOCK)
+        task.command("two: shard_1.t_1", CommandKind.UNLOCK)
         task.crash_at(point)
         while not task.deaths:
             task.go(1)

@@ -135,7 +135,7 @@ def test_a_row_moves_to_a_shard_that_begins_to_wait_within_a_batch(monkeypatch: 
         task.finish()
         assert task.waiting() == [FIRST, THIRD]
         assert 8 in {one["id"] for one in task.content(T)}
-        task.order(FIRST, CommandKind.SKIP)
+        task.command(FIRST, CommandKind.SKIP)
         task.finish()
         assert task.waiting() == []
         assert 8 in {one["id"] for one in task.content(T)}
@@ -289,7 +289,7 @@ def test_a_row_moves_to_a_shard_that_continues_alone(story: MakeStory) -> None:
     task = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(task, FIRST, SECOND)
     task.finish()
-    task.order(FIRST, CommandKind.SKIP)
+    task.command(FIRST, CommandKind.SKIP)
     task.finish()
     assert task.waiting() == []
     assert KEY in {one["id"] for one in task.content(T)}

@@ -241,7 +241,7 @@ def test_types_of_different_families_wait_for_each_other(story: MakeStory) -> No
     task.write("two: alone.x")
     finish_and_check(task, B)
     task[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
-    task.order(B, CommandKind.SKIP)
+    task.command(B, CommandKind.SKIP)
     finish_and_check(task)
 
 

@@ -30,7 +30,7 @@ def unlocked(task: Story, *names: str) -> None:
     """Unlocks the change at which each of these shards waits: it runs without the other shards."""
     task.looks = False  # The target still has columns that one shard has dropped and others have not.
     for name in names:
-        task.order(name, CommandKind.UNLOCK)
+        task.command(name, CommandKind.UNLOCK)
         task.finish()
 
 
@@ -83,7 +83,7 @@ def test_one_of_two_defaults_is_run_and_no_row_gets_the_other(story: MakeStory) 
     assert "--resync two:shard_1.t_1" in halt.todo
     unlocked(task, B)
     assert task.waiting() == [B], "the target's rows have other values than this one's"
-    task.order(B, CommandKind.SKIP)
+    task.command(B, CommandKind.SKIP)
     task.finish()
     for _ in range(5):
         task.write()
@@ -108,10 +108,10 @@ def test_a_retry_with_another_default_does_not_pass(
     if mode == "pessimistic":
         unlocked(task, A)
     said(task, B, "ADD COLUMN c INT NOT NULL DEFAULT 8")
-    task.order(B, kind, *statements)
+    task.command(B, kind, *statements)
     task.finish()
     assert [halt.code for halt in task.halts("two")] == ["shards-disagree"]
-    task.order(B, CommandKind.SKIP)
+    task.command(B, CommandKind.SKIP)
     task.finish()
     assert task.waiting() == []
 
@@ -132,7 +132,7 @@ def test_injected_statements_run_before_a_change_that_passes(story: MakeStory) -
     assert task.columns(TableName("alone", "x"))[-1] == "extra"
     assert task.columns()[3:] == ["c"]
     with closing(task.target.connect()) as session:
-        assert [order.taken for order in session.meta.orders.read("t", "two")] == [True]
+        assert [command.taken for command in session.meta.ddl_commands.read("t", "two")] == [True]
     said(task, OTHER, "ADD COLUMN c INT DEFAULT 7")
     assert task.waiting() == []
 
@@ -248,7 +248,7 @@ def test_the_process_dies_anywhere(*, transactional_ddl: bool) -> None:
             task.alter(A, A, A)
             task.finish_and_check()
             unlocked(task, A)
-            task.order(A, CommandKind.UNLOCK)
+            task.command(A, CommandKind.UNLOCK)
             task.alter(B, B, OTHER, OTHER)
             task.crash_after(crash)
             task.finish()

@@ -25,7 +25,9 @@ def unlock_one(task: TaskInMemory) -> None:
         if waiting:
             shard, halt = task.chance.choice(waiting)
             if _is_for_all(task, shard, halt.statement):
-                session.meta.orders.give("t", shard.source.name, DdlCommand(lsn=halt.lsn, kind=CommandKind.UNLOCK))
+                session.meta.ddl_commands.give(
+                    "t", shard.source.name, DdlCommand(lsn=halt.lsn, kind=CommandKind.UNLOCK)
+                )
     task.target.store.hook = hook
 
 

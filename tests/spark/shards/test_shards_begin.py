@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.spark.merged_task import Shards
 
-from pidts.task.operate.orders import AS_BEFORE
+from pidts.task.operate.ddl_commands import AS_BEFORE
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 

@@ -71,7 +71,7 @@ def make_records(session: TargetSession, task: str) -> None:
     meta.journal.write(journal)
     meta.safe_range.save(task, "s", lsn(1))
     meta.halts.save(task, "s", Halt(tables=(T,), lsn=lsn(1), code="c", what="w"))
-    meta.orders.give(task, "s", DdlCommand(lsn=lsn(1), kind=CommandKind.REPLACE, statements=("x",)))
+    meta.ddl_commands.give(task, "s", DdlCommand(lsn=lsn(1), kind=CommandKind.REPLACE, statements=("x",)))
     meta.shadows.save(task, "s", {T: Shadow(structure)})
     meta.rereads.add(task, "s", T, lsn(1), packed(structure.arrow.empty_table()))
     meta.moves.add(task, "s", T, [MovedKey(T, KEY, lsn(1))])
@@ -113,7 +113,7 @@ READ: dict[str, Callable[[TargetSession, str], object]] = {
     "ddl_journal": lambda session, task: session.meta.journal.read(task, "s", lsn(1)),
     "safe_range": lambda session, task: session.meta.safe_range.read(task, "s"),
     "halt": lambda session, task: session.meta.halts.read(task, "s"),
-    "ddl_order": lambda session, task: session.meta.orders.read(task, "s"),
+    "ddl_order": lambda session, task: session.meta.ddl_commands.read(task, "s"),
     "shadow": lambda session, task: session.meta.shadows.load(task, "s"),
     "reread": lambda session, task: [
         unpacked(keys, "reread") for _, keys in session.meta.rereads.read(task, "s", T, lsn(0), 9)

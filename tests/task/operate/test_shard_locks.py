@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pidts.model import Halt, Lsn, TableName
-from pidts.task.operate.orders import BlockedChange
+from pidts.task.operate.ddl_commands import BlockedChange
 from pidts.task.operate.shard_locks import OpenLock, by_statement, split_by_agreement
 
 

@@ -68,6 +68,6 @@ def test_a_requested_copy_is_remembered_until_it_begins(config: TaskConfig, targ
         target.store.hook = None
     with closing(target.connect()) as session:
         following.replace_statement(session, config)
-        order = session.meta.orders.find("t", "s", HALT.lsn)
-    assert order is not None
-    assert order.statements == HALT.instead
+        command = session.meta.ddl_commands.find("t", "s", HALT.lsn)
+    assert command is not None
+    assert command.statements == HALT.instead

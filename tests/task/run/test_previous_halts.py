@@ -12,7 +12,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, DdlJournal, DdlState, Halt, Lsn, TableName
 from pidts.plan import HeldTables, PlanState
-from pidts.task.operate.orders import AS_BEFORE
+from pidts.task.operate.ddl_commands import AS_BEFORE
 from pidts.task.run.halted_tables import PreviousHalts
 
 A, B, C = (TableName("shop", name) for name in "abc")

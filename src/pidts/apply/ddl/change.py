@@ -21,7 +21,7 @@ class MemberChange:
     text: str
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
-    order: DdlCommand | None = None
+    command: DdlCommand | None = None
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
 
     def journal(self, task: str) -> DdlJournal:
@@ -55,7 +55,7 @@ class SchemaChange:
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
     """The source's tables that the change renames."""
     executed_at: int = 0
-    order: DdlCommand | None = None
+    command: DdlCommand | None = None
     """The ddl command that replaces this statement by others, or runs others before it; None: there is none."""
     shared: TableName | None = None
     """The merged table on the target; None if no other member changes the table."""
@@ -73,7 +73,7 @@ class SchemaChange:
 
         `rendered` returns the source's statement as statements of the target.
         """
-        match self.order:
+        match self.command:
             case DdlCommand(kind=CommandKind.SKIP):
                 return ()
             case DdlCommand(kind=CommandKind.REPLACE, statements=statements):
@@ -84,19 +84,19 @@ class SchemaChange:
     @property
     def first(self) -> tuple[str, ...]:
         """Returns the statements that a ddl command puts before the change's own statements."""
-        return self.order.statements if self.order is not None and self.order.kind is CommandKind.INJECT else ()
+        return self.command.statements if self.command is not None and self.command.kind is CommandKind.INJECT else ()
 
-    def does(self, order: DdlCommand) -> bool:
+    def does(self, command: DdlCommand) -> bool:
         """Whether the change carries out this ddl command, which may have been given for another member."""
-        leading = self.order
-        if order is leading or not order.statements:
+        leading = self.command
+        if command is leading or not command.statements:
             return True
-        return leading is not None and (order.kind, order.statements) == (leading.kind, leading.statements)
+        return leading is not None and (command.kind, command.statements) == (leading.kind, leading.statements)
 
     @property
     def is_foreseen(self) -> bool:
         """Whether `after` is exactly the structure that the target will have."""
-        return self.order is None or self.order.kind in {CommandKind.REVERT, CommandKind.UNLOCK}
+        return self.command is None or self.command.kind in {CommandKind.REVERT, CommandKind.UNLOCK}
 
 
 @dataclass(frozen=True, slots=True)

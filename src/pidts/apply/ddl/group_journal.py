@@ -29,7 +29,7 @@ def begun_by(
     session: TargetSession, task: str, change: SchemaChange, own: tuple[str, Lsn]
 ) -> DdlJournal | OpenJournal | None:
     """Returns the journal to continue, or another member's journal that has to end first; None if there is neither."""
-    if change.shared is None or (change.order is not None and change.order.kind is CommandKind.SKIP):
+    if change.shared is None or (change.command is not None and change.command.kind is CommandKind.SKIP):
         return None  # a skipped change runs nothing, whatever structure the table has
     journal, is_refused = _noted(session, task, change.shared)
     if journal is None:

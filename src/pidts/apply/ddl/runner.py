@@ -218,8 +218,8 @@ class DdlRunner:
         if not (known is None or isinstance(known, DdlJournal)):
             return known
         self._begun = True
-        order = change.order
-        anew = order is not None and not order.taken and order.kind is not CommandKind.UNLOCK
+        command = change.command
+        anew = command is not None and not command.taken and command.kind is not CommandKind.UNLOCK
         resumed = known is not None and not anew
         if known is None or anew:
             journal = self._begin_journal(session, change, lsn)
@@ -336,11 +336,11 @@ class DdlRunner:
 
         Returns `AttemptSuperseded` if another ddl command has replaced one of them.
         """
-        orders = [(self._source, change.order), *((one.source, one.order) for one in change.others)]
-        for source, order in orders:
-            if order is None or order.taken or not change.does(order):
+        commands = [(self._source, change.command), *((one.source, one.command) for one in change.others)]
+        for source, command in commands:
+            if command is None or command.taken or not change.does(command):
                 continue
-            if not session.meta.orders.take(self._task, source, order):
+            if not session.meta.ddl_commands.take(self._task, source, command):
                 return AttemptSuperseded()
         return None
 
@@ -430,12 +430,12 @@ def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
     try:
         session.execute(sql, change.origin)
     except Halted as error:
-        order = change.order
-        if order is None or sql not in order.statements:
+        command = change.command
+        if command is None or sql not in command.statements:
             raise
         raise Halted(
             "order-refused",
-            f"the target refuses a statement of `pidts ddl {order.kind}`: {sql}: {error.what}",
+            f"the target refuses a statement of `pidts ddl {command.kind}`: {sql}: {error.what}",
             where=error.where,
             todo="Give another ddl command",
         ) from error

@@ -47,7 +47,7 @@ _NOT_SHOWN = (ConvertCharset, PartitionRows, SetCharset)
 def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
     """Whether the target has the change, and a program of its zone has made it."""
     statement = change.statement
-    if not change.between_zones or change.order is not None or not isinstance(statement, AlterTable | RenameTable):
+    if not change.between_zones or change.command is not None or not isinstance(statement, AlterTable | RenameTable):
         return False
     if isinstance(statement, AlterTable) and not _is_shown(statement, change.before.get(statement.table)):
         return False
@@ -68,7 +68,7 @@ def warn_if_not_shown(change: SchemaChange) -> None:
     If they have run it, the statement runs twice, which does harm.
     """
     statement = change.statement
-    if not change.between_zones or change.order is not None:
+    if not change.between_zones or change.command is not None:
         return
     exchanges = isinstance(statement, RenameTable) and change.before == change.after
     if exchanges or (isinstance(statement, AlterTable) and _makes_anew(statement, change.before.get(statement.table))):

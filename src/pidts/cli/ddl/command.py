@@ -16,7 +16,7 @@ from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
 from pidts.model import CommandKind, ConfigError
 
 if TYPE_CHECKING:
-    from pidts.task.operate.orders import TaskOrders
+    from pidts.task.operate.ddl_commands import TaskCommands
 
 
 ddl_commands = typer.Typer(
@@ -81,17 +81,17 @@ def list_ddl(task: TaskFile, table: AllOfTable = "", as_json: JsonInstead = Fals
     """Show halted tables, schema changes that wait for other shards, and the ddl commands given so far."""
     parts = opened(task, debug=debug)
     from pidts.cli.ddl.view import show_ddl_list
-    from pidts.task.operate.orders import task_orders
+    from pidts.task.operate.ddl_commands import task_commands
     from pidts.task.operate.shard_locks import named_locks, open_locks
 
-    with task_orders(parts) as orders:
-        changes = orders.with_backlogs(orders.blocked_changes())
-        table = table and orders.whole_name(table, [one for one in changes if one.is_blocked])
-        locks = named_locks(open_locks(orders, changes), table)
+    with task_commands(parts) as commands:
+        changes = commands.with_backlogs(commands.blocked_changes())
+        table = table and commands.whole_name(table, [one for one in changes if one.is_blocked])
+        locks = named_locks(open_locks(commands, changes), table)
         if table:
             of_locks = {one.place for lock in locks for one in lock.arrived}
-            changes = [one for one in changes if one.place in of_locks or orders.concerns(one, table)]
-        show_ddl_list(parts[0].name, task, changes, locks, orders.held_tables(), as_json=as_json, whole=bool(table))
+            changes = [one for one in changes if one.place in of_locks or commands.concerns(one, table)]
+        show_ddl_list(parts[0].name, task, changes, locks, commands.held_tables(), as_json=as_json, whole=bool(table))
 
 
 def unlock(
@@ -111,22 +111,22 @@ def unlock(
     if "`" in task.name and not task.exists():  # this is a lock's name in dmctl
         raise _no_task(f"{task} is the name of a lock; the task file must come before it", str(task))
     parts = opened(task, debug=debug)
-    from pidts.cli.ddl.view import show_order
-    from pidts.task.operate.orders import task_orders
+    from pidts.cli.ddl.view import show_command
+    from pidts.task.operate.ddl_commands import task_commands
     from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
-    with task_orders(parts) as orders:
+    with task_commands(parts) as commands:
         if source:
-            orders.part(source)
-        waiting = orders.with_backlogs(orders.matching())
+            commands.part(source)
+        waiting = commands.with_backlogs(commands.matching())
         name = table or lock
-        name = name and orders.whole_name(name, [one for one in waiting if one.waits_for_shards])
-        found = find_lock(open_locks(orders, waiting), name, at, source)
+        name = name and commands.whole_name(name, [one for one in waiting if one.waits_for_shards])
+        found = find_lock(open_locks(commands, waiting), name, at, source)
         change = chosen_change(found, at, source)
-        orders.require_effect(change, CommandKind.UNLOCK)
+        commands.require_effect(change, CommandKind.UNLOCK)
         if yes:
-            orders.give(change, CommandKind.UNLOCK)
-        show_order(change, CommandKind.UNLOCK, (), given=yes, as_json=as_json, lock=found)
+            commands.give(change, CommandKind.UNLOCK)
+        show_command(change, CommandKind.UNLOCK, (), given=yes, as_json=as_json, lock=found)
 
 
 def retry(
@@ -141,16 +141,16 @@ def retry(
     """Try again to run a halted schema change, or to write rows that the target has refused."""
     parts = opened(task, debug=debug)
     from pidts.cli.ddl.view import show_retry
-    from pidts.task.operate.orders import is_refused_rows, task_orders
+    from pidts.task.operate.ddl_commands import is_refused_rows, task_commands
 
-    with task_orders(parts) as orders:
-        waiting = [] if at else orders.matching(source, table)
+    with task_commands(parts) as commands:
+        waiting = [] if at else commands.matching(source, table)
         rows = [one for one in waiting if one.halt is not None and is_refused_rows(one.halt)]
         if not rows or len(rows) < len(waiting):
-            _give(orders, (at, source, table), CommandKind.REVERT, (), yes=yes, as_json=as_json)
+            _give(commands, (at, source, table), CommandKind.REVERT, (), yes=yes, as_json=as_json)
             return
         if yes:
-            orders.retry_rows(rows)
+            commands.retry_rows(rows)
         show_retry(rows, given=yes, as_json=as_json)
 
 
@@ -166,7 +166,7 @@ def _plain(kind: CommandKind, says: str) -> Callable[..., None]:
         as_json: JsonInstead = False,
         debug: Debug = False,
     ) -> None:
-        _order(task, (at, source, table), kind, (), yes=yes, as_json=as_json, debug=debug)
+        _give_command(task, (at, source, table), kind, (), yes=yes, as_json=as_json, debug=debug)
 
     command.__doc__ = says
     return command
@@ -185,7 +185,7 @@ def _with_statements(kind: CommandKind, says: str) -> Callable[..., None]:
         as_json: JsonInstead = False,
         debug: Debug = False,
     ) -> None:
-        _order(task, (at, source, table), kind, tuple(statements), yes=yes, as_json=as_json, debug=debug)
+        _give_command(task, (at, source, table), kind, tuple(statements), yes=yes, as_json=as_json, debug=debug)
 
     command.__doc__ = says
     return command
@@ -252,7 +252,7 @@ def shard_ddl_lock(
         unlock_ddl_lock(Path(rest[0]), lock, table, at, source, yes=yes, as_json=as_json, debug=debug)
 
 
-def _order(
+def _give_command(
     task: Path,
     which: tuple[str, str, str],
     kind: CommandKind,
@@ -265,18 +265,18 @@ def _order(
     if texts and not any(text.strip(" ;\n") for text in texts):
         raise _nothing_to_run(kind)
     parts = opened(task, debug=debug)
-    from pidts.task.operate.order_parser import statements
-    from pidts.task.operate.orders import task_orders
+    from pidts.task.operate.command_parser import statements
+    from pidts.task.operate.ddl_commands import task_commands
 
     found = statements(texts, postgres=parts[0].target.type == "postgresql")
     if texts and not found:
         raise _nothing_to_run(kind)
-    with task_orders(parts) as orders:
-        _give(orders, which, kind, found, yes=yes, as_json=as_json)
+    with task_commands(parts) as commands:
+        _give(commands, which, kind, found, yes=yes, as_json=as_json)
 
 
 def _give(
-    orders: TaskOrders,
+    commands: TaskCommands,
     which: tuple[str, str, str],
     kind: CommandKind,
     statements: tuple[str, ...],
@@ -284,17 +284,17 @@ def _give(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from pidts.cli.ddl.view import show_order
+    from pidts.cli.ddl.view import show_command
     from pidts.task.operate.shard_locks import open_locks
 
-    found = orders.find(*which)
-    orders.require_effect(found, kind)
-    waiting = orders.with_backlogs(orders.matching()) if found.waits_for_shards else []
-    lock = next((lock for lock in open_locks(orders, waiting) if lock.target in orders.target_tables(found)), None)
+    found = commands.find(*which)
+    commands.require_effect(found, kind)
+    waiting = commands.with_backlogs(commands.matching()) if found.waits_for_shards else []
+    lock = next((lock for lock in open_locks(commands, waiting) if lock.target in commands.target_tables(found)), None)
     if yes:
-        orders.give(found, kind, statements)
-    (found,) = orders.with_backlogs([found])
-    show_order(found, kind, statements, given=yes, as_json=as_json, lock=lock)
+        commands.give(found, kind, statements)
+    (found,) = commands.with_backlogs([found])
+    show_command(found, kind, statements, given=yes, as_json=as_json, lock=lock)
 
 
 def _no_task(what: str, lock: str) -> ConfigError:

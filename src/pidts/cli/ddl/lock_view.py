@@ -14,11 +14,11 @@ from pidts.cli.backlog_text import backlog_size, first_of, indented, position_of
 from pidts.model import Halt
 from pidts.model.advice import with_task
 from pidts.model.errors import listed, plural
-from pidts.task.operate.orders import is_joining
+from pidts.task.operate.ddl_commands import is_joining
 from pidts.task.operate.shard_locks import by_statement, split_by_agreement
 
 if TYPE_CHECKING:
-    from pidts.task.operate.orders import BlockedChange
+    from pidts.task.operate.ddl_commands import BlockedChange
     from pidts.task.operate.shard_locks import OpenLock
 
 _ANY = ": *"

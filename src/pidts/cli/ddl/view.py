@@ -26,12 +26,12 @@ from pidts.cli.errors import for_this_task, show_error
 from pidts.model import TRANSACTION_TOO_LARGE, CommandKind, Halt, Halted, TableName, Where
 from pidts.model.advice import COMPARE_TODO, RESYNC, SKIP, with_place, with_tables, with_task
 from pidts.model.errors import listed, plural
-from pidts.task.operate.orders import is_waiting_for_shards, needs_operator
+from pidts.task.operate.ddl_commands import is_waiting_for_shards, needs_operator
 from pidts.task.operate.shard_locks import split_by_agreement
 
 if TYPE_CHECKING:
     from pidts.task.operate.backlog import HeldTablesOfSource
-    from pidts.task.operate.orders import BlockedChange
+    from pidts.task.operate.ddl_commands import BlockedChange
     from pidts.task.operate.shard_locks import OpenLock
 
 _HALTS = 12
@@ -177,19 +177,19 @@ def show_ddl_list(
     for one in waiting:
         if not one.waits_for_shards:
             show_halted_tables(one, task, several=several)
-    all_orders = [one for one in changes if one.order is not None]
-    orders = [one for one in all_orders if not _is_old(one)]
-    for one in orders:
+    all_commands = [one for one in changes if one.command is not None]
+    commands = [one for one in all_commands if not _is_old(one)]
+    for one in commands:
         done = f", {moment(one.done_at)}" if one.done_at else ""
-        print(f"{_order_text(one)} at {_place(one, several=several)}{done}")
+        print(f"{_command_text(one)} at {_place(one, several=several)}{done}")
         print("\n".join(f"  {sql}" for sql in _ordered(one)))
     for part in held:
         if part.tables:
             print(f"{part.source}: {plural('table', len(part.tables))} waiting; {retained_log(part)}")
-    if not waiting and not orders:
+    if not waiting and not commands:
         print(f"{name}: nothing is halted")
-    if len(all_orders) > len(orders):
-        old = plural("ddl command", len(all_orders) - len(orders))
+    if len(all_commands) > len(commands):
+        old = plural("ddl command", len(all_commands) - len(commands))
         print(f"{old} finished more than a day ago: pidts ddl list {shlex.quote(str(task))} --json")
 
 
@@ -209,7 +209,7 @@ def show_retry(rows: Sequence[BlockedChange], *, given: bool, as_json: bool) -> 
     _show_given(given=given)
 
 
-def show_order(
+def show_command(
     at: BlockedChange,
     kind: CommandKind,
     statements: Sequence[str],
@@ -222,7 +222,7 @@ def show_order(
 
     `given` says whether the command was recorded (`--yes`), `lock` is the lock that the change waits for, if any.
     """
-    says = _order_lines(at, kind, statements, lock)
+    says = _command_lines(at, kind, statements, lock)
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}
         more = {"statements": list(statements), "given": given, "backlog": at.backlog.to_json() if at.backlog else None}
@@ -234,7 +234,7 @@ def show_order(
     _show_given(given=given)
 
 
-def _order_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
+def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
     """Returns the effect of a ddl command as lines, which a terminal and the service's page show."""
     says = [f"{at.source}, Lsn {at.lsn}: {at.statement}"]
     if at.halt is not None:
@@ -348,8 +348,8 @@ def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None
     print(f"{source}{tables}: halted at {position_of(one)}{applied} {halt.lsn}{since(halt.since)}")
     if halt.statement:
         print(f"  statement  {halt.statement}")
-    if one.order is not None and halt.code == "order-refused":
-        print(f"  command    {_order_text(one)}: {'; '.join(one.order.statements)}")
+    if one.command is not None and halt.code == "order-refused":
+        print(f"  command    {_command_text(one)}: {'; '.join(one.command.statements)}")
     print(f"  because    [{halt.code}] {halt.why}")
     for number, line in enumerate(halt.values):
         print(f"  {'' if number else 'values':<10} {line}")
@@ -373,18 +373,18 @@ def _state(one: BlockedChange) -> str:
         return "done"
     if one.halt is not None and one.halt.code == "order-refused":
         return "failed"
-    return "begun" if one.order is not None and one.order.taken else "not begun"
+    return "begun" if one.command is not None and one.command.taken else "not begun"
 
 
-def _order_text(one: BlockedChange) -> str:
-    if one.order is None:
+def _command_text(one: BlockedChange) -> str:
+    if one.command is None:
         return ""
-    name = "retry" if one.order.kind is CommandKind.REVERT else one.order.kind  # The two commands do the same.
+    name = "retry" if one.command.kind is CommandKind.REVERT else one.command.kind  # The two commands do the same.
     return f"ddl {name} ({_state(one)})"
 
 
 def _ordered(one: BlockedChange) -> tuple[str, ...]:
-    return (one.order.statements if one.order is not None else ()) or (one.statement,)
+    return (one.command.statements if one.command is not None else ()) or (one.statement,)
 
 
 def _list_json(
@@ -393,7 +393,7 @@ def _list_json(
     return {
         "halted": [halted_json(one, one.halt) for one in changes if one.is_blocked and one.halt is not None],
         "locks": [lock.to_json() for lock in locks],
-        "orders": [_order_json(one) for one in changes if one.order is not None],
+        "orders": [_command_json(one) for one in changes if one.command is not None],
         "held": [part.to_json() for part in held if part.tables],
     }
 
@@ -406,17 +406,17 @@ def halted_json(one: BlockedChange, halt: Halt) -> dict[str, Any]:
     return {**halt.to_json(), **more, "backlog": backlog, "next_change": change}
 
 
-def _order_json(one: BlockedChange) -> dict[str, Any]:
-    order = one.order
-    if order is None:
+def _command_json(one: BlockedChange) -> dict[str, Any]:
+    command = one.command
+    if command is None:
         return {}
     return {
         "source": one.source,
         "lsn": str(one.lsn),
         "statement": one.statement,
-        "order": order.kind.value,
-        "statements": list(order.statements),
-        "begun": order.taken,
+        "order": command.kind.value,
+        "statements": list(command.statements),
+        "begun": command.taken,
         "failed": _state(one) == "failed",
         "done": one.is_done,
         "done_at": one.done_at or None,

@@ -433,7 +433,7 @@ class ShardGroups:
         if state.in_doubt:
             return Wait(absent=tuple(sorted(state.in_doubt)))
         absent = self.known.absent_for([arrival.after.name])
-        if absent and not (arrival.unlocked or arrival.order is CommandKind.SKIP):
+        if absent and not (arrival.unlocked or arrival.command is CommandKind.SKIP):
             return Wait(absent=absent)
         target = arrival.after.name
         agreed = self._agreed(target, state)
@@ -482,7 +482,7 @@ class ShardGroups:
         """
         member = arrival.member
         missed, dropped = self.known.missed, self.known.dropped
-        has_own = (missed and member in missed) or (dropped and member in dropped) or arrival.order is not None
+        has_own = (missed and member in missed) or (dropped and member in dropped) or arrival.command is not None
         if self.is_optimistic or has_own:
             return None
         made = arrival.before, arrival.after, arrival.revalues, arrival.computes, arrival.adds

@@ -25,7 +25,7 @@ from pidts.source.connection import Session, query, server_info
 from pidts.source.position import log_end, settled
 from pidts.source.structures import source_dialect
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.orders import is_tried_again
+from pidts.task.operate.ddl_commands import is_tried_again
 from pidts.task.operate.presence import is_present
 from pidts.verify import NotCaughtUp
 

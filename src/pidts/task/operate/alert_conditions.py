@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pidts.model.errors import plural, sentence
-from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.ddl_commands import needs_operator
 from pidts.task.operate.progress import Progress, SourceProgress, Stage
 
 AlertKind = Literal[

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pidts.plan import Phase
-from pidts.task.operate.orders import BlockedChange
+from pidts.task.operate.ddl_commands import BlockedChange
 from pidts.task.operate.progress import Progress, TableProgress
 from pidts.task.operate.shard_locks import awaited_since
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from pidts.model import ConfigError, Lsn, TableName
 from pidts.model.advice import LIST
-from pidts.task.operate.orders import BlockedChange, TaskOrders, is_joining, is_refused_rows
+from pidts.task.operate.ddl_commands import BlockedChange, TaskCommands, is_joining, is_refused_rows
 
 _SHOWN = 120
 _LOCK_ID = re.compile(r"(?:.*-)?`(?P<schema>[^`]+)`\.`(?P<table>[^`]+)`")
@@ -85,7 +85,7 @@ class OpenLock:
         }
 
 
-def open_locks(orders: TaskOrders, blocked: Iterable[BlockedChange]) -> list[OpenLock]:
+def open_locks(commands: TaskCommands, blocked: Iterable[BlockedChange]) -> list[OpenLock]:
     """Returns the locks among these changes, sorted by target table."""
     waiting: dict[TableName, list[BlockedChange]] = {}
     blocked = list(blocked)
@@ -93,7 +93,7 @@ def open_locks(orders: TaskOrders, blocked: Iterable[BlockedChange]) -> list[Ope
     refused = {f"{source}: {name}": halt.code for source, halt in rows for name in halt.tables}
     for one in blocked:
         if one.waits_for_shards:
-            for target in orders.target_tables(one):
+            for target in commands.target_tables(one):
                 waiting.setdefault(target, []).append(one)
     return [_lock(target, arrived, refused) for target, arrived in sorted(waiting.items())]
 

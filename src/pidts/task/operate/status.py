@@ -22,7 +22,7 @@ from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTablesOfSource
 from pidts.task.operate.cutover_state import CutoverState, cutover_state
-from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
+from pidts.task.operate.ddl_commands import BlockedChange, TaskCommands, needs_operator
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
@@ -166,13 +166,13 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
         return TaskStatus(
             name, tuple(_not_begun(part, HeldTablesOfSource(part.source.source_id, {}, 0)) for part in parts)
         )
-    orders = TaskOrders(parts, target)
-    blocked = [one for one in orders.with_backlogs(orders.blocked_changes()) if one.is_blocked]
+    commands = TaskCommands(parts, target)
+    blocked = [one for one in commands.with_backlogs(commands.blocked_changes()) if one.is_blocked]
     known = [(key, table) for task, key, table in target.meta.structures.tables() if task == name]
     found = [
-        _source(target, part, held, known, blocked) for part, held in zip(parts, orders.held_tables(), strict=True)
+        _source(target, part, held, known, blocked) for part, held in zip(parts, commands.held_tables(), strict=True)
     ]
-    locks, columns = tuple(open_locks(orders, blocked)), partial_columns(target, parts)
+    locks, columns = tuple(open_locks(commands, blocked)), partial_columns(target, parts)
     published = publications(target).of(name) if parts[0].target.type == "hive" else None
     changes = change_tables(target).of(name) if parts[0].target.keeps_changes else {}
     cutover = cutover_state(target, parts[0])

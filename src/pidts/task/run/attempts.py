@@ -50,8 +50,8 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.measure.standby_sampling import StandbySampling
 from pidts.task.measure.target_ping import TargetPing
 from pidts.task.operate.catalog_publications import CatalogPublications
+from pidts.task.operate.ddl_commands import has_failed
 from pidts.task.operate.log_loss import last_moved, with_loss_explained
-from pidts.task.operate.orders import has_failed
 from pidts.task.operate.publications import Publications, PublishingTurns
 from pidts.task.operate.warehouse_sweeps import WarehouseSweeps
 from pidts.task.run.alerts import Alerts

@@ -40,7 +40,7 @@ from pidts.relay import RelayReader
 from pidts.rules import Rules
 from pidts.shards.structures import same_version
 from pidts.spark.stream import TaskStream
-from pidts.task.operate.orders import as_before
+from pidts.task.operate.ddl_commands import as_before
 
 _log = structlog.get_logger(__name__)
 

@@ -121,7 +121,7 @@ class NextAttempt:
             return
         command = DdlCommand(lsn=halt.lsn, kind=CommandKind.REPLACE, statements=halt.instead)
         target.begin()
-        target.meta.orders.give(config.name, config.source.source_id, command)
+        target.meta.ddl_commands.give(config.name, config.source.source_id, command)
         target.commit()
         self._replaces = None
 

@@ -16,8 +16,8 @@ from tests.values_target import ValuesTarget
 from pidts.cli.app import run_command
 from pidts.model import Halt, Lsn, TableName
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate import orders
-from pidts.task.operate.orders import TaskOrders
+from pidts.task.operate import ddl_commands
+from pidts.task.operate.ddl_commands import TaskCommands
 
 TASK = """
 name: t
@@ -66,7 +66,9 @@ class TaskOfTwoSources:
 
     def given(self, source: str) -> list[tuple[Lsn, str, tuple[str, ...]]]:
         with closing(self.target.connect()) as session:
-            return [(order.lsn, order.kind.value, order.statements) for order in session.meta.orders.read("t", source)]
+            return [
+                (order.lsn, order.kind.value, order.statements) for order in session.meta.ddl_commands.read("t", source)
+            ]
 
     def waiting(self, source: str) -> list[str]:
         with closing(self.target.connect()) as session:
@@ -80,11 +82,11 @@ def task(
     made = TaskOfTwoSources(tmp_path, capsys)
 
     @contextmanager
-    def connected(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
+    def connected(parts: Sequence[TaskConfig]) -> Iterator[TaskCommands]:
         with closing(made.target.connect()) as session:
-            yield TaskOrders(parts, session)
+            yield TaskCommands(parts, session)
 
-    monkeypatch.setattr(orders, "task_orders", connected)
+    monkeypatch.setattr(ddl_commands, "task_commands", connected)
     yield made
     made.target.forget()
 

@@ -90,7 +90,7 @@ def test_an_unlocked_change_runs_without_a_late_shard(story: MakeStory) -> None:
     task.plan(C)
     task.alter(A)
     task.finish_and_check()
-    task.order(A, CommandKind.UNLOCK)
+    task.command(A, CommandKind.UNLOCK)
     task.write(B, times=3)
     task.finish()
     task.check()
@@ -111,7 +111,7 @@ def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: MakeStory
     task.write(times=3)
     task.finish_and_check()
     assert task.waiting() == [A]
-    task.order(A, CommandKind.UNLOCK)
+    task.command(A, CommandKind.UNLOCK)
     task.looks = False
     task.write(times=3)
     task.finish()
@@ -128,7 +128,7 @@ def test_a_change_away_from_the_others_structure_is_reported(story: MakeStory) -
     task = story(TWO)
     task[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
     task.finish()
-    task.order(A, CommandKind.UNLOCK)
+    task.command(A, CommandKind.UNLOCK)
     task.finish()
     assert (task.waiting(), "c" in task.columns()) == ([], True)
     task[B].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c VARCHAR(9)")
@@ -152,10 +152,10 @@ def test_other_tables_continue_while_shards_disagree(story: MakeStory) -> None:
     for name in ("one", "two"):
         assert task.place(name).lsn == task.shards.sources[name].received, "all but these are there"
     task[B].source.say("ALTER TABLE shard_1.t_1 MODIFY COLUMN c INT")
-    task.order(A, CommandKind.UNLOCK)
+    task.command(A, CommandKind.UNLOCK)
     task.finish()
     assert task.waiting() == [B]
-    task.order(B, CommandKind.SKIP)
+    task.command(B, CommandKind.SKIP)
     task.finish()
     task.check()
     assert (task.waiting(), codes(task)) == ([], {})
@@ -268,7 +268,7 @@ def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story
     (halt,) = (one for one in task.halts("one") if one.code == "ddl-awaits-tables")
     assert halt.awaits == (A,)
     assert halt.since
-    task.order(A, CommandKind.UNLOCK)
+    task.command(A, CommandKind.UNLOCK)
     task.finish()
     assert codes(task) == {}
     assert task.waiting() == []
@@ -284,7 +284,7 @@ def test_a_schema_that_waits_for_a_shard_is_reported(story: MakeStory) -> None:
     task.write("one: alone.x")
     task.finish()
     assert codes(task) == {A: "shard-awaits", "one: shard_1.t_2": "ddl-awaits-tables"}
-    task.order(A, CommandKind.UNLOCK)
+    task.command(A, CommandKind.UNLOCK)
     task.finish()
     assert codes(task) == {}
 

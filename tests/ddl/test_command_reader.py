@@ -12,7 +12,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import SharedSession
-from pidts.ddl.operator_orders import Orders, SharedOrders
+from pidts.ddl.command_reader import CommandReader, SharedCommands
 from pidts.model import CommandKind, DdlCommand, Lsn
 
 ONE, OTHER = Lsn(0, 1, 500), Lsn(0, 1, 900)
@@ -33,7 +33,7 @@ class CountingTarget:
     def __init__(self) -> None:
         self.target, self.connects = ValuesTarget("operator orders"), 0
         self.context: Any = SimpleNamespace(task="t", source=SimpleNamespace(source_id="a"), target=self)
-        self.shared = SharedOrders()
+        self.shared = SharedCommands()
         self.shared.records = self.session = CountingSession()
 
     def connect(self) -> Any:
@@ -42,7 +42,7 @@ class CountingTarget:
 
     def give(self, lsn: Lsn) -> None:
         with closing(self.target.connect()) as session:
-            session.meta.orders.give("t", "a", DdlCommand(lsn=lsn, kind=CommandKind.UNLOCK))
+            session.meta.ddl_commands.give("t", "a", DdlCommand(lsn=lsn, kind=CommandKind.UNLOCK))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def counting():
 
 def test_one_reading_serves_all_changes_that_looked_before_it(counting: CountingTarget) -> None:
     places, shared = range(100, 200), counting.shared
-    changes = [Orders(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in places]
+    changes = [CommandReader(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, shared) for place in places]
     looked = time.monotonic()
     assert not any(change.is_newer(None, looked) for change in changes)
     assert counting.session.readings == 1
@@ -65,7 +65,7 @@ def test_changes_that_look_while_one_of_them_reads_do_not_read_too(counting: Cou
     shared, looked, found = counting.shared, time.monotonic(), list[bool]()
     counting.give(ONE)
     counting.session.seconds = 0.1
-    changes = [Orders(counting.context, ONE, lambda _: None, 1.0, shared) for _ in range(20)]
+    changes = [CommandReader(counting.context, ONE, lambda _: None, 1.0, shared) for _ in range(20)]
     threads = [Thread(target=lambda one: found.append(one.is_newer(None, looked)), args=(one,)) for one in changes]
     for thread in threads:
         thread.start()
@@ -77,7 +77,7 @@ def test_changes_that_look_while_one_of_them_reads_do_not_read_too(counting: Cou
 
 def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(counting: CountingTarget) -> None:
     shared = counting.shared
-    one, other = (Orders(counting.context, lsn, lambda _: None, 1.0, shared) for lsn in (ONE, OTHER))
+    one, other = (CommandReader(counting.context, lsn, lambda _: None, 1.0, shared) for lsn in (ONE, OTHER))
     begun = time.monotonic()
     assert not one.is_newer(None, begun)
     counting.give(OTHER)
@@ -90,5 +90,5 @@ def test_a_command_that_is_given_after_a_look_is_found_by_the_next_look_but_one(
 
 def test_changes_that_look_one_after_another_use_one_connection(counting: CountingTarget) -> None:
     for place in range(100, 200):
-        assert Orders(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, counting.shared).read() is None
+        assert CommandReader(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, counting.shared).read() is None
     assert counting.connects == 1

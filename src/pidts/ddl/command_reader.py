@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 1.0
 """The longest time for which a thread waits for another thread's reading."""
 
 
-class SharedOrders:
+class SharedCommands:
     """The ddl commands of one source, which all of its waiting changes read together.
 
     A thousand shards may wait. If each of them connected to the target every second, the target could do nothing else.
@@ -44,15 +44,17 @@ class SharedOrders:
                 if self._found[0] <= since:
                     began = time.monotonic()
                     source = context.source.source_id
-                    read = self.records.ask(context.target, lambda one: one.meta.orders.read(context.task, source))
-                    self._found = began, {order.lsn: order for order in read}
+                    read = self.records.ask(
+                        context.target, lambda one: one.meta.ddl_commands.read(context.task, source)
+                    )
+                    self._found = began, {command.lsn: command for command in read}
             finally:
                 self._reading.release()
         return self._found[1].get(lsn)
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class CommandReader:
     """Reads the ddl commands from the target, which may be unreachable for a while."""
 
     context: JobContext
@@ -61,7 +63,7 @@ class Orders:
     """Sleeps; raises if the run has ended."""
     seconds: float
     """The seconds between two attempts to read a ddl command."""
-    shared: SharedOrders
+    shared: SharedCommands
 
     def read(self, since: float | None = None) -> DdlCommand | None:
         """Returns the ddl command that is in force; None if there is none. Retries until it can be read.
@@ -77,25 +79,27 @@ class Orders:
 
     def is_newer(self, tried: DdlCommand | None, since: float) -> bool:
         """Whether another ddl command than `tried` was in force after `since`; retries until this can be read."""
-        order = self.read(since)
-        if order is None or not _is_newer(order, tried):
+        command = self.read(since)
+        if command is None or not _is_newer(command, tried):
             return False
-        _log.info("an operator has decided about a schema change", at=str(self.lsn), order=order.kind.value)
+        _log.info("an operator has decided about a schema change", at=str(self.lsn), order=command.kind.value)
         return True
 
     def is_superseded(self, tried: DdlCommand | None) -> bool:
         """Whether a newer ddl command than `tried` can be read now; False if the target does not answer."""
         try:
-            order = self._read()
+            command = self._read()
         except Transient:
             return False
-        return order is not None and _is_newer(order, tried)
+        return command is not None and _is_newer(command, tried)
 
     def _read(self) -> DdlCommand | None:
         context = self.context
         source, records = context.source.source_id, self.shared.records
-        return records.ask(context.target, lambda session: session.meta.orders.find(context.task, source, self.lsn))
+        return records.ask(
+            context.target, lambda session: session.meta.ddl_commands.find(context.task, source, self.lsn)
+        )
 
 
-def _is_newer(order: DdlCommand, tried: DdlCommand | None) -> bool:
-    return order.number > (tried.number if tried is not None else 0) and not order.taken
+def _is_newer(command: DdlCommand, tried: DdlCommand | None) -> bool:
+    return command.number > (tried.number if tried is not None else 0) and not command.taken

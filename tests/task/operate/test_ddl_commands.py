@@ -30,7 +30,7 @@ from pidts.plan import CopyState, HeldTables, PlanState
 from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.operate.backlog import CountingTime, NextSchemaChange, backlogs, held_tables, next_schema_changes
-from pidts.task.operate.orders import TaskOrders, is_refused_rows
+from pidts.task.operate.ddl_commands import TaskCommands, is_refused_rows
 from pidts.task.operate.shard_locks import chosen_change, find_lock, open_locks
 
 TASK = """
@@ -70,15 +70,15 @@ class TaskOfTwoSources:
         self.parts: tuple[TaskConfig, ...] = load_parts(path)
         self.target = ValuesTarget(f"orders {next(_numbers)}")
         self.session: TargetSession = self.target.connect()
-        self.task_orders = TaskOrders(self.parts, self.session)
+        self.task_commands = TaskCommands(self.parts, self.session)
 
     def halt(self, source: str, *halts: Halt) -> None:
         for halt in halts:
             self.session.meta.halts.save("t", source, halt)
 
-    def orders(self, source: str) -> list[tuple[CommandKind, tuple[str, ...], int]]:
-        found = self.session.meta.orders.read("t", source)
-        return [(order.kind, order.statements, order.number) for order in found]
+    def commands(self, source: str) -> list[tuple[CommandKind, tuple[str, ...], int]]:
+        found = self.session.meta.ddl_commands.read("t", source)
+        return [(command.kind, command.statements, command.number) for command in found]
 
 
 @pytest.fixture
@@ -92,36 +92,36 @@ def two_sources(tmp_path: Path) -> Iterator[TaskOfTwoSources]:
 def test_everything_that_waits_is_listed_with_its_source(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", change("a", at(1)), ROWS)
     two_sources.halt("s2", change("a", at(1)))
-    found = two_sources.task_orders.blocked_changes()
+    found = two_sources.task_commands.blocked_changes()
     assert [(one.source, str(one.tables[0]), one.halt is not None and is_refused_rows(one.halt)) for one in found] == [
         ("s1", "shop.b", True),
         ("s1", "shop.a", False),
         ("s2", "shop.a", False),
     ]
-    assert len(two_sources.task_orders.matching("s2")) == 1
-    assert [one.source for one in two_sources.task_orders.matching(table="shop.b")] == ["s1"]
+    assert len(two_sources.task_commands.matching("s2")) == 1
+    assert [one.source for one in two_sources.task_commands.matching(table="shop.b")] == ["s1"]
     with pytest.raises(ConfigError, match="no source 's3'"):
-        two_sources.task_orders.matching("s3")
+        two_sources.task_commands.matching("s3")
 
 
 def test_the_one_that_waits_is_meant_or_it_has_to_be_said(two_sources: TaskOfTwoSources) -> None:
     with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
-        two_sources.task_orders.find()
+        two_sources.task_commands.find()
     two_sources.halt("s1", change("a", at(1)), ROWS)
-    assert two_sources.task_orders.find().source == "s1"
+    assert two_sources.task_commands.find().source == "s1"
     two_sources.halt("s2", change("a", at(1)), change("c", at(3)))
     with pytest.raises(ConfigError, match=r"3 schema changes are waiting.*--source s1 --at .*--source s2"):
-        two_sources.task_orders.find()
+        two_sources.task_commands.find()
     with pytest.raises(ConfigError, match="2 schema changes are waiting"):
-        two_sources.task_orders.find(str(at(1)))
-    assert two_sources.task_orders.find(str(at(1)), "s2").source == "s2"
-    assert two_sources.task_orders.find(str(at(3))).source == "s2"
-    assert two_sources.task_orders.find("bin.000001:373").lsn == at(3)
-    assert two_sources.task_orders.find(table="shop.c").lsn == at(3)
+        two_sources.task_commands.find(str(at(1)))
+    assert two_sources.task_commands.find(str(at(1)), "s2").source == "s2"
+    assert two_sources.task_commands.find(str(at(3))).source == "s2"
+    assert two_sources.task_commands.find("bin.000001:373").lsn == at(3)
+    assert two_sources.task_commands.find(table="shop.c").lsn == at(3)
     with pytest.raises(ConfigError, match="no schema change at"):
-        two_sources.task_orders.find(str(at(9)))
+        two_sources.task_commands.find(str(at(9)))
     with pytest.raises(ConfigError, match="not a position in the log"):
-        two_sources.task_orders.find("there")
+        two_sources.task_commands.find("there")
 
 
 def test_no_command_is_accepted_for_applied_changes(two_sources: TaskOfTwoSources) -> None:
@@ -131,31 +131,31 @@ def test_no_command_is_accepted_for_applied_changes(two_sources: TaskOfTwoSource
         DdlJournal(task="t", source="s1", lsn=at(1), statement="", rendered=(), step=0, state=DdlState.DONE)
     )
     two_sources.session.commit()
-    assert not two_sources.task_orders.blocked_changes()[0].is_blocked
+    assert not two_sources.task_commands.blocked_changes()[0].is_blocked
     with pytest.raises(ConfigError, match="no schema change of this task is waiting"):
-        two_sources.task_orders.find()
+        two_sources.task_commands.find()
 
 
 def test_a_ddl_command_is_recorded_for_its_own_source(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", change("a", at(1)))
     two_sources.halt("s2", change("a", at(1)))
-    found = two_sources.task_orders.find(str(at(1)), "s2")
-    two_sources.task_orders.give(found, CommandKind.REPLACE, ("one", "two"))
-    two_sources.task_orders.give(found, CommandKind.SKIP)
-    assert two_sources.orders("s1") == []
-    assert two_sources.orders("s2") == [(CommandKind.SKIP, (), 2)]
+    found = two_sources.task_commands.find(str(at(1)), "s2")
+    two_sources.task_commands.give(found, CommandKind.REPLACE, ("one", "two"))
+    two_sources.task_commands.give(found, CommandKind.SKIP)
+    assert two_sources.commands("s1") == []
+    assert two_sources.commands("s2") == [(CommandKind.SKIP, (), 2)]
     for sql in ("COMMIT", "/* so */ begin", "-- \nLOAD DATA LOCAL INFILE 'x' INTO TABLE a"):
         with pytest.raises(ConfigError) as error:
-            two_sources.task_orders.give(found, CommandKind.REPLACE, ("one", sql))
+            two_sources.task_commands.give(found, CommandKind.REPLACE, ("one", sql))
         assert error.value.code == "bad-order", sql
-    two_sources.task_orders.give(found, CommandKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
+    two_sources.task_commands.give(found, CommandKind.REPLACE, ("COMMENT ON TABLE a IS 'COMMIT'",))
 
 
 def test_rows_are_tried_again_where_their_halt_is_off_the_record(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", change("a", at(1)), ROWS)
-    two_sources.task_orders.retry_rows(two_sources.task_orders.matching(table="shop.b"))
-    assert [one.tables for one in two_sources.task_orders.blocked_changes()] == [(TableName("shop", "a"),)]
-    assert two_sources.session.meta.orders.read("t", "s1") == []
+    two_sources.task_commands.retry_rows(two_sources.task_commands.matching(table="shop.b"))
+    assert [one.tables for one in two_sources.task_commands.blocked_changes()] == [(TableName("shop", "a"),)]
+    assert two_sources.session.meta.ddl_commands.read("t", "s1") == []
 
 
 def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reported(
@@ -163,7 +163,7 @@ def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reporte
 ) -> None:
     refused = Halt(tables=(TableName("shop", "t_2"),), lsn=at(1), code="target-shape", what="no")
     two_sources.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
-    (lock,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
+    (lock,) = open_locks(two_sources.task_commands, two_sources.task_commands.blocked_changes())
     assert lock.refused == {"s1: shop.t_2": "target-shape"}
     assert lock.to_json()["refused"] == {"s1: shop.t_2": "target-shape"}
 
@@ -171,7 +171,7 @@ def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reporte
 def test_shards_that_wait_are_one_lock(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1", since=5.0))
     two_sources.halt("s2", awaits("t_1", at(1), "s1: shop.t_2", since=2.0), change("c", at(3)))
-    (lock,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
+    (lock,) = open_locks(two_sources.task_commands, two_sources.task_commands.blocked_changes())
     assert (str(lock.target), lock.first.source, lock.since) == ("shop.orders", "s2", 2.0)
     assert lock.awaited == ("s1: shop.t_2",)
     assert lock.awaited_since == {"s1: shop.t_2": 2.0}, "since the first came who waits for it"
@@ -191,7 +191,7 @@ def test_shards_that_wait_are_one_lock(two_sources: TaskOfTwoSources) -> None:
 
 def test_a_command_is_for_the_lock_at_which_a_shard_waits(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", awaits("t_1", at(1)))
-    (first,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
+    (first,) = open_locks(two_sources.task_commands, two_sources.task_commands.blocked_changes())
     other = replace(first, target=TableName("shop", "other"), arrived=(replace(first.first, lsn=at(2)),))
     assert find_lock([first, other], "", str(at(1)), "s1") is first
     assert find_lock([first, other], "", str(at(2))) is other
@@ -203,7 +203,7 @@ def test_a_command_is_for_the_lock_at_which_a_shard_waits(two_sources: TaskOfTwo
 def test_shards_that_disagree_are_not_unlocked_by_chance(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", awaits("t_1", at(1), code="shards-disagree"))
     two_sources.halt("s2", awaits("t_9", at(1), code="shards-disagree"))
-    (lock,) = open_locks(two_sources.task_orders, two_sources.task_orders.blocked_changes())
+    (lock,) = open_locks(two_sources.task_commands, two_sources.task_commands.blocked_changes())
     assert lock.disagrees
     with pytest.raises(ConfigError, match="Name the one to run: --source s1"):
         chosen_change(lock, "", "")
@@ -245,23 +245,23 @@ def _written_relay(two_sources: TaskOfTwoSources, changes: set[int]) -> Path:
 
 @pytest.mark.usefixtures("relay")
 def test_a_schema_change_behind_refused_rows_is_shown_and_found_by_its_place(two_sources: TaskOfTwoSources) -> None:
-    orders, table = two_sources.task_orders, TableName("shop", "a")
+    commands, table = two_sources.task_commands, TableName("shop", "a")
     halt = Halt(tables=(table,), lsn=at(1), code="target-refused", what="too long")
     two_sources.halt("s1", halt, ROWS)
-    of_a, of_b = sorted(orders.with_backlogs(orders.blocked_changes()), key=lambda one: one.tables)
+    of_a, of_b = sorted(commands.with_backlogs(commands.blocked_changes()), key=lambda one: one.tables)
     assert of_a.next_change == NextSchemaChange(at(4), "bin.000001:496", "ALTER TABLE a ADD x INT")
     assert of_b.next_change is None, "the statement is about another table"
     with pytest.raises(ConfigError, match=r"no schema change of table shop\.a is waiting") as caught:
-        orders.find(table="shop.a")
+        commands.find(table="shop.a")
     assert f"ALTER TABLE a ADD x INT (--source s1 --at {at(4)})" in caught.value.todo
-    found = orders.find(str(at(4)), "s1")
-    orders.give(found, CommandKind.SKIP)
-    assert two_sources.orders("s1") == [(CommandKind.SKIP, (), 1)]
+    found = commands.find(str(at(4)), "s1")
+    commands.give(found, CommandKind.SKIP)
+    assert two_sources.commands("s1") == [(CommandKind.SKIP, (), 1)]
     journal = DdlJournal(task="t", source="s1", lsn=at(4), statement="", rendered=(), step=0, state=DdlState.DONE)
     two_sources.session.begin()
     two_sources.session.meta.journal.write(journal)
     two_sources.session.commit()
-    (of_a, _) = sorted(orders.with_backlogs(orders.matching()), key=lambda one: one.tables)
+    (of_a, _) = sorted(commands.with_backlogs(commands.matching()), key=lambda one: one.tables)
     assert of_a.next_change is None, "the target has the schema change already"
 
 
@@ -346,11 +346,11 @@ def test_waiting_changes_are_counted_in_the_relay(two_sources: TaskOfTwoSources)
     assert backlogs(two_sources.parts[1], [([a], at(3))]) == [None], "its relay is elsewhere"
     two_sources.halt("s1", change("a", at(4)), ROWS)
     two_sources.halt("s2", change("a", at(4)))
-    counted = two_sources.task_orders.with_backlogs(two_sources.task_orders.blocked_changes())
+    counted = two_sources.task_commands.with_backlogs(two_sources.task_commands.blocked_changes())
     assert [one.backlog is not None for one in counted] == [True, True, False]
     assert counted[0].halt is not None
     assert counted[0].halt.position == "bin.000001:250", "as the relay knows it"
-    assert two_sources.task_orders.find("bin.000001:373").statement.startswith("ALTER"), (
+    assert two_sources.task_commands.find("bin.000001:373").statement.startswith("ALTER"), (
         "behind what comes before it, too"
     )
 
@@ -395,11 +395,11 @@ def test_changes_that_a_copy_leaves_out_are_not_the_oldest_waiting_change(two_so
 @pytest.mark.usefixtures("relay")
 def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(two_sources: TaskOfTwoSources) -> None:
     config, a = two_sources.parts[0], TableName("shop", "a")
-    assert two_sources.task_orders.held_tables()[0].tables == {}
+    assert two_sources.task_commands.held_tables()[0].tables == {}
     start = Checkpoint(task="t", source="s1", worker=0, lsn=at(3))
     two_sources.session.meta.checkpoints.claim("t", "s1", 1, start)
     two_sources.halt("s1", awaits("a", at(4)), awaits("b", at(2)), ROWS)
-    (held, other) = two_sources.task_orders.held_tables()
+    (held, other) = two_sources.task_commands.held_tables()
     assert held.tables == {a: at(3)}, "the change at 2 is behind the checkpoint"
     assert 123 <= held.log_bytes < 2 * 123 + 200, "4 is the change; 5 is of others, who have not come to it"
     assert other.tables == {}
@@ -409,35 +409,38 @@ def test_a_change_that_nothing_has_overtaken_yet_holds_its_table_nevertheless(tw
 
 def test_a_new_table_accepts_only_skip(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", change("t_9", at(1), "shard-structure"))
-    comes = two_sources.task_orders.find()
+    comes = two_sources.task_commands.find()
     for kind, statements in (
         (CommandKind.UNLOCK, ()),
         (CommandKind.REPLACE, ("SELECT 1",)),
         (CommandKind.INJECT, ("SELECT 1",)),
     ):
         with pytest.raises(ConfigError, match=r"shop\.t_9 joins the task with the statement") as caught:
-            two_sources.task_orders.give(comes, kind, statements)
+            two_sources.task_commands.give(comes, kind, statements)
         assert caught.value.code == "shard-comes"
-    assert two_sources.orders("s1") == []
-    two_sources.task_orders.give(comes, CommandKind.SKIP)
-    two_sources.task_orders.give(comes, CommandKind.REVERT)
-    assert [kind for kind, _, _ in two_sources.orders("s1")] == [CommandKind.REVERT]
+    assert two_sources.commands("s1") == []
+    two_sources.task_commands.give(comes, CommandKind.SKIP)
+    two_sources.task_commands.give(comes, CommandKind.REVERT)
+    assert [kind for kind, _, _ in two_sources.commands("s1")] == [CommandKind.REVERT]
 
 
 def test_one_ddl_command_is_given_about_shards_that_wait_for_each_other(two_sources: TaskOfTwoSources) -> None:
     two_sources.halt("s1", awaits("t_1", at(1), "s2: shop.t_2"), change("c", at(3)))
     two_sources.halt("s2", awaits("t_2", at(2), "s1: shop.t_1"))
-    mine, other = two_sources.task_orders.find(source="s1", table="shop.t_1"), two_sources.task_orders.find(source="s2")
-    two_sources.task_orders.give(mine, CommandKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
-    with pytest.raises(ConfigError, match="is waiting already") as caught:
-        two_sources.task_orders.give(other, CommandKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
-    assert (caught.value.code, caught.value.where.source) == ("order-stands", "s1")
-    assert two_sources.orders("s2") == []
-    two_sources.task_orders.give(mine, CommandKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
-    two_sources.task_orders.give(
-        two_sources.task_orders.find(source="s1", table="shop.c"), CommandKind.REPLACE, ("SELECT 1",)
+    mine, other = (
+        two_sources.task_commands.find(source="s1", table="shop.t_1"),
+        two_sources.task_commands.find(source="s2"),
     )
-    two_sources.task_orders.give(other, CommandKind.SKIP)
-    two_sources.task_orders.give(mine, CommandKind.REVERT)
-    two_sources.task_orders.give(other, CommandKind.UNLOCK)
-    assert [kind for kind, _, _ in two_sources.orders("s2")] == [CommandKind.UNLOCK]
+    two_sources.task_commands.give(mine, CommandKind.INJECT, ("ALTER TABLE shop.orders ADD y INT",))
+    with pytest.raises(ConfigError, match="is waiting already") as caught:
+        two_sources.task_commands.give(other, CommandKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    assert (caught.value.code, caught.value.where.source) == ("order-stands", "s1")
+    assert two_sources.commands("s2") == []
+    two_sources.task_commands.give(mine, CommandKind.REPLACE, ("ALTER TABLE shop.orders ADD z INT",))
+    two_sources.task_commands.give(
+        two_sources.task_commands.find(source="s1", table="shop.c"), CommandKind.REPLACE, ("SELECT 1",)
+    )
+    two_sources.task_commands.give(other, CommandKind.SKIP)
+    two_sources.task_commands.give(mine, CommandKind.REVERT)
+    two_sources.task_commands.give(other, CommandKind.UNLOCK)
+    assert [kind for kind, _, _ in two_sources.commands("s2")] == [CommandKind.UNLOCK]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidts.task.operate.order_parser import statements, words
+from pidts.task.operate.command_parser import statements, words
 
 BOTH = [
     (["ALTER TABLE a ADD x INT;"], ("ALTER TABLE a ADD x INT",)),

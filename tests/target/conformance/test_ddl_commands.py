@@ -43,19 +43,19 @@ class OperatorWorld(AlteredTarget):
     def give(self, kind: CommandKind, *statements: str) -> None:
         session = self.target.connect()
         session.begin()
-        session.meta.orders.give(self.task, "s", DdlCommand(lsn=AT, kind=kind, statements=statements))
+        session.meta.ddl_commands.give(self.task, "s", DdlCommand(lsn=AT, kind=kind, statements=statements))
         session.commit()
         session.close()
 
-    def order(self) -> DdlCommand | None:
+    def command(self) -> DdlCommand | None:
         session = self.target.connect()
-        found = session.meta.orders.find(self.task, "s", AT)
+        found = session.meta.ddl_commands.find(self.task, "s", AT)
         session.close()
         return found
 
     def carry_out(self, through: object = None) -> Outcome:
         """Makes the change as a run does, with the ddl commands that are in force now."""
-        made = replace(schema_change(self.sql, self.known, self.name), order=self.order())
+        made = replace(schema_change(self.sql, self.known, self.name), command=self.command())
         return runner(through or self.target, self.task, self.epoch).run(made, AT)
 
     def columns(self) -> list[str]:
@@ -102,7 +102,7 @@ def test_the_target_follows_the_ddl_command_and_the_record_follows_the_source(
     assert altered.carry_out() is Outcome.APPLIED
     assert altered.columns() == columns
     assert altered.recorded() == ["id", "late"]
-    assert altered.order().taken
+    assert altered.command().taken
     assert altered.carry_out() is Outcome.ALREADY
 
 
@@ -121,7 +121,7 @@ def test_a_ddl_command_starts_a_failed_change_again_and_a_later_one_replaces_it(
         assert (caught.value.code, caught.value.where.table) == ("order-refused", str(altered.name))
         assert "`pidts ddl replace`: nonsense: " in caught.value.what
     altered.give(CommandKind.REPLACE, instead(altered))
-    assert (altered.order().taken, altered.order().number) == (False, 2)
+    assert (altered.command().taken, altered.command().number) == (False, 2)
     assert altered.carry_out() is Outcome.APPLIED
     assert altered.columns() == ["id", "other"]
 
@@ -143,7 +143,7 @@ def test_an_error_of_the_journal_names_no_table(altered: OperatorWorld) -> None:
 
 def test_a_command_that_was_replaced_is_not_begun(altered: OperatorWorld) -> None:
     altered.give(CommandKind.REPLACE, instead(altered))
-    made = replace(schema_change(altered.sql, altered.known, altered.name), order=altered.order())
+    made = replace(schema_change(altered.sql, altered.known, altered.name), command=altered.command())
     altered.give(CommandKind.SKIP)
     assert runner(altered.target, altered.task, altered.epoch).run(made, AT) == AttemptSuperseded()
     assert altered.columns() == ["id"]

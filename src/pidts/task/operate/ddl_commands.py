@@ -35,7 +35,7 @@ from pidts.task.operate.backlog import (
     load_held_tables,
     next_schema_changes,
 )
-from pidts.task.operate.order_parser import words
+from pidts.task.operate.command_parser import words
 
 _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
@@ -57,7 +57,7 @@ class BlockedChange:
     statement: str
     halt: Halt | None = None
     """The reason why tables are blocked; None if the target records no halt."""
-    order: DdlCommand | None = None
+    command: DdlCommand | None = None
     journal: DdlJournal | None = None
     source: str = ""
     backlog: Backlog | None = None
@@ -131,7 +131,7 @@ def is_tried_again(halt: Halt) -> bool:
     return has_failed(halt) and halt.is_earlier
 
 
-class TaskOrders:
+class TaskCommands:
     """Reads what blocks the tables of one task, and records ddl commands about it.
 
     The object needs no running task: a run and an operator share only the records on the target.
@@ -220,9 +220,9 @@ class TaskOrders:
             _require_allowed(sql, words(sql, postgres=postgres))
         self.require_effect(at, kind)
         if kind not in _ALONE and at.waits_for_shards:
-            self._require_no_other_order(at)
+            self._require_no_other_command(at)
         with self._transaction():
-            self._target.meta.orders.give(
+            self._target.meta.ddl_commands.give(
                 self._name, at.source, DdlCommand(lsn=at.lsn, kind=kind, statements=statements)
             )
 
@@ -242,11 +242,11 @@ class TaskOrders:
                 f"skip it, if the rows fit without it: {with_place(SKIP, at.source, str(at.lsn))}",
             )
 
-    def _require_no_other_order(self, at: BlockedChange) -> None:
+    def _require_no_other_command(self, at: BlockedChange) -> None:
         """Raises if another shard of the target table has a ddl command, which applies to all shards of the table."""
         for other in self.blocked_changes():
-            order = other.order
-            is_open = order is not None and not order.taken and order.kind not in _ALONE
+            command = other.command
+            is_open = command is not None and not command.taken and command.kind not in _ALONE
             if (
                 is_open
                 and other.waits_for_shards
@@ -322,9 +322,9 @@ class TaskOrders:
         halts = [self._with_position(halt, source) for halt in self._target.meta.halts.read(self._name, source)]
         yield from (BlockedChange(halt.lsn, "", halt, source=source) for halt in halts if is_refused_rows(halt))
         changes = {halt.lsn: halt for halt in halts if not is_refused_rows(halt)}
-        orders = {order.lsn: order for order in self._target.meta.orders.read(self._name, source)}
-        for lsn in sorted({*changes, *orders}):
-            yield self._change_at(source, lsn, changes.get(lsn), orders.get(lsn))
+        commands = {command.lsn: command for command in self._target.meta.ddl_commands.read(self._name, source)}
+        for lsn in sorted({*changes, *commands}):
+            yield self._change_at(source, lsn, changes.get(lsn), commands.get(lsn))
 
     def _with_position(self, halt: Halt, source: str) -> Halt:
         """Returns the halt with its binlog position; unchanged if this machine has no relay that knows the position."""
@@ -337,13 +337,13 @@ class TaskOrders:
         except PidtsError:
             return halt
 
-    def _change_at(self, source: str, lsn: Lsn, halt: Halt | None, order: DdlCommand | None) -> BlockedChange:
+    def _change_at(self, source: str, lsn: Lsn, halt: Halt | None, command: DdlCommand | None) -> BlockedChange:
         journal = self._target.meta.journal.read(self._name, source, lsn)
         statement = halt.statement if halt else journal.statement if journal else ""
         if not statement:
             entry = self._log_entry(source, lsn)
             statement = entry.transaction.ddl or "" if entry is not None else ""
-        return BlockedChange(lsn, statement, halt, order, journal, source)
+        return BlockedChange(lsn, statement, halt, command, journal, source)
 
     def _at(self, place: str, source: str, waiting: Sequence[BlockedChange]) -> BlockedChange:
         found = []
@@ -382,7 +382,7 @@ class TaskOrders:
         if entry is None:
             return []
         at = entry.transaction.lsn
-        return [self._change_at(source, at, None, self._target.meta.orders.find(self._name, source, at))]
+        return [self._change_at(source, at, None, self._target.meta.ddl_commands.find(self._name, source, at))]
 
     def _log_entry(self, source: str, lsn: Lsn) -> LogEntry | None:
         """Returns the relay's entry of the schema change that ends or begins at this Lsn; None if there is none."""
@@ -398,7 +398,7 @@ class TaskOrders:
 
 
 @contextmanager
-def task_orders(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
+def task_commands(parts: Sequence[TaskConfig]) -> Iterator[TaskCommands]:
     """Opens a session on the target and yields an object that reads blocked changes and records ddl commands."""
     config = parts[0]
     with closing(config.target.server.connect()) as target:
@@ -407,7 +407,7 @@ def task_orders(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
                 "task-not-begun", f"task {config.name} has not begun on this target", todo=config.run_command()
             )
         target.meta.prepare()  # the meta schema of an earlier version may lack the tables for ddl commands
-        yield TaskOrders(parts, target)
+        yield TaskCommands(parts, target)
 
 
 def _require_open(one: BlockedChange) -> BlockedChange:
