@@ -21,8 +21,10 @@ from tests.values_target.session import ValuesSession, ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, DdlRunner, SchemaChange
 from pidts.apply.load import LoadRequest, load_chunk, load_whole
+from pidts.apply.rows.target_rows import narrowed
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
+from pidts.batch.copy.extra_rows import absent_keys
 from pidts.batch.copy.rereads import forget_settled, has_recorded_keys, recorded_keys
 from pidts.batch.copy.staging import is_absent, marked_absent
 from pidts.batch.decoding import absent, copied
@@ -70,7 +72,25 @@ Row = dict[str, Any]
 
 
 class Server(ValuesSource):
-    """A source that can also have tables without keys, and whose statements a task can interpret."""
+    """A source that can also have tables without keys, and whose statements a task can interpret.
+
+    It compares and sorts texts in keys without case.
+    """
+
+    @staticmethod
+    def order(key: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns a key in a form that sorts as the server sorts keys, and is equal for keys that it treats as equal."""
+        return tuple(value.casefold() if isinstance(value, str) else value for value in key)
+
+    def select_rows(self, table: Table, where_after: Sequence[Any] | None, limit: int) -> pa.Table:
+        found = sorted(self._rows[table.name].items(), key=lambda item: self.order(item[0]))
+        rows = [row for key, row in found if where_after is None or self.order(key) > self.order(where_after)]
+        return pa.Table.from_pylist([dict(row) for row in rows[:limit]], schema=table.arrow)
+
+    def keys(self, name: TableName) -> list[tuple[Any, ...]]:
+        """Returns the keys of all rows in the server's order."""
+        identity = self._structures[name].identity
+        return sorted((tuple(row[name] for name in identity) for row in self._rows[name].values()), key=self.order)
 
     def __init__(self, tables: list[Table]) -> None:
         super().__init__(tables)
@@ -383,9 +403,10 @@ class Task:
         return StagedChunk(request, high, 0, None, request.upto, is_last=False, altered=True, low=high)
 
     def _read_chunks(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
-        keys = [tuple(row[name] for name in table.identity) for row in self.server.rows(request.table)]
-        upto = request.upto or max(keys, default=None)
-        mine = [key for key in keys if upto and key <= upto and (request.after is None or key > request.after)]
+        order, keys = self.server.order, self.server.keys(request.table)
+        upto = request.upto or (keys[-1] if keys else None)
+        mine = [key for key in keys if upto and order(key) <= order(upto)]
+        mine = [key for key in mine if request.after is None or order(key) > order(request.after)]
         cuts = mine[request.limit - 1 :: request.limit][: request.parts]
         if not cuts or (len(cuts) < request.parts and upto is not None):
             cuts = [*cuts, upto]
@@ -399,7 +420,7 @@ class Task:
                 return self._stale(request)
             found = self.server.select_rows(table, begin, 10**6)
             places = list(zip(*(found[name].to_pylist() for name in table.identity), strict=True))
-            found = found.filter(pa.array([cut is not None and key <= cut for key in places], pa.bool_()))
+            found = found.filter(pa.array([cut is not None and order(key) <= order(cut) for key in places], pa.bool_()))
             self._go_on()
             rows, begin = rows + found.num_rows, cut
             if request.mode is not CopyMode.NEW or request.waits or not self._load(low_here, table, found):
@@ -461,40 +482,49 @@ class Task:
         target_table = self.rules.target_table(table)
         names = list(target_table.identity)
         keys = session.read_rows(target_table, after=request.after, limit=request.limit, only=own).select(names)
-        session.close()
-        there = {tuple({**row, **own}[name] for name in names) for row in self.server.rows(request.table)}
+        asked = [tuple(row.values()) for row in keys.to_pylist()]
+        wanted = set(map(self.server.order, asked))
+        rows = [{**row, **own} for row in self.server.rows(request.table)]
+        there = [{name: row[name] for name in names} for row in rows]
+        there = [row for row in there if self.server.order(tuple(row.values())) in wanted]
         self._go_on()
-        found = list(zip(*(keys[name].to_pylist() for name in names), strict=True))
-        gone = keys.filter(pa.array([key not in there for key in found], pa.bool_()))
+        gone = self._absent(session, target_table, keys, pa.Table.from_pylist(there, schema=keys.schema))
+        session.close()
         self.waiting[request] = [marked_absent(gone)]
         is_last = keys.num_rows < request.limit
-        last = None if is_last else found[-1]
+        last = None if is_last else asked[-1]
         high = self.server.received
-        return StagedChunk(request, high, len(found), last, None, is_last=is_last, low=low, waiting=gone.num_rows)
+        return StagedChunk(request, high, len(asked), last, None, is_last=is_last, low=low, waiting=gone.num_rows)
 
     def _read_again(self, request: ChunkRequest, table: Table) -> StagedChunk:
         session = self.target.connect()
         forget_settled(session, "t", "s", self.epoch, request)
         keys, last, is_more = recorded_keys(session, "t", "s", table, request)
-        session.close()
-        wanted = {tuple(row.values()) for row in keys.to_pylist()}
+        wanted = {self.server.order(tuple(row.values())) for row in keys.to_pylist()}
         assert len(keys) <= max(request.limit, MOST_REREADS)
         self.reread += len(wanted)
         self._go_on()
         low = self.server.received
         self._go_on()
         if not self._fits(table):
+            session.close()
             return self._stale(request)
         found = self.server.select_rows(table, None, 10**6)
         places = list(zip(*(found[name].to_pylist() for name in table.identity), strict=True))
-        rows = found.filter(pa.array([key in wanted for key in places], pa.bool_()))
+        rows = found.filter(pa.array([self.server.order(key) in wanted for key in places], pa.bool_()))
         self._go_on()
-        gone = keys.filter(pa.array([tuple(row.values()) not in {*places} for row in keys.to_pylist()], pa.bool_()))
-        gone = gone if request.mode is CopyMode.REPAIR else gone.slice(0, 0)
+        gone = keys.slice(0, 0)
+        if request.mode is CopyMode.REPAIR:
+            gone = self._absent(session, table, keys, rows.select(keys.column_names))
+        session.close()
         self.waiting[request] = [rows, marked_absent(gone)] if gone.num_rows else [rows]
         count, high = rows.num_rows + gone.num_rows, self.server.received
         key, upto = (last,) if is_more else None, request.upto
         return StagedChunk(request, high, count, key, upto, is_last=not is_more, low=low, waiting=count, largest=count)
+
+    @staticmethod
+    def _absent(session: ValuesSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:
+        return absent_keys(session, narrowed(table, ()), keys, found)
 
     def _load(self, low: Lsn, table: Table, rows: pa.Table) -> bool:
         attempt = partial(self._attempt, LoadRequest("t", "s", self.epoch, self.batch, low), table, rows)

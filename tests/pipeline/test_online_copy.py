@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,7 @@ from pidts.plan.copy import settlement
 from .online_copy import Row, Server, Task, in_any_order
 
 INT = ColumnType(Kind.INT)
+TEXT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
 
 
 def table_of(name: str, identity: tuple[str, ...], *unique: str) -> Table:
@@ -50,12 +52,25 @@ LATE_BAG = table_of("late_bag", ())
 FIXED = table_of("fixed", ("id",), "slot")
 TABLES = (ORDERS, PLAIN, BAG, LATE, LATE_BAG, FIXED)
 IDS, SLOTS = range(9), (0, 1, 2, 3, None)
+WORDS = ("a", "A", "b", "B", "c", "C", "d", "e", "F")
+"""Values of `id` and `slot` in tables with texts, in place of numbers; the source ignores case."""
+
+
+def in_words(table: Table) -> Table:
+    """Returns the table with texts in its keys."""
+    columns = tuple(replace(one, type=TEXT) if one.name in ("id", "slot") else one for one in table.columns)
+    return replace(table, columns=columns)
+
+
+def value(column: Column, number: int | None) -> Any:
+    return WORDS[number % 9] if number is not None and column.type == TEXT else number
+
 
 _numbers = itertools.count()
 
 
-def new_target() -> ValuesTarget:
-    return ValuesTarget(f"online copy {next(_numbers)}")
+def new_target(*, folds: bool = False) -> ValuesTarget:
+    return ValuesTarget(f"online copy {next(_numbers)}", folds=folds)
 
 
 Changes = list[tuple[Op, Row | None, Row | None]]
@@ -64,16 +79,17 @@ Changes = list[tuple[Op, Row | None, Row | None]]
 def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
     """Draws a change that one table may make in its current state."""
     table, rows = server.structures[name], server.rows(name)
-    new = {column.name: chance.choice(IDS) for column in table.columns}
+    new = {column.name: value(column, chance.choice(IDS)) for column in table.columns}
+    slot = table.column("slot")
     if not table.identity:
         old = chance.choice(rows) if rows else None
-        new = {**new, "id": 0, "slot": chance.choice(SLOTS[:2])}
+        new = {**new, "id": value(table.column("id"), 0), "slot": value(slot, chance.choice(SLOTS[:2]))}
         choices: list[Changes] = [[(Op.INSERT, None, new)]]
         if old is not None:
             choices += [[(Op.DELETE, old, None)], [(Op.UPDATE, old, new)], [(Op.INSERT, None, dict(old))]]
         return chance.choice(choices)
     nullable = {column.name for column in table.columns if column.nullable}
-    new["slot"] = chance.choice(SLOTS if "slot" in nullable else IDS)
+    new["slot"] = value(slot, chance.choice(SLOTS if "slot" in nullable else IDS))
     if not rows or chance.random() < 0.3:
         return [(Op.INSERT, None, new)]
     old, other = chance.choice(rows), chance.choice(rows)
@@ -104,7 +120,7 @@ def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
         if after is not None:
             rows.append(after)
         for key in table.keys:
-            values = [[row[column] for column in key.columns] for row in rows]
+            values = [server.order([row[column] for column in key.columns]) for row in rows]
             values = [value for value in values if None not in value]
             if any(one == two for one, two in itertools.combinations(values, 2)):
                 return False
@@ -114,8 +130,16 @@ def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
 class ChangingSource:
     """A source whose tables are changed in all ways while they are copied."""
 
-    def __init__(self, chance: random.Random, steps: int, *, ddl: bool) -> None:
-        self.server, self.chance, self.left, self.ddl = Server(list(TABLES)), chance, steps, ddl
+    def __init__(
+        self,
+        chance: random.Random,
+        steps: int,
+        *,
+        ddl: bool,
+        tables: Sequence[Table] = TABLES,
+        made: type[Server] = Server,
+    ) -> None:
+        self.server, self.chance, self.left, self.ddl = made(list(tables)), chance, steps, ddl
         self.columns = 0
 
     def step(self) -> None:
@@ -177,17 +201,18 @@ def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> Non
     """Makes rows of FIXED wrong, missing or extra."""
     stored = target.store.tables[FIXED.name]
     rows = [tuple(row.values()) for row in server.rows(FIXED.name) if chance.random() < 0.7]
-    rows += [(number, None, chance.choice(IDS)) for number in chance.sample(range(12), 4)]
+    key_column, slot_column = stored.table.columns[:2]
+    rows += [(value(key_column, number), None, chance.choice(IDS)) for number in chance.sample(range(12), 4)]
     for row in rows:
         stored.rows[stored.key(row)] = row
-    slots = chance.sample([0, 1, 2, 3], 4)
+    slots = chance.sample([0, 2, 4, 6] if slot_column.type == TEXT else [0, 1, 2, 3], 4)
     for key, row in list(stored.rows.items())[:4]:
-        stored.rows[key] = (row[0], slots.pop(), row[2])
+        stored.rows[key] = (row[0], value(slot_column, slots.pop()), row[2])
     taken = set()
     for key, row in list(stored.rows.items()):
-        if row[1] in taken:
+        if stored.compared(slot_column, row[1]) in taken:
             stored.rows[key] = (row[0], None, row[2])
-        taken.add(row[1])
+        taken.add(stored.compared(slot_column, row[1]))
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -204,17 +229,20 @@ def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> Non
     defers=st.booleans(),
     looks=st.booleans(),
     zones=st.sampled_from(["", "", "ab", "abc"]),
+    texts=st.sampled_from(["", "", "exact", "folded"]),
     seed=st.integers(0, 2**32),
 )
 def test_the_target_ends_as_the_source(
-    rows, steps, ddl, chunk, size, workers, crashes, is_long, split, defers, looks, zones, seed
+    rows, steps, ddl, chunk, size, workers, crashes, is_long, split, defers, looks, zones, texts, seed
 ):
+    """`texts`: keys are texts, and the target compares them exactly or, as the source does, without case."""
     chance = random.Random(seed)
-    changing = ChangingSource(chance, steps, ddl=False)
+    tables = tuple(map(in_words, TABLES)) if texts else TABLES
+    changing = ChangingSource(chance, steps, ddl=False, tables=tables)
     for _ in range(rows):
         changing.happen()
     changing.ddl = ddl
-    target = new_target()
+    target = new_target(folds=texts == "folded")
     ways = {ORDERS.name: CopyMode.NEW, PLAIN.name: CopyMode.NEW, BAG.name: CopyMode.NEW, FIXED.name: CopyMode.REPAIR}
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     limits = replace(limits, one_origin=bool(zones))

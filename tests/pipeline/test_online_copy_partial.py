@@ -37,8 +37,10 @@ from .test_online_copy import (
     ChangingSource,
     crash_after,
     diverged,
+    in_words,
     is_valid,
     new_target,
+    value,
 )
 from .values_source import ValuesSource
 
@@ -53,9 +55,10 @@ class Minimal(Server):
 class Moving(ChangingSource):
     """A source on which rows often get other keys, and other rows get their former keys."""
 
-    def __init__(self, chance: random.Random, steps: int) -> None:
-        super().__init__(chance, steps, ddl=False)
-        self.server, self.often = Minimal([ORDERS, PLAIN, FIXED]), chance.choice([0.02, 0.1, 0.3])
+    def __init__(self, chance: random.Random, steps: int, *, texts: bool = False) -> None:
+        tables = [in_words(table) if texts else table for table in (ORDERS, PLAIN, FIXED)]
+        super().__init__(chance, steps, ddl=False, tables=tables, made=Minimal)
+        self.often = chance.choice([0.02, 0.1, 0.3])
 
     def happen(self) -> None:
         name = self.chance.choice(sorted(self.server.structures))
@@ -64,9 +67,10 @@ class Moving(ChangingSource):
             super().happen()
             return
         old = self.chance.choice(rows)
-        moved: Row = {**old, "id": self.chance.choice(IDS)}
+        key, slot = self.server.structures[name].columns[:2]
+        moved: Row = {**old, "id": value(key, self.chance.choice(IDS))}
         if self.chance.random() < 0.3:
-            moved["slot"] = self.chance.choice(SLOTS[:4])
+            moved["slot"] = value(slot, self.chance.choice(SLOTS[:4]))
         came: Row = {**old, "value": self.chance.choice(IDS)}
         if self.server.structures[name].secondary_unique and self.chance.random() < 0.5:  # `slot` is unique.
             came["slot"] = None
@@ -87,6 +91,7 @@ class Moving(ChangingSource):
     crashes=[41, 7, 35, 17],
     is_long=False,
     zones="ab",
+    texts="",
     seed=25778291,
 )
 @settings(max_examples=examples(25), deadline=None)
@@ -100,16 +105,17 @@ class Moving(ChangingSource):
     crashes=st.lists(st.integers(0, 60), max_size=4),
     is_long=st.booleans(),
     zones=st.sampled_from(["", "", "ab", "abc"]),
+    texts=st.sampled_from(["", "", "exact", "folded"]),
     seed=st.integers(0, 2**32),
 )
-def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, crashes, is_long, zones, seed):
+def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, crashes, is_long, zones, texts, seed):
     chance = random.Random(seed)
-    changing = Moving(chance, steps)
+    changing = Moving(chance, steps, texts=bool(texts))
     server = changing.server
     for _ in range(rows):
         changing.happen()
     changing.ddl = ddl
-    target = new_target()
+    target = new_target(folds=texts == "folded")
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
     limits = replace(limits, one_origin=bool(zones))
     ways = {ORDERS.name: CopyMode.NEW, PLAIN.name: CopyMode.NEW, FIXED.name: CopyMode.REPAIR}

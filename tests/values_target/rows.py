@@ -162,6 +162,9 @@ class OpenTable:
     ) -> None:
         key = self.stored.key(tuple(values))
         old = rows.get(key)
+        if old is not None and change.safe and self._identity(old) != self._identity(tuple(values)):
+            self._drop(key, rows, taken)
+            old = None
         if old is not None:
             values = [was if place is None else new for was, new, place in zip(old, values, places, strict=True)]
         row = tuple(values)

@@ -129,7 +129,7 @@ class ValuesSession(ValuesConnection):
                 key for key in chosen if (key if is_by_key else stored.values(table.identity, rows[key])) in wanted
             ]
         if after is not None:
-            chosen = [key for key in chosen if key > tuple(after)]
+            chosen = [key for key in chosen if key > stored.as_compared(table.identity, tuple(after))]
         for name, text in (only or {}).items():
             chosen = [key for key in chosen if rows[key][names.index(name)] == text]
         places = [names.index(column.name) for column in table.columns]

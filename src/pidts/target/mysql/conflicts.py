@@ -1,5 +1,8 @@
 """Finds the target rows that safe mode removes: they have a new row's unique value, but another identity.
 
+The key 'a' is another identity than 'A', also if a collation ignores case. If the source and the target have the same
+collation, the source cannot have both rows, so the target's row is an earlier or a later one.
+
 REPLACE would also remove the colliding rows. But it would also remove the row with the new row's identity, and lose its
 values in columns that only the target has. And two new rows that are equal in a unique key by the target's collation
 would silently become one.
@@ -26,12 +29,15 @@ from pidts.target.mysql.shape import MyTable
 _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
 
 
-def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array]:
-    """Yields, for each unique key besides the identity, one condition per row that finds rows with the same value."""
+def conflicts(table: Table, found: MyTable, rows: pa.Table, *, respelled: bool) -> Iterator[pa.Array]:
+    """Yields, for each unique key, one condition per row that finds other rows with the same value.
+
+    The key of the identity is left out unless `respelled`: other texts in it may be equal.
+    """
     identity = frozenset(name.lower() for name in table.identity)
     names = {column.name.lower(): column for column in table.columns}
     for key in found.unique:
-        if key.columns == identity or not key.columns <= names.keys():
+        if (key.columns == identity and not respelled) or not key.columns <= names.keys():
             continue
         parts = [(names[name.lower()], prefix) for name, prefix in key.parts]
         whole = reduce(pc.and_, [pc.is_valid(rows[column.name]) for column, _ in parts])

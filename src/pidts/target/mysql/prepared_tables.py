@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,13 +34,15 @@ class PreparedTable:
     """How the values of a few rows become text: for each written column, its place in the table and the function."""
     is_loose: bool
     """Whether the target may treat keys as equal that differ on the source, because it has another collation."""
+    is_respelled: bool
+    """Whether the source and the target may treat keys of different texts as equal, by the same collation."""
     never_null: tuple[str, ...]
     """Columns in which the server silently stores another value for NULL."""
 
     @property
     def rivalled(self) -> bool:
         """Whether an existing row can prevent another row from being written."""
-        return bool(self.update) and len(self.found.unique) > 1
+        return bool(self.update) and (self.is_respelled or len(self.found.unique) > 1)
 
     def demand_values(self, rows: pa.Table) -> None:
         """Raises if a value is NULL, and the server would store another value in this column."""
@@ -91,6 +93,7 @@ class PreparedTables:
             self._on_duplicate(table, written, found).encode() if table.identity else b"",
             tuple((number, few_literals(column)) for number, column in enumerate(table.columns) if column in written),
             any(_is_looser(table.column(name), found.column(name)) for name in table.identity),
+            _is_respelled([(table.column(name), found.column(name)) for name in table.identity]),
             tuple(column.name for column in written if _fills_null(found.column(column.name))),
         )
 
@@ -136,6 +139,15 @@ def _is_looser(column: Column, found: Column | None) -> bool:
     if found is None or not is_collated(found) or found.type.kind is not column.type.kind:
         return False
     return found.type.collation != column.type.collation
+
+
+def _is_respelled(pairs: Iterable[tuple[Column, Column | None]]) -> bool:
+    """Whether some of these columns have texts, all of them with the same collation on the source and the target."""
+    collated = [(column, found) for column, found in pairs if found is not None and is_collated(found)]
+    return bool(collated) and all(
+        column.type.kind is found.type.kind and column.type.collation == found.type.collation
+        for column, found in collated
+    )
 
 
 def _fills_null(found: Column | None) -> bool:

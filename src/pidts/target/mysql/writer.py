@@ -282,7 +282,7 @@ def _rivals(prepared: PreparedTable, rows: pa.Table) -> list[_Text]:
     head = f"DELETE FROM {qualified(prepared.table.name)} WHERE ".encode()
     return [
         _Text(head, rivals, b"", cut=4, most=_COMPOSITE_KEYS)
-        for rivals in conflicts(prepared.table, prepared.found, rows)
+        for rivals in conflicts(prepared.table, prepared.found, rows, respelled=prepared.is_respelled)
     ]
 
 

@@ -79,6 +79,22 @@ def test_a_row_does_not_collide_with_itself(session: TargetSession, name: TableN
     assert content(session, table(name, {"k": text(20), "u": INT, "own": INT}, key=["k"])) == [("a", 2, 1)]
 
 
+def test_a_row_with_another_spelling_of_the_key_is_replaced_if_both_collations_are_the_same(
+    session: TargetSession, name: TableName
+) -> None:
+    """Otherwise the source may have both rows."""
+    made(session, name, "k varchar(40) COLLATE utf8mb4_general_ci, n int, v int, PRIMARY KEY (k, n)")
+    session.execute(f"INSERT INTO {name} VALUES ('A', 1, 1), ('A', 2, 1), ('b', 1, 1)")
+    folding = ColumnType(Kind.VARCHAR, length=40, charset="utf8mb4", collation="utf8mb4_general_ci")
+    equal, exact = (table(name, {"k": kind, "n": INT, "v": INT}, key=("k", "n")) for kind in (folding, text()))
+    row = change(equal, upserts=[("a", 1, 2)])
+    for refused in (row, replace(change(exact, upserts=[("a", 1, 2)]), safe=True)):
+        with pytest.raises(Halted, match="overwrite another"):
+            write(session, refused)
+    write(session, replace(row, safe=True))
+    assert content(session, equal) == [("A", 2, 1), ("a", 1, 2), ("b", 1, 1)]
+
+
 def test_two_new_rows_that_the_target_holds_equal_are_still_refused(session: TargetSession, name: TableName) -> None:
     made(session, name, "id int PRIMARY KEY, u varchar(40) COLLATE utf8mb4_general_ci, UNIQUE (u)")
     structure = table(name, {"id": INT, "u": text()}, unique=["u"])
