@@ -39,6 +39,7 @@ from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
+from pidts.task.operate.presence import show_presence
 from pidts.task.run import start, table_set
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.replicator_process import ReplicatorProcess
@@ -598,6 +599,11 @@ def test_a_check_of_a_mysql_source_finds_the_lost_log(purged: Task, *, use_gtid:
     assert_lost(purged, "position-lost")
     lose_relay(purged)
     assert_lost(purged, "position-lost")
+    (found,) = lost_log_findings([purged.config])
+    assert found.fix.startswith("If the task runs on another machine, run this check there.")
+    with closing(purged.config.target.server.connect()) as session:
+        show_presence(session, purged.config.name, "s")
+        assert lost_log_findings([purged.config]) == [], "a run on another machine has its relay there"
 
 
 def lose_relay(task: Task) -> None:

@@ -16,6 +16,7 @@ from pidts.relay.task_needs import read_needs
 from pidts.source import ServerInfo, Session, binary_logs, connect, event_at, gtids_before, query, server_info
 from pidts.source.dump import RESTORE_LOG
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.presence import is_present
 
 _PURGED = frozenset({"position-lost", "relay-purged"})
 """Codes of errors after which the task cannot continue from its checkpoint, since the log after it is gone."""
@@ -65,15 +66,20 @@ def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint])
     place = Position.parse(begin.position) if begin.position else None
     if logs.has(place if place is not None and place.base == logs.base else None, begin.gtid):
         return None
-    return LogLoss(f"the relay is gone, and the source has purged its log after {begin.position or begin.gtid}")
+    what = f"there is no relay in {_folder(config).path}, and the source has purged its log after "
+    return LogLoss(f"{what}{begin.position or begin.gtid}")
 
 
 def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
     """Returns the error with which a run would end because the log is gone; None if the log is not known to be gone."""
     if config.relay_from is not None:
         return None  # The relay server's machine receives the log.
+    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        has_relay = relay.first is not None
     with closing(config.target.server.connect()) as target:
         stored = target.meta.checkpoints.read(config.name, config.source.source_id)
+        # A run on another machine has its relay there.
+        runs_elsewhere = not has_relay and is_present(target, config.name, config.source.source_id)
     if not stored:
         return None
     try:
@@ -81,13 +87,19 @@ def lost_log(config: TaskConfig, *, is_one_of_several: bool) -> Halted | None:
             demand_unaltered(row)
     except Halted as altered:
         return altered
+    if runs_elsewhere:
+        return None
     with closing(connect(config.source.server)) as source:
         loss = find_loss(config, source, stored)
     if loss is None:
         return None
     todo = RESTORE_LOG if loss.code == "position-lost" else ""
     error = Halted(loss.code, loss.reason, where=config.source.server.where, todo=todo)
-    return with_loss_explained(config, error, last_moved(config), is_one_of_several=is_one_of_several)
+    explained = with_loss_explained(config, error, last_moved(config), is_one_of_several=is_one_of_several)
+    if has_relay:
+        return explained
+    todo = f"If the task runs on another machine, run this check there. Otherwise: {explained.todo}"
+    return Halted(explained.code, explained.what, where=explained.where, todo=todo)
 
 
 @dataclass(frozen=True, slots=True)
