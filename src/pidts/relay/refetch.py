@@ -46,7 +46,9 @@ from pidts.relay.task_needs import needs_locked, refused
 
 _NAME = "refetch.json"
 _KEPT = 50
-"""At most this number of refetches are kept in `done`; the oldest are dropped first."""
+"""At most this number of refetches of each kind are kept in `done`; the oldest are dropped first."""
+_REPEATED = "rewind"
+"""The value of `why` if the relay was intact."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 Signature = tuple[int, int] | None
@@ -116,7 +118,13 @@ def note_repeated(folder: Folder, after: Lsn, to: Lsn) -> None:
     """Notes that a task sends a part of the log again although the relay is intact: its events get `is_retry`."""
     with needs_locked(folder):
         known = read_refetches(folder)
-        _write(folder, Refetches(known.pending, (*known.done, Refetch(after, to, "rewind"))[-_KEPT:]))
+        _write(folder, Refetches(known.pending, _last_of_each_kind((*known.done, Refetch(after, to, _REPEATED)))))
+
+
+def _last_of_each_kind(done: tuple[Refetch, ...]) -> tuple[Refetch, ...]:
+    """Returns the refetches to keep. However many parts tasks send again, they displace no part that was damaged."""
+    is_repeated = [one.why == _REPEATED for one in done]
+    return tuple(one for at, one in enumerate(done) if is_repeated[at + 1 :].count(is_repeated[at]) < _KEPT)
 
 
 def forget_refetches(folder: Folder) -> None:
@@ -137,7 +145,7 @@ def cut_back(folder: Folder) -> None:
         if known.pending is None:
             return
         gone = _cut(folder, known.pending.after)
-        _write(folder, Refetches(None, (*known.done, known.pending)[-_KEPT:]))
+        _write(folder, Refetches(None, _last_of_each_kind((*known.done, known.pending))))
         asked = {**known.pending.to_json(), "source": folder.source_id, "segments_removed": gone}
         del asked["asked_at"]
         _logger.warning("relay cut back, the source is asked again", **asked)
