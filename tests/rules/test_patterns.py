@@ -50,6 +50,15 @@ def test_a_pattern_that_cannot_mean_anything_is_an_error(pattern: str) -> None:
     assert caught.value.code == "bad-pattern"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "named"), [("~^[[:digit:]]+$", "[:digit:]"), (r"~^\pL", r"\p"), (r"~a\z", r"\z"), (r"~\\(", r"\(")]
+)
+def test_the_advice_names_what_only_dm_knows(pattern: str, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(pattern)
+    assert named in caught.value.todo
+
+
 def test_an_expression_for_texts_is_compiled_once() -> None:
     assert expression("^drop", case_sensitive=False) is expression("^drop", case_sensitive=False)
     assert expression("^drop", case_sensitive=False).search("DROP TABLE t")

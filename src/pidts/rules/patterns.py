@@ -41,8 +41,16 @@ def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
             warnings.simplefilter("error", FutureWarning)
             return re.compile(text, flags)
     except (re.error, FutureWarning) as error:
-        todo = "The pattern is a regular expression: write a literal bracket as \\("
-        raise ConfigError("bad-pattern", f"the pattern {text!r} is not understood: {error}", todo=todo) from None
+        raise ConfigError("bad-pattern", f"the pattern {text!r} is not understood: {error}", todo=_todo(text)) from None
+
+
+def _todo(text: str) -> str:
+    """Returns the advice for an expression that Python refuses. DM also has classes and escapes that Python lacks."""
+    if classes := sorted({found[0] for found in re.finditer(r"\[:\^?\w+:\]", text)}):
+        return f"PiDTS has no {', '.join(classes)}: write the characters instead, for example [0-9] for [[:digit:]]"
+    if escape := re.search(r"(?<!\\)(?:\\\\)*(\\[pPQEzC])", text):
+        return f"PiDTS has no {escape[1]}: write the characters instead; the end of the name is $"
+    return "The pattern is a regular expression: write a literal bracket as \\("
 
 
 @lru_cache(maxsize=4096)
