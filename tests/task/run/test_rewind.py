@@ -328,7 +328,7 @@ def test_a_time_is_meant_for_all_sources_and_is_utc_without_a_zone(text: str, ex
         ("2024-13-01", "bad-value", "a time such as"),
         ("bin.000001:4", "bad-value", "an Lsn, a time"),
         ("0-1-7", "bad-value", "an Lsn, a time"),
-        ("c:2024-05-01", "bad-value", "an Lsn, a time"),
+        ("c:2024-05-01", "unknown-name", "Name one of a, b"),
     ],
 )
 def test_any_other_text_is_refused_with_the_forms(text: str, code: str, part: str) -> None:

@@ -27,6 +27,9 @@ def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint 
     try:
         point = parse_point(rest if is_named else text)
     except ValueError as error:
+        if colon and not is_named and _is_point(rest):
+            todo = f"Name one of {', '.join(source_ids)}"
+            raise ConfigError("unknown-name", f"--rewind-to: the task has no source {named!r}", todo=todo) from None
         raise ConfigError("bad-value", f"--rewind-to: {error}", todo=f"Write {_FORMS}") from None
     if not isinstance(point, Lsn | datetime):
         raise ConfigError("bad-value", f"--rewind-to: {text} is neither an Lsn nor a time", todo=f"Write {_FORMS}")
@@ -42,6 +45,13 @@ def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint 
             "rewind-place", "an Lsn is a place in the log of one source, and the task has several", todo=todo
         )
     return {source: point if source == named or not is_named else None for source in source_ids}
+
+
+def _is_point(text: str) -> bool:
+    try:
+        return isinstance(parse_point(text), Lsn | datetime)
+    except ValueError:
+        return False
 
 
 def demand_sent(config: TaskConfig, source: Session, stored: Sequence[Checkpoint], point: RewindPoint) -> None:
