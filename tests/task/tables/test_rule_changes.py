@@ -180,5 +180,12 @@ def test_a_copy_over_rows_says_what_it_removes() -> None:
     with_key = replace(TABLE, keys=(Key("PRIMARY", ("id",), unique=True, primary=True),))
     (note,) = rule_changes.row_notes([replace(fit, target_table=with_key, mode=CopyMode.ADD)])
     assert note.startswith("extra rows of shop.t_1 that the source does not have stay")
+    filtered = replace(fit, target_table=with_key, mode=CopyMode.ADD, stay=("a filter may have kept them",))
+    (note,) = rule_changes.row_notes([filtered])
+    assert "stay, because a filter may have kept them; pidts verify" in note
+    mapped = replace(
+        filtered, target_table=with_key.renamed(TableName("shop", "t_2")), stay=("a mapping changes keys",)
+    )
+    assert len(rule_changes.row_notes([filtered, mapped])) == 2, "each table has its own reason"
     (note,) = rule_changes.row_notes([replace(fit, mode=CopyMode.ADD)])
     assert note.startswith("the source's rows overwrite those of shop.t_1"), "without a key, all rows are replaced"

@@ -22,7 +22,7 @@ from pidts.plan import CopyMode
 from pidts.rules import Destination, Rules, mapping_of
 from pidts.rules.record import from_text, to_text
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.target_fit import CHANGE, TableFit
+from pidts.task.tables.target_fit import CHANGE, OTHER_TABLES, TableFit
 
 
 def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
@@ -93,7 +93,8 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
     for fit in fits:
         others = [one for one in there.get(fit.target_table.name, ()) if (one.task, one.source) != (task, source)]
         strangers = sorted(f"{one.table} of task {one.task}" for one in others if one.task != task and one.table)
-        careful = replace(fit, mode=CopyMode.ADD) if others and fit.mode is CopyMode.REPAIR else fit
+        keeps = bool(others) and fit.mode is CopyMode.REPAIR
+        careful = replace(fit, mode=CopyMode.ADD, stay=(OTHER_TABLES,)) if keeps else fit
         own = any(one.task == task for one in there.get(fit.target_table.name, ()))
         found.append(_with(_with_safe_advice(careful, config, own=own, begun=begun), strangers))
     return found
@@ -165,12 +166,17 @@ def row_notes(fits: Sequence[TableFit]) -> list[str]:
             f"the source's rows overwrite those of {', '.join(repaired)}, and rows that the source does not have "
             "are removed from the target"
         )
-    added = sorted({str(fit.target_table.name) for fit in adding})
-    if added:
-        why = "because they may be rows of other tables, rows that a filter has kept, or rows with mapped keys"
-        notes.append(
-            f"extra rows of {', '.join(added)} that the source does not have stay, {why}; pidts verify TASK lists them"
-        )
+    reasons: dict[str, list[str]] = {}
+    for fit in adding:
+        reasons.setdefault(str(fit.target_table.name), []).extend(fit.stay or (OTHER_TABLES,))
+    alike: dict[str, list[str]] = {}
+    for name, why in sorted(reasons.items()):
+        alike.setdefault(" and ".join(dict.fromkeys(why)), []).append(name)
+    notes += [
+        f"extra rows of {', '.join(names)} that the source does not have stay, because {why}; pidts verify TASK lists "
+        "them"
+        for why, names in alike.items()
+    ]
     return notes
 
 

@@ -36,6 +36,10 @@ _EMPTY = (
 )
 
 
+OTHER_TABLES = "they may be rows of other tables"
+"""A reason why a copy does not remove rows that the source does not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableFit:
     """A table of the source and the state of its target table."""
@@ -51,6 +55,8 @@ class TableFit:
     """Whether the target table has rows and the source's rows are going to be copied."""
     is_shared: bool = False
     """Whether other tables of the task have the same target table."""
+    stay: tuple[str, ...] = ()
+    """The reasons why a copy does not remove rows that the source does not have."""
     made: Table | None = None
     """The structure that will be created; None if it is `target_table`."""
     problem: str = ""
@@ -107,8 +113,13 @@ def fit_of(
         if may_have_rows or any(one.begun for one in others):
             # The repair cannot recognise extra rows if a filter may have kept rows on the target, or if a mapping
             # changes keys.
-            is_alike = rules.keeps_keys(table) and not rules.keeps_rows(table.name)
-            return replace(fit, mode=CopyMode.REPAIR if is_alike and not others else CopyMode.ADD)
+            reasons = {
+                OTHER_TABLES: bool(others),
+                "a filter may have kept them": rules.keeps_rows(table.name),
+                "a mapping changes keys": not rules.keeps_keys(table),
+            }
+            stay = tuple(why for why, holds in reasons.items() if holds)
+            return replace(fit, mode=CopyMode.ADD if stay else CopyMode.REPAIR, stay=stay)
         return replace(fit, problem="it already has rows on the target", fix=_EMPTY)
     return fit
 
