@@ -47,6 +47,14 @@ def no_task() -> None:
     remember_task(None)
 
 
+def test_the_lag_is_not_known_while_that_of_one_source_is_not() -> None:
+    """A total of 0 s would hide a source whose lag nobody knows."""
+    known = SourceProgress(source="a", stage="sync", lag_seconds=0.0)
+    unknown = SourceProgress(source="b", stage="sync", lag_seconds=None)
+    assert replace(COPYING, sources=(known, unknown)).lag_seconds is None
+    assert replace(COPYING, sources=(known,)).lag_seconds == 0
+
+
 def test_a_line_shows_everything() -> None:
     assert view.line(COPYING) == (
         "shop: copy; [red]hello; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag 0.25 s; "

@@ -165,8 +165,10 @@ class Progress:
 
     @property
     def lag_seconds(self) -> float | None:
-        """The largest of the sources' lags; None if no lag is known."""
-        return max((one.lag_seconds for one in self.sources if one.lag_seconds is not None), default=None)
+        """The largest of the sources' lags; None if the lag of a source is not known, since it may be the largest."""
+        lags = [one.lag_seconds for one in self.sources]
+        known = [lag for lag in lags if lag is not None]
+        return max(known) if known and len(known) == len(lags) else None
 
     @property
     def held_lag_seconds(self) -> float | None:
