@@ -143,9 +143,9 @@ def test_rows_and_changes_are_tried_again_with_one_word(task: TaskOfTwoSources) 
     assert (task.waiting("s1"), task.waiting("s2")) == ([], ["shop.c"])
     task.waits("s2", "a", at=LATER)
     shown = task.pidts("ddl", "retry", "--table", "shop.a", "--yes")
-    assert (shown["order"], shown["lsn"], task.given("s2")) == ("revert", str(LATER), [(LATER, "revert", ())])
+    assert (shown["order"], shown["lsn"], task.given("s2")) == ("retry", str(LATER), [(LATER, "revert", ())])
     assert task.waiting("s2") == ["shop.a", "shop.c"], "a run takes it off when the change is made"
-    assert task.pidts("ddl", "retry", "--at", str(LATER))["order"] == "revert"
+    assert task.pidts("ddl", "retry", "--at", str(LATER))["order"] == "retry"
     assert task.pidts("ddl", "retry", "--table", "shop.z", code=2)["error"]["code"] == "no-such-ddl"
 
 

@@ -147,7 +147,7 @@ def retry(
         waiting = [] if at else commands.matching(source, table)
         rows = [one for one in waiting if one.halt is not None and is_refused_rows(one.halt)]
         if not rows or len(rows) < len(waiting):
-            _give(commands, (at, source, table), CommandKind.REVERT, (), yes=yes, as_json=as_json)
+            _give(commands, (at, source, table), CommandKind.REVERT, (), yes=yes, as_json=as_json, name="retry")
             return
         if yes:
             commands.retry_rows(rows)
@@ -283,6 +283,7 @@ def _give(
     *,
     yes: bool,
     as_json: bool,
+    name: str = "",
 ) -> None:
     from pidts.cli.ddl.view import show_command
     from pidts.task.operate.shard_locks import open_locks
@@ -294,7 +295,7 @@ def _give(
     if yes:
         commands.give(found, kind, statements)
     (found,) = commands.with_backlogs([found])
-    show_command(found, kind, statements, given=yes, as_json=as_json, lock=lock)
+    show_command(found, kind, statements, given=yes, as_json=as_json, lock=lock, name=name)
 
 
 def _no_task(what: str, lock: str) -> ConfigError:

@@ -217,14 +217,16 @@ def show_command(
     given: bool,
     as_json: bool,
     lock: OpenLock | None = None,
+    name: str = "",
 ) -> None:
     """Prints the effect of a ddl command on the schema change and on the waiting rows.
 
-    `given` says whether the command was recorded (`--yes`), `lock` is the lock that the change waits for, if any.
+    `name` is the command that was typed, if it is not that of `kind`. `given` says whether the command was recorded
+    (`--yes`), `lock` is the lock that the change waits for, if any.
     """
     says = _command_lines(at, kind, statements, lock)
     if as_json:
-        about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}
+        about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": name or kind.value}
         more = {"statements": list(statements), "given": given, "backlog": at.backlog.to_json() if at.backlog else None}
         more |= {"stays": list(at.halt.stays) if at.halt is not None and kind is CommandKind.UNLOCK else []}
         more |= {"counts_for": [shard_name(one) for one in _continuing(at, kind, lock)] if at.tables else []}
