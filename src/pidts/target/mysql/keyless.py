@@ -199,9 +199,21 @@ class CopyRemover:
         return not is_json and not values.null_count and values.nbytes <= _LISTED_BYTES
 
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
-        """Returns the number of copies that the target has of each row."""
+        """Returns the number of copies that the target has of each row.
+
+        The place has a name of its own: the server would take the expression as its name, with bytes that may be no
+        text, and the client could not read the answer.
+        """
         places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
-        sql = b"SELECT CASE " + places + b" END, COUNT(*) " + self._from + near + _any_of(texts) + b" GROUP BY 1"
+        sql = (
+            b"SELECT CASE "
+            + places
+            + b" END AS pidts_place, COUNT(*) "
+            + self._from
+            + near
+            + _any_of(texts)
+            + b" GROUP BY 1"
+        )
         there = np.zeros(len(texts), np.int64)
         for place, count in self._execute(sql).rows:
             there[int(place)] = int(count)

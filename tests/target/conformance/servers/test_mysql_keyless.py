@@ -63,6 +63,20 @@ def test_a_row_of_every_type_is_found_by_its_values(session: TargetSession, name
     assert session.count(name) == 0
 
 
+@pytest.mark.parametrize(
+    "value", [b"\xed\xa2\x90", b"\xff\x00\xc3", "漢".encode() * 90], ids=["surrogate", "binary", "long"]
+)
+def test_bytes_that_are_no_text_do_not_prevent_rows_from_being_counted(
+    session: TargetSession, name: TableName, value: bytes
+) -> None:
+    """The server names a column of a result after its expression, which may have any bytes."""
+    structure = create(session, keyless(name, {"v": ColumnType(Kind.VARBINARY, length=300)}))
+    kept = [value + bytes([number]) for number in range(4)]
+    write(session, structure, upserts=[[one] for one in kept * 2])
+    write(session, structure, [([one], 1) for one in kept])
+    assert content(session, structure) == sorted(((one,) for one in kept), key=repr)
+
+
 PAIRS: list[tuple[ColumnType, Any, Any]] = [
     (text(), "a", "a "),
     (ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci"), "a", "A"),
