@@ -80,7 +80,7 @@ def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, c
 
 
 def _made(op: Numbers, old: Numbers, new: Numbers, order: Numbers) -> Mask:
-    """Returns for which changes an earlier INSERT or DELETE of the key in the batch shows whether the key has a row."""
+    """Selects the changes before which an INSERT or DELETE of the key in the batch shows whether the key has a row."""
     place = np.empty(len(op), np.int64)
     place[order] = np.arange(len(op))
     first = np.full(int(max(old.max(), new.max())) + 1, len(op))
