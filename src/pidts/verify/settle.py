@@ -105,69 +105,121 @@ def settle(
 
     `pause` waits for some seconds between two rounds, and returns true if the work has to end.
     """
-    table = matcher.table
-    watches = [_Watch() for _ in range(len(keys))]
-    final: dict[int, Found] = {}
-    last: dict[int, Found] = {}
-    having: dict[int, tuple[int, ...]] = {}
-    belongs_to: dict[int, int] = {}
-    whose = source.row_members(table)
-    waits: dict[str, None] = {}
-    open_keys = list(range(len(keys)))
-    aside: set[int] = set()
-    seconds = _FIRST_PAUSE
+    rounds = _Rounds(source, target, catch_up, matcher, keys, page)
+    open_keys, seconds = list(range(len(keys))), _FIRST_PAUSE
     for _ in range(_ROUNDS):
-        low = catch_up.settled(table.name)
-        before = {
-            number: stamp
-            for numbers, part in _pages(keys, open_keys, page)
-            for number, stamp in zip(numbers, _read(source, matcher, part).stamps, strict=True)
-        }
-        not_caught_up = catch_up.await_target(table.name, catch_up.place(table.name))
-        last, definite = {}, {}
-        for numbers, part in _pages(keys, open_keys, page):
-            # A lock may be resolved just after its row was read, so the locked rows are queried before and after the
-            # reading.
-            aside |= {numbers[place] for place in target.locked(table, part)}
-            here = matcher.conform(target.find(table, part))
-            there = _read(source, matcher, part)
-            stamps, member_of = matcher.stamps(here), whose.find(here)
-            for place, (kind, columns, row) in matcher.verdicts(part, there.rows, here).items():
-                number = numbers[place]
-                having[number] = there.members[place]
-                belongs_to[number] = member_of[row] if row >= 0 and not there.members[place] else ANYBODY
-                sure = belongs_to[number] if whose.decides_by_key(table) else ANYBODY
-                if (pending := _pending_kind(there, place, not_caught_up, sure)) is not None:
-                    final[number] = pending, columns
-                    continue
-                last[number] = kind, columns
-                if before[number] == there.stamps[place]:
-                    seen = there.stamps[place], stamps[row] if row >= 0 else None
-                    definite[number] = watches[number].note(seen)
-        waits |= {one.waits: None for one in not_caught_up.values() if one.waits}
-        if definite and catch_up.untouched(table.name, low, catch_up.place(table.name)):
-            final |= {number: last[number] for number in definite}
-        else:
-            final |= {number: last[number] for number, rounds in definite.items() if rounds >= _SAME_ROUNDS}
-        open_keys = sorted(last.keys() - final.keys())
-        last = {number: last[number] for number in open_keys}
+        open_keys = rounds.compare(open_keys)
         if not open_keys or pause(seconds):
             break
         seconds = min(seconds * 2, _LONGEST_PAUSE)
-    final |= {number: (DifferenceKind.UNSETTLED, columns) for number, (_, columns) in last.items()}
-    wrong = sorted(final)
-    aside |= (
-        {wrong[place] for place in target.locked(table, keys.take(pa.array(wrong, pa.int64())))} if wrong else set()
-    )
-    final |= {number: (DifferenceKind.LOCKED, final[number][1]) for number in aside.intersection(final)}
-    said = tuple(waits) if any(kind is DifferenceKind.WAITING for kind, _ in final.values()) else ()
-    return UnequalKeys(
-        keys.take(pa.array(wrong, pa.int64())),
-        tuple(final[number] for number in wrong),
-        tuple(having[number] for number in wrong),
-        tuple(belongs_to[number] for number in wrong),
-        said,
-    )
+    return rounds.result()
+
+
+class _Rounds:
+    """The findings on some keys after the rounds so far. Keys are known by their numbers."""
+
+    def __init__(
+        self,
+        source: KeyedSource,
+        target: KeyedTarget,
+        catch_up: CatchUp,
+        matcher: Matcher,
+        keys: pa.Table,
+        page: int,
+    ) -> None:
+        self._source, self._target, self._catch_up, self._matcher = source, target, catch_up, matcher
+        self._table, self._keys, self._page = matcher.table, keys, page
+        self._whose = source.row_members(matcher.table)
+        self._watches = [_Watch() for _ in range(len(keys))]
+        self._final: dict[int, Found] = {}
+        """The findings that no later round changes."""
+        self._last: dict[int, Found] = {}
+        """The findings of the last round that a later round may change."""
+        self._having: dict[int, tuple[int, ...]] = {}
+        self._belongs_to: dict[int, int] = {}
+        self._waits: dict[str, None] = {}
+        self._aside: set[int] = set()
+        """The keys whose rows were locked when they were read."""
+
+    def compare(self, numbers: list[int]) -> list[int]:
+        """Makes one round for these keys, and returns the keys that are still doubtful."""
+        table, catch_up = self._table, self._catch_up
+        low = catch_up.settled(table.name)
+        before = {
+            number: stamp
+            for part_numbers, part in self._pages(numbers)
+            for number, stamp in zip(part_numbers, _read(self._source, self._matcher, part).stamps, strict=True)
+        }
+        not_caught_up = catch_up.await_target(table.name, catch_up.place(table.name))
+        self._last = {}
+        definite: dict[int, int] = {}
+        for part_numbers, part in self._pages(numbers):
+            definite |= self._compare_page(part_numbers, part, before, not_caught_up)
+        self._waits |= {one.waits: None for one in not_caught_up.values() if one.waits}
+        is_untouched = bool(definite) and catch_up.untouched(table.name, low, catch_up.place(table.name))
+        self._final |= {
+            number: self._last[number] for number, same in definite.items() if is_untouched or same >= _SAME_ROUNDS
+        }
+        still_open = sorted(self._last.keys() - self._final.keys())
+        self._last = {number: self._last[number] for number in still_open}
+        return still_open
+
+    def _compare_page(
+        self,
+        numbers: list[int],
+        keys: pa.Table,
+        before: Mapping[int, _Stamp],
+        not_caught_up: Mapping[int, NotCaughtUp],
+    ) -> dict[int, int]:
+        """Compares the rows of one page of keys with the target's rows, and notes what is found.
+
+        `before` has each key's row on the source at the round's first reading. Returns the unequal keys whose row has
+        stayed the same since, each with the number of rounds in which both sides had the same rows.
+        """
+        matcher, table = self._matcher, self._table
+        # A lock may be resolved just after its row was read, so the locked rows are queried before and after the
+        # reading.
+        self._aside |= {numbers[place] for place in self._target.locked(table, keys)}
+        here = matcher.conform(self._target.find(table, keys))
+        there = _read(self._source, matcher, keys)
+        stamps, member_of = matcher.stamps(here), self._whose.find(here)
+        decides_by_key = self._whose.decides_by_key(table)
+        definite: dict[int, int] = {}
+        for place, (kind, columns, row) in matcher.verdicts(keys, there.rows, here).items():
+            number = numbers[place]
+            member = member_of[row] if row >= 0 and not there.members[place] else ANYBODY
+            self._having[number], self._belongs_to[number] = there.members[place], member
+            pending = _pending_kind(there, place, not_caught_up, member if decides_by_key else ANYBODY)
+            if pending is not None:
+                self._final[number] = pending, columns
+                continue
+            self._last[number] = kind, columns
+            if before[number] == there.stamps[place]:
+                seen = there.stamps[place], stamps[row] if row >= 0 else None
+                definite[number] = self._watches[number].note(seen)
+        return definite
+
+    def result(self) -> UnequalKeys:
+        """Returns the finding on each unequal key. Keys that are still doubtful are unsettled."""
+        final = self._final
+        final |= {number: (DifferenceKind.UNSETTLED, columns) for number, (_, columns) in self._last.items()}
+        wrong = sorted(final)
+        rows = self._keys.take(pa.array(wrong, pa.int64()))
+        if wrong:
+            self._aside |= {wrong[place] for place in self._target.locked(self._table, rows)}
+        final |= {number: (DifferenceKind.LOCKED, final[number][1]) for number in self._aside.intersection(final)}
+        return UnequalKeys(
+            rows,
+            tuple(final[number] for number in wrong),
+            tuple(self._having[number] for number in wrong),
+            tuple(self._belongs_to[number] for number in wrong),
+            tuple(self._waits) if any(kind is DifferenceKind.WAITING for kind, _ in final.values()) else (),
+        )
+
+    def _pages(self, numbers: list[int]) -> Iterator[tuple[list[int], pa.Table]]:
+        for begin in range(0, len(numbers), self._page):
+            part = numbers[begin : begin + self._page]
+            yield part, self._keys.take(pa.array(part, pa.int64()))
 
 
 def _pending_kind(
@@ -215,9 +267,3 @@ def _read(source: KeyedSource, matcher: Matcher, keys: pa.Table) -> _SourceRows:
         [tuple(dict.fromkeys(one)) for one in members],
         count,
     )
-
-
-def _pages(keys: pa.Table, numbers: list[int], page: int) -> Iterator[tuple[list[int], pa.Table]]:
-    for begin in range(0, len(numbers), page):
-        part = numbers[begin : begin + page]
-        yield part, keys.take(pa.array(part, pa.int64()))
