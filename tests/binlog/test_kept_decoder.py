@@ -67,6 +67,18 @@ def test_slices_one_after_the_other(name: str) -> None:
         assert compared(recording, random.Random(seed), decoder) > 0
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_later_slices_do_not_change_earlier_batches(name: str) -> None:
+    """The rows of small slices are written to the same memory, of which each batch has a copy."""
+    recording, decoder = load(name), KeptDecoder()
+    found, expected = [], []
+    for raw, offset in slices(recording, random.Random(1)):
+        expected.append(decode_slice(raw, offset=offset, **facts(recording)))
+        found.append(decoder.decode_slice(raw, offset=offset, **facts(recording)))
+    for kept_batches, batches in zip(found, expected, strict=True):
+        assert disagreement(in_order(kept_batches), in_order(batches)) is None
+
+
 @pytest.mark.parametrize("name", CASES[:4])
 def test_slices_with_an_early_filter(name: str) -> None:
     recording, decoder = load(name), KeptDecoder()

@@ -287,15 +287,15 @@ class _CommitInput:
         """Returns the counts of the last attempt."""
         return replace(self._sum, by_table=dict(self._by_table))
 
-    def newer(self) -> Iterator[LogPart]:
-        """Yields the changes without those that this worker, then ahead of others, committed in an earlier run."""
-        for log_part in self._log_parts():
-            floor = self._floor
-            yield (
-                log_part
-                if floor is None
-                else replace(log_part, changes=[_after_floor(floor, b) for b in log_part.changes])
-            )
+    def newer(self) -> Iterable[LogPart]:
+        """Returns the changes without those that this worker, then ahead of others, committed in an earlier run."""
+        floor = self._floor
+        if floor is None:
+            return self._log_parts()
+        return (
+            replace(log_part, changes=[_after_floor(floor, batch) for batch in log_part.changes])
+            for log_part in self._log_parts()
+        )
 
     def source_table(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from; None if no change names the row.

@@ -69,6 +69,8 @@ class JobContext:
         reads the row again. When it halts, no worker has written anything of the batch: all workers are at one place in
         the log, and an operator can change the number of workers.
         """
+        if self.workers == 1:
+            return buckets(batch, 1)
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
         name = batch.table.name
         watched = batch.table.arrow.names if name in self.undivided else self.watched.get(name, ())

@@ -47,12 +47,14 @@ def buckets(
     """
     if count < 1:
         raise ValueError(f"the number of buckets is {count}, not 1 or more")
-    table = batch.table
-    spread = [] if watched else _spreading(table)
     parts: list[ChangeBatch | None] = [None] * count
     if not len(batch):
         return parts
-    if count == 1 or not spread:
+    if count == 1:
+        return [batch]
+    table = batch.table
+    spread = [] if watched else _spreading(table)
+    if not spread:
         parts[table_number(table) % count] = batch
         return parts
     keys = identities(batch)

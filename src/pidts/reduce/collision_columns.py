@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pidts.model import Table
 
@@ -35,11 +36,19 @@ def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tu
     If a key has a generated column, or a column that only the target has, all columns are watched. The log may lack the
     value of a generated column, and the target may compute the value of a column that only it has.
     """
+    return _own_watched(table) if keys is None else _watched(table, keys)
+
+
+@lru_cache(maxsize=1024)
+def _own_watched(table: Table) -> tuple[str, ...]:
+    """Returns the columns for the table's own keys; cached, since each batch needs them several times."""
+    return _watched(table, (UniqueKey(key.columns) for key in table.keys if key.unique))
+
+
+def _watched(table: Table, keys: Iterable[UniqueKey]) -> tuple[str, ...]:
     if not table.identity:
         return ()
     identity = set(table.identity)
-    if keys is None:
-        keys = (UniqueKey(key.columns) for key in table.keys if key.unique)
     names = {name for key in keys if not (key.whole and identity <= set(key.columns)) for name in key.columns}
     everything = bool(names - {column.name for column in table.columns if not column.generated})
     return tuple(column.name for column in table.columns if everything or column.name in names)

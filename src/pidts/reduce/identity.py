@@ -16,7 +16,7 @@ otherwise INSERT -0.0, UPDATE to 0.0 would put the same key into one statement t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -109,16 +109,22 @@ def few_keys(batch: ChangeBatch) -> FewKeys | None:
     if not 0 < len(batch) <= FEW or batch.is_partial:
         return None
     names = batch.table.identity
-    before, after = (image_columns(batch, side, names) for side in ("before", "after"))
-    types = [column.type for column in before]
+    types = [batch.table.arrow.field(name).type for name in names]
     if not all(map(_is_plain, types)):
         return None
-    olds, news = (list(zip(*(_bytes(column).to_pylist() for column in side), strict=True)) for side in (before, after))
+    olds, news = (_few_values(batch, side, names) for side in ("before", "after"))
     ops = batch.rows.column("op").to_pylist()
     for op, old, new in zip(ops, olds, news, strict=True):
         if (op in _WITH_BEFORE and None in old) or (op not in _GONE and None in new):
             return None
     return FewKeys(ops, olds, news, types)
+
+
+def _few_values(batch: ChangeBatch, side: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Returns the values of these columns in a few `before` or `after` images, for each change."""
+    if batch.rows.column(side).null_count == len(batch):
+        return [(None,) * len(names)] * len(batch)
+    return list(zip(*(_bytes(column).to_pylist() for column in image_columns(batch, side, names)), strict=True))
 
 
 def _bytes(values: pa.Array) -> pa.Array:

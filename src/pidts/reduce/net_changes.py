@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -315,7 +316,8 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
         return pa.Table.from_arrays(taken.flatten(), schema=table.arrow)
 
     def listed(found: Iterable[tuple[Any, ...]]) -> pa.Table:
-        return pa.Table.from_arrays(keys.arrays(found), names=names)
+        values = list(found)
+        return pa.Table.from_arrays(keys.arrays(values), names=names) if values else _no_keys(table)
 
     removed = [net for net in nets if net.kept is None and not (inserting and net.start is None)]
     kept = [net for net in nets if net.kept is not None]
@@ -335,6 +337,12 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
         expected=expected,
         is_new=pa.array([net.start is None for net in kept], pa.bool_()) if inserting else None,
     )
+
+
+@lru_cache(maxsize=1024)
+def _no_keys(table: Table) -> pa.Table:
+    """Returns an empty list of keys; cached, since most small batches delete nothing."""
+    return pa.schema([table.arrow.field(name) for name in table.identity]).empty_table()
 
 
 def _note_change(

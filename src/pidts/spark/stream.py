@@ -227,6 +227,8 @@ class TaskStream:
         self._job_times = CommitMeter()
         """The commit times of Spark's tasks, and of committers that were replaced."""
         self._failure: Exception | None = None
+        self._log = _log.bind()
+        """The logger of batches: the module's logger looks up its settings for each line."""
 
     @property
     def state(self) -> PlanState:
@@ -508,7 +510,7 @@ class TaskStream:
             self.times.step("copy")
             self._copying.run(self._spark, self._context, plan, moved.checkpoints[0].batch)
             clock.step("copy")
-        clock.log(plan, counts)
+        clock.log(self._log, plan, counts)
         if any(request.phase is Phase.FINISH for request in plan.read):
             self._reconnect()
         return True
@@ -648,7 +650,7 @@ class _Clock:
         now = time.monotonic()
         self._steps[name], self._last = round(now - self._last, 4), now
 
-    def log(self, plan: BatchPlan, counts: Counts) -> None:
+    def log(self, logger: structlog.stdlib.BoundLogger, plan: BatchPlan, counts: Counts) -> None:
         """Logs the figures of a finished batch."""
         about = {"entries": plan.entries, "changes": counts.total, "lsn": str(plan.end.lsn)}
-        _log.debug("batch done", planned=self._planned, called=self._called, seconds=self._steps, **about)
+        logger.debug("batch done", planned=self._planned, called=self._called, seconds=self._steps, **about)

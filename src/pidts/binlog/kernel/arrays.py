@@ -16,25 +16,28 @@ from pidts.model.types import Kind
 
 
 def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
-    """Returns all rows of a table. The batch owns the memory from now on."""
-    rows = memory.rows
+    """Returns all rows of a table. The batch owns the memory from now on, or has a copy (`Memory.is_copied`)."""
+    rows, copied = memory.rows, memory.is_copied
     inserted, deleted = memory.count(Op.INSERT), memory.count(Op.DELETE)
     if 0 < inserted < rows or 0 < deleted < rows:
         memory.fill()
-    ops = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(memory.ops[:rows])])
-    lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), rows, [None, pa.py_buffer(memory.lsns[: Lsn.SIZE * rows])])
-    before = _struct(table, memory.before, ops, Op.INSERT, inserted)
-    after = _struct(table, memory.after, ops, Op.DELETE, deleted)
+    ops, lsns = memory.ops[:rows], memory.lsns[: Lsn.SIZE * rows]
+    if copied:
+        ops, lsns = ops.copy(), lsns.copy()
+    ops = pa.Array.from_buffers(pa.int8(), rows, [None, pa.py_buffer(ops)])
+    lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), rows, [None, pa.py_buffer(lsns)])
+    before = _struct(table, memory.before, ops, Op.INSERT, inserted, copied=copied)
+    after = _struct(table, memory.after, ops, Op.DELETE, deleted, copied=copied)
     return ChangeBatch.of(table, lsns, ops, before, after, partial)
 
 
-def _struct(table: Table, side: ImageBuffers, ops: pa.Array, without: Op, missing: int) -> pa.Array:
+def _struct(table: Table, side: ImageBuffers, ops: pa.Array, without: Op, missing: int, *, copied: bool) -> pa.Array:
     """Returns the before images or the after images; null for a row whose operation has no such image."""
     rows = len(ops)
     kind = image_type(table)
     if missing == rows:
         return pa.nulls(rows, kind)
-    pairs = zip(table.columns, side.buffers(rows), strict=True)
+    pairs = zip(table.columns, side.buffers(rows, copied=copied), strict=True)
     arrays = [_column(table.name, column, rows, buffers) for column, buffers in pairs]
     if not missing and arrays:
         return pa.Array.from_buffers(kind, rows, [None], 0, children=arrays)

@@ -2,7 +2,7 @@
 
 A side is the before images or the after images of the rows. It has one block for everything of fixed size, and one
 block for each column with values of varying size. A block that is too small is doubled. Arrow uses the blocks without a
-copy.
+copy, except for a few rows: making new blocks takes longer than copying so few.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _FEW = 64
 """Up to this many rows are counted in Python, since calls of NumPy take longer for so few."""
 _ALIGNED = 64
 _END = _NUMBER = 4
+_OF_ROWS = [field // 8 for field in (at.ROWS, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.IS_PARTIAL)]
+"""The places of the numbers in a table's state that say something about its present rows."""
 _TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
 """The most bytes of text in one column, since Arrow stores the ends of values in 32 bits."""
@@ -92,6 +94,13 @@ class ImageBuffers:
             text[:used] = old[:used]
         self._take_text(place, text)
 
+    def begin_again(self) -> None:
+        """Makes the blocks as they were before the first row. There must be room for `_FIRST_ROWS` rows."""
+        self._block[:] = _first_block(self._cells, _FIRST_ROWS)[0]
+        for place in [place for place, text in self._texts.items() if len(text) > _LARGEST_ROOM]:
+            del self._texts[place]
+            self.columns[place, at.TEXT // 8 :] = 0
+
     def clear(self) -> None:
         """Releases the blocks."""
         self._rooms = {place: min(len(text), _LARGEST_ROOM) for place, text in self._texts.items()}
@@ -107,15 +116,15 @@ class ImageBuffers:
         found: int = _TEXT_END.unpack_from(self._block.data, ends + _END * rows)[0]
         return found
 
-    def buffers(self, rows: int) -> list[list[pa.Buffer]]:
-        """Returns columns in Arrow's form: validity, values or their ends, and text."""
-        block, found = pa.py_buffer(self._block), []
-        begins = (self.columns[:, :2] - block.address).tolist()
+    def buffers(self, rows: int, *, copied: bool = False) -> list[list[pa.Buffer]]:
+        """Returns columns in Arrow's form: validity, values or their ends, and text; `copied`: as a copy."""
+        block, found = pa.py_buffer(self._block.copy() if copied else self._block), []
+        begins = (self.columns[:, :2] - address(self._block)).tolist()
         for place, ((valid, cells), cell) in enumerate(zip(begins, self._cells, strict=False)):
             column = [block.slice(valid, (rows + 7) // 8), block.slice(cells, _bytes(cell, rows))]
             if not cell:
-                text = pa.py_buffer(self._texts.get(place, _NO_TEXT))
-                column.append(text.slice(0, self._used(cells, rows)))
+                text, used = self._texts.get(place, _NO_TEXT), self._used(cells, rows)
+                column.append(pa.py_buffer(text[:used].copy() if copied and used else text).slice(0, used))
             found.append(column)
         return found
 
@@ -158,6 +167,11 @@ class Memory:
     def rows(self) -> int:
         """Returns the number of rows."""
         return int(self.state[at.ROWS // 8])
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether a batch gets a copy of the rows, so that the next rows can be written to the same memory."""
+        return bool(self.width and self.state[at.CAPACITY // 8] == _FIRST_ROWS and self.size <= _LARGEST_ROOM)
 
     def count(self, op: Op) -> int:
         """Returns the number of rows with this operation."""
@@ -202,12 +216,16 @@ class Memory:
         self.state[at.SIZE // 8] += size
 
     def clear(self) -> None:
-        """Begins again with new memory, since the written memory belongs to a batch now."""
+        """Begins again, with new memory if the written memory belongs to a batch now."""
+        if self.is_copied:
+            self.before.begin_again()
+            self.after.begin_again()
+            self.state[_OF_ROWS] = 0
+            return
         self.before.clear()
         self.after.clear()
         self.lsns = self.ops = self.presence_numbers = _NOTHING
-        for field in (at.ROWS, at.CAPACITY, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.IS_PARTIAL):
-            self.state[field // 8] = 0
+        self.state[_OF_ROWS] = self.state[at.CAPACITY // 8] = 0
 
     def partial(self) -> pa.Array | None:
         """Returns the column `partial` of the rows; None if all images have all columns."""

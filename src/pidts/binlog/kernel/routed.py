@@ -266,8 +266,11 @@ class RoutedDecoder(decode.RowDecoder):
         for number in self._touched_tables[: state[r.TOUCHED_COUNT]].tolist():
             rows = self._tables[number]
             self._touched.setdefault(rows, (int(rows.memory.state[at.ROWS_BEFORE // 8]), 0, 0))
-        for entry in np.flatnonzero(self._entries[:, r.E_MAPPED] == state[r.MAP_SERIAL]):
-            self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
+        serials = self._entries[:, r.E_MAPPED]
+        # For so few entries, NumPy's search takes longer than Python's, and mostly no table is mapped at a slice's end.
+        if len(serials) > _FIRST_ENTRIES or int(state[r.MAP_SERIAL]) in serials.tolist():
+            for entry in np.flatnonzero(serials == state[r.MAP_SERIAL]):
+                self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
 
     def _last_left_out(self, lsn: Lsn) -> int:
         """Returns the byte up to which rows of this Lsn's log file are left out; -1 if none of them are left out."""
