@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -401,3 +403,23 @@ def test_a_server_is_asked_and_not_changed(served: tuple[RecordedTask, Callable[
     assert list(one["held"]["tables"]) == ["shop.t_1"]
     assert [lock["target"] for lock in said["locks"]] == ["shop.orders"]
     assert "moved      " in recorded.text()
+
+
+@pytest.mark.slow
+def test_a_command_says_that_it_waits_for_a_silent_target(tmp_path: Path, capsys: Output) -> None:
+    """A target that accepts connections and does not answer is waited for as long as one that is only slow."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        path = tmp_path / "t.yaml"
+        target = f"{{type: postgresql, host: 127.0.0.1, port: {port}, user: u, database: d}}"
+        path.write_text(TASK.format(target=target))
+        ends = threading.Timer(3.0, silent.close)
+
+        def answer() -> None:
+            ends.start()
+            with silent.accept()[0]:
+                ends.join()
+
+        threading.Thread(target=answer, daemon=True).start()
+        assert run_command(["status", str(path)]) != 0
+    assert f"waiting for an answer of the target postgresql 127.0.0.1:{port}/d" in capsys.readouterr().err

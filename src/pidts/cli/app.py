@@ -618,11 +618,14 @@ def status(
         set_up_logs(debug=debug)
         return show_zones_status(Path(task), directions, as_json=as_json)
     parts = opened(Path(task), debug=debug)
+    from pidts.cli.slow_step import said_if_slow
     from pidts.cli.status_view import show_status
     from pidts.task.operate.sole_run import running_process
     from pidts.task.operate.status import task_status
 
-    return show_status(task_status(parts), Path(task), as_json=as_json, process=running_process(parts[0]))
+    with said_if_slow(f"waiting for an answer of the target {parts[0].target.place}"):
+        found = task_status(parts)
+    return show_status(found, Path(task), as_json=as_json, process=running_process(parts[0]))
 
 
 @app.command("schema", short_help="Print the JSON Schema of a task file.")
