@@ -74,6 +74,7 @@ from pidts.source import Session, server_info, source_dialect
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.tables.pending_keys import PendingKeys
 from pidts.task.tables.rewind_request import RewindPoint, purged, shown
 
 _log = structlog.get_logger(__name__)
@@ -83,6 +84,8 @@ _MOST_BYTES = 1 << 30
 """The most log of one transaction that is read into memory."""
 _PENDING_KEYS = 100_000
 """The number of keys of one table after which they become records. Of equal keys among them, one is recorded."""
+_PENDING_IN_ALL = 1_000_000
+"""The number of keys of all tables after which all of them become records."""
 _RECORDS_A_COMMIT = 100
 
 
@@ -137,15 +140,14 @@ class Rewind:
         try:
             parts = self._parts(point, reached, tables, found)
             left = self._left(state, tables)
-            pending: dict[TableName, list[pa.Table]] = {}
+            pending = PendingKeys(_PENDING_KEYS, _PENDING_IN_ALL)
             for name, keys in self._keys(parts, tables, found):
                 if name in left:
                     found.left[name] = left[name]
                     continue
-                pending.setdefault(name, []).append(keys)
-                if sum(map(len, pending[name])) >= _PENDING_KEYS:
-                    self._save(name, pending.pop(name), found)
-            for name, some in pending.items():
+                for full, some in pending.add(name, keys):
+                    self._save(full, some, found)
+            for name, some in pending.rest():
                 self._save(name, some, found)
         except Halted as error:
             if error.code == "xa-not-received":

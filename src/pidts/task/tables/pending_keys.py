@@ -1,0 +1,39 @@
+"""Collects the keys of a past range of the log, before they become records on the target."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+
+from pidts.model import TableName
+
+Keys = tuple[TableName, list[pa.Table]]
+
+
+class PendingKeys:
+    """The keys of each table that are not recorded yet. Their number is limited, for one table and in all."""
+
+    def __init__(self, of_a_table: int, in_all: int) -> None:
+        """`of_a_table` and `in_all` are the numbers of keys after which keys become records."""
+        self._of_a_table, self._in_all = of_a_table, in_all
+        self._keys: dict[TableName, list[pa.Table]] = {}
+        self._counts: Counter[TableName] = Counter()
+        self._total = 0
+
+    def add(self, name: TableName, keys: pa.Table) -> list[Keys]:
+        """Adds keys of a table, and returns the keys to record now: those of this table, or those of all tables."""
+        self._keys.setdefault(name, []).append(keys)
+        self._counts[name] += len(keys)
+        self._total += len(keys)
+        if self._counts[name] >= self._of_a_table:
+            self._total -= self._counts.pop(name)
+            return [(name, self._keys.pop(name))]
+        # Thousands of tables may each have too few keys for a record.
+        return self.rest() if self._total >= self._in_all else []
+
+    def rest(self) -> list[Keys]:
+        """Returns all keys that are left, and forgets them."""
+        found = list(self._keys.items())
+        self._keys, self._counts, self._total = {}, Counter(), 0
+        return found
