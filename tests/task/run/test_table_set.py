@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 from tests.forked_programs import LoadedPrograms
 
 from pidts.batch.workers import Workers
@@ -278,6 +279,20 @@ def test_rows_of_a_table_that_was_dropped_again_are_skipped(task: Task) -> None:
     state = task.state().copy[task.name("gone")]
     assert (state.phase, state.since is None) == (Phase.FINISH, False)
     assert task.structures() == {"t"}
+    assert not any("does not see" in note for note in begun.notes), "its DROP is in the log"
+
+
+def test_a_start_warns_of_a_table_of_the_log_that_the_account_does_not_see(task: Task) -> None:
+    """An account sees only the tables that it may read. Without the warning, their rows would be missing unnoticed."""
+    task.start()
+    task.follow("t", "hidden")
+    with capture_logs() as lines:
+        begun = task.start(unknown=frozenset({f"{task.schema}.hidden"}))
+    (note,) = (note for note in begun.notes if "does not see" in note)
+    assert "pidts grants" in note
+    assert f"--resync {task.schema}.hidden" in note
+    (line,) = (line for line in lines if line.get("table") == f"{task.schema}.hidden")
+    assert line["log_level"] == "warning"
 
 
 def test_a_table_that_leaves_is_forgotten_and_has_to_be_copied_when_it_comes_back(task: Task) -> None:

@@ -53,6 +53,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import structlog
+
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
 from pidts.apply.merge.merged_tables import record_shared_tables
@@ -79,7 +81,7 @@ from pidts.relay import RelayReader
 from pidts.relay.lock import empty_relay
 from pidts.rules import AllowList
 from pidts.schema import Statement
-from pidts.schema.affected_tables import understood
+from pidts.schema.affected_tables import concerned, understood
 from pidts.source import Session, position, read_structures, source_dialect, table_names
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
@@ -92,6 +94,8 @@ from pidts.task.tables.merged import changed_target_tables, own_shards, shards_o
 from pidts.task.tables.rewind_request import RewindPoint, demand_sent
 from pidts.task.tables.rule_changes import row_notes, with_other_writers, with_own_rows_only
 from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of, followable
+
+_log = structlog.get_logger(__name__)
 
 _ALTERED = frozenset({"changed-outside-log"})
 """Codes of halts at which the recorded structure is not the one of the log's rows."""
@@ -279,6 +283,7 @@ class TableSet:
         gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
         change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
         change.moved |= {*tables, *gone}
+        self._warn_of_unseen(gone, pending)
         online = online_of(config.allow)
         change.shadows |= {
             name: shadow
@@ -303,6 +308,22 @@ class TableSet:
             raise Halted(
                 "shard-keys-meet", refused, where=Where(source=self._config.source.source_id), todo=SEPARATE_KEYS
             )
+
+    def _warn_of_unseen(self, gone: set[TableName], pending: Sequence[tuple[Lsn, Statement]]) -> None:
+        """Warns of tables whose changes are left out although no statement in the log removes the tables.
+
+        The source shows an account only the tables that the account may read.
+        """
+        removed = {name for _, statement in pending for name, _ in concerned(statement, "", ())}
+        for name in sorted(gone - removed):
+            todo = (
+                "If the table exists, the account may not read it: give it the SELECT that pidts grants TASK prints, "
+                f"then copy the table: {self._config.run_command(f' --resync {shlex.quote(str(name))}')}"
+            )
+            _log.warning(
+                "the account does not see a table of the log, its changes are left out", table=str(name), todo=todo
+            )
+            self.notes.append(f"the account does not see {name} on the source, and its changes are left out. {todo}")
 
     def _pending(self, relay: RelayReader, after: Lsn, to: Lsn) -> Iterator[tuple[Lsn, Statement]]:
         """Yields the schema changes after the recorded structures."""
