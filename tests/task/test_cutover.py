@@ -69,6 +69,7 @@ from pidts.task.run.tracker import Tracker
 from pidts.verify import ComparisonState, MemoryFile, Report, TableReport
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
+InOneSession = Callable[..., None]
 EQUAL = Report((TableReport(TableName("shop", "orders"), rows=2),), ())
 UNEQUAL = Report((TableReport(TableName("shop", "orders"), rows=2, missing=1),), ())
 CUSTOMERS = (
@@ -703,6 +704,27 @@ def test_rows_that_a_source_got_after_stop_are_found_although_it_is_read_only_ag
     record = recorded(parts)
     assert record is not None
     assert record.stage is CutoverStage.STOPPING
+
+
+def test_rows_that_a_later_statement_of_a_transaction_has_changed_after_stop_are_found(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql, in_one_session: InOneSession
+) -> None:
+    """The first statement of the transaction changes another table, and the log has no rows."""
+    killed_cutover(parts)
+    run_sql(source, "CREATE OR REPLACE DATABASE others")
+    run_sql(source, "CREATE TABLE others.shop (id INT PRIMARY KEY)")
+    in_one_session(
+        source,
+        "others",
+        "SET SESSION binlog_format = STATEMENT",
+        "BEGIN",
+        "INSERT INTO others.shop VALUES (1) -- a comment",
+        "UPDATE others.shop AS o, shop.orders SET orders.customer = 2",
+        "COMMIT",
+    )
+    with pytest.raises(PrecheckFailed, match=r"a program has changed tables \(INSERT INTO others") as refused:
+        cut_over(parts)
+    assert refused.value.code == "source-writable"
 
 
 def test_a_schema_change_after_stop_is_found(parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql) -> None:
