@@ -48,7 +48,9 @@ class Settlement:
             if before is None or name in self.held or chunk.request.phase is not before.phase:
                 continue
             if chunk.request.phase is Phase.FINISH:
-                after = replace(before, done=True) if chunk.is_last else replace(before, phase=Phase.REREAD)
+                # Before this batch, all keys of a past range were read.
+                again = replace(before, phase=Phase.REREAD, sends_again=False)
+                after = replace(before, done=True) if chunk.is_last else again
                 self._done(name, after, chunk)
             elif chunk.high > self.end and self.keeps and not chunk.altered:
                 self._keep(name, before, chunk, touched)

@@ -233,6 +233,10 @@ class CopyState:
     """The bytes of one row, as the source estimated when the copy began; 0 if it could not."""
     waits: bool = False
     """Whether no rows are loaded ahead of the log, because a window had changes of another zone."""
+    sends_again: bool = False
+    """Whether the recorded keys of a past range are read (`pidts.task.run.rewind`). The target's rows with these keys
+    may be wrong.
+    """
     _text: tuple[TableName, str] | None = field(default=None, init=False, compare=False, repr=False)
 
     def text(self, name: TableName) -> str:
@@ -250,8 +254,14 @@ class CopyState:
     def is_read(self) -> bool:
         """Whether all rows, except rows of recorded keys, were read before the batch that led to this state.
 
-        Directly after `ROWS` (`after` is None), it is False: the batch itself may have settled the last rows.
+        Directly after `ROWS` (`after` is None), it is False: the batch itself may have settled the last rows. It is
+        also False while the keys of a past range are read, since the target's rows with these keys may be wrong:
+
+            the target has (1, u=5) and (2, u=3), the source (1, u=3) and (2, u=5), and both keys are recorded
+            row 1 is read and written       UPDATE 2 SET a = 1, logged without u: (2, u=3) would remove row 1
         """
+        if self.sends_again:
+            return False
         return self.phase is Phase.REREAD or (self.phase is not Phase.ROWS and self.after is not None)
 
     @property
@@ -289,6 +299,7 @@ class CopyState:
             "parts": self.parts,
             "row_bytes": self.row_bytes,
             "waits": self.waits,
+            "sends_again": self.sends_again,
         }
         begins = {"way": CopyMode.NEW.value, "phase": Phase.ROWS.value}
         return {name: value for name, value in data.items() if value and value != begins.get(name)}
@@ -315,6 +326,7 @@ class CopyState:
             parts=data.get("parts", 0),
             row_bytes=data.get("row_bytes", 0),
             waits=data.get("waits", False),
+            sends_again=data.get("sends_again", False),
         )
 
 

@@ -422,7 +422,7 @@ class TableSet:
             elif fit.name not in found.whole and begun is not None:
                 # A table in mode NEW is emptied before a change of its key.
                 mode = CopyMode.ADD if fit.mode is CopyMode.NEW else fit.mode
-                change.copy[fit.name] = replace(begun, mode=mode, phase=Phase.REREAD, estimate=0)
+                change.copy[fit.name] = replace(begun, mode=mode, phase=Phase.REREAD, estimate=0, sends_again=True)
         found.forget_keys_of_whole_tables()
         self.notes += notes_of(point, reached, found)
         self.notes += row_notes([fit for fit in fits if fit.name in found.whole or fit.mode is CopyMode.ADD])
