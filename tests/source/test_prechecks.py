@@ -115,6 +115,16 @@ def test_columns_and_tables_that_cannot_be_carried_are_named(mysql_like, config_
     assert keyless.endswith(f"copied whole, from one snapshot, and rows found by all their columns: {database}.k")
 
 
+def test_a_key_with_an_empty_label_is_named(mysql_like, config_of, open_session, database):
+    session = open_session(mysql_like)
+    query(session, f"CREATE TABLE {database}.doubtful (e ENUM('a', '') PRIMARY KEY)")
+    query(session, f"CREATE TABLE {database}.sure (e ENUM('a', 'b') PRIMARY KEY, f ENUM('a', ''))")
+    findings = check_source(session, config_of(mysql_like), tables(session, database))
+    (note,) = [finding for finding in findings if finding.is_note and finding.item == "primary_key"]
+    assert note.ok
+    assert note.message.startswith(f"{database}.doubtful: the key column e has the label ''.")
+
+
 @pytest.mark.parametrize(
     "definition",
     [

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from pidts.login import Mode
 from pidts.login.privileges import Privilege, privileges_of
-from pidts.model import Column, PidtsError, Position, PrecheckFailed, Table, TableName
+from pidts.model import Column, Kind, PidtsError, Position, PrecheckFailed, Table, TableName
 from pidts.model.errors import Transient, plural
 from pidts.source.connection import ServerInfo, Session, SourceConfig, encryption, named, query, server_info, variables
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants, global_privileges, holds
 from pidts.source.position import binary_logs, log_end
 from pidts.source.replica import replica_ids
-from pidts.source.structures import quoted_table, system_versioned
+from pidts.source.structures import quoted, quoted_table, system_versioned
 
 _BEYOND_THE_BASIC_PLANE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _OLDEST = {"mysql": (5, 6, 0), "mariadb": (10, 1, 0)}
@@ -341,6 +341,15 @@ def _is_doubtful(column: Column) -> bool:
 
 
 def _primary_key(asked: _RequiredGrants) -> Iterator[Finding]:
+    for name, table in asked.tables.items():
+        for column in (table.column(each) for each in table.identity):
+            if column.type.kind is Kind.ENUM and "" in column.type.labels:
+                what = (
+                    f"{name}: the key column {column.name} has the label ''. An invalid value of this ENUM has the "
+                    "same text, and two rows whose keys differ only in this become one row on the target"
+                )
+                fix = f"Have no row with an invalid value: {quoted(column.name)} + 0 = 0"
+                yield Finding("primary_key", ok=True, is_note=True, message=what, fix=fix)
     keyless = [name for name, table in asked.tables.items() if not table.identity]
     if not keyless:
         yield Finding("primary_key", ok=True, message="every table has a key by which its rows are found")
