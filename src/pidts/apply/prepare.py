@@ -148,6 +148,8 @@ def prepared(
             changes += _changes_for_the_log(change.table, guarded)
             written = replace(written, safe=change.safe or gives_way, counts=counts, origin=origin)
         changes.append(written)
+    for guarded in verdicts.values():
+        changes += _changes_for_the_log(guarded[0].batch.table, guarded)
     empty = (_empty_change(guarded) for guarded in verdicts.values() if any(verdict.stale for verdict in guarded))
     changes = _with_rows_there([*changes, *empty], unlocked.there)
     return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
@@ -442,11 +444,15 @@ def _with_stale(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
 
 def _changes_for_the_log(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
     """Returns the change that writes rows which are then removed, so that the target's log has these rows."""
-    rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
+    answered = [verdict.answered for verdict in verdicts if verdict.answered is not None and verdict.answered.num_rows]
+    rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows] + answered
     if not rows:
         return []
-    none = table.arrow.empty_table().select(list(table.identity))
-    return [NetChange(table, none, pa.concat_tables(rows).combine_chunks(), Counts())]
+    keys, nothing = list(table.identity), table.arrow.empty_table()
+    changes = [NetChange(table, nothing.select(keys), pa.concat_tables(rows).combine_chunks(), Counts())]
+    if answered:
+        changes.append(NetChange(table, pa.concat_tables(answered).select(keys).combine_chunks(), nothing, Counts()))
+    return changes
 
 
 def _empty_change(verdicts: Sequence[GuardedBatch]) -> NetChange:

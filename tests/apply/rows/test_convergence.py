@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +14,10 @@ from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of,
 from tests.examples import examples
 
 from pidts.apply.apply_rules import ApplyRules
+from pidts.apply.prepare import prepared
 from pidts.apply.rows.convergence import why_not
 from pidts.batch.returned import only_removed
-from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
+from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
 
 TABLE = Table(
     TableName("shop", "price"),
@@ -104,23 +104,38 @@ def test_a_row_without_a_version_is_older_than_all_others() -> None:
     assert zone.rows == [row(1, 1, 0)]
 
 
+def written_by(zone: Live, batch: ChangeBatch) -> list[tuple[list[int], list[int]]]:
+    """Applies a batch. Returns the removed keys and the written versions of each of its writes."""
+    session, written = zone.target.connect(), []
+    session.begin()
+    for change in prepared(session, [batch], RULES):
+        written.append((change.deletes["id"].to_pylist(), change.upserts["v"].to_pylist()))
+        session.write(change)
+    session.commit()
+    session.close()
+    return written
+
+
+@pytest.mark.parametrize("op", [Op.INSERT, Op.COPY])
+def test_a_row_that_a_tombstone_keeps_out_is_written_with_its_version_and_removed(op: Op) -> None:
+    zone = live()
+    zone.change((Op.DELETE, row(1, 5), None))
+    answered = written_by(zone, batch_of(TABLE, [(op, None, row(1, 4)), (op, None, row(2, 1))], 10))
+    assert answered[:2] == [([], [5]), ([1], [])]
+    assert zone.rows == [row(2, 1)]
+    assert [(tomb.key, tomb.version) for tomb in zone.target.store.tombstones.values()] == [("1|", "5")]
+    removed = written_by(zone, batch_of(TABLE, [(Op.DELETE, row(1, 4), None)], 20))
+    assert removed in ([], [([], [])]), "a removal is not answered"
+
+
 def test_the_log_shows_the_version_of_what_is_removed() -> None:
     """If the zone lacks the row or has an earlier version of it, the log's row is written first, and then removed. If a
     removal comes back to its own zone, the row is only removed.
     """
-    zone = live()
-    written: list[tuple[list[int], list[int]]] = []
+    zone, written = live(), []
 
-    def look(batch: Any) -> None:
-        from pidts.apply.prepare import prepared
-
-        session = zone.target.connect()
-        session.begin()
-        for change in prepared(session, [batch], RULES):
-            written.append((change.deletes["id"].to_pylist(), change.upserts["v"].to_pylist()))
-            session.write(change)
-        session.commit()
-        session.close()
+    def look(batch: ChangeBatch) -> None:
+        written.extend(written_by(zone, batch))
 
     gone = batch_of(TABLE, [(Op.DELETE, row(1, 5), None)], 10)
     look(*only_removed([gone]))

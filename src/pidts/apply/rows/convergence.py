@@ -59,6 +59,18 @@ A returned DELETE carries the state of a tombstone that a already has, or should
 it comes. Rows that a task itself removes and writes again in one transaction count as not deleted, and do not return
 (`pidts.batch.returned`). `pidts.batch.transaction_classifier` finds the transactions with DELETEs that return.
 
+**A row that a tombstone keeps out** is *answered*: the task writes the row with the tombstone's version, and removes it
+in the same transaction. This DELETE returns to the zone that the row came from, and is there after the row. Zones that
+were empty at the beginning do not need this. A zone that joins with rows of its own never gets the DELETEs that were
+made before (`pidts.task.checks.both_have_rows`):
+
+    b has deleted row 5, so a has a tombstone;  c joins with row 4          c has 4, all others none
+
+An answer is only a state that the zones have already, so it does no harm. It needs the tombstone's version, since only
+the last DELETE of a key returns:
+
+    c deletes row 7, and a removes it;  row 6 of c reaches a        with an answer of version 6, DELETE 7 never returns
+
 **Two writers of one zone.** Between reading a state and writing, neither a program nor a task from another zone may
 change the state, even if the state is "nothing". So sessions are serializable, which locks the gaps between keys.
 Otherwise:
@@ -136,7 +148,7 @@ class Convergence(VersionGuard):
             applied[mine] = self._one_by_one_from(mine, level, int(there[key]), row)
         self._demand_whole(applied, before)
         self._report(applied)
-        return replace(self._verdict(applied), shown=self._shown(applied, there))
+        return replace(self._verdict(applied), shown=self._shown(applied, there), answered=self._answered(applied))
 
     def _demand_whole(self, applied: Mask, before: Numbers) -> None:
         """Halts at an UPDATE that is applied to a row of the target, if the log lacks some of the update's columns.
@@ -151,8 +163,7 @@ class Convergence(VersionGuard):
         """
         if self._known is None:
             return
-        plain = np.array([not column.generated for column in self._table.columns])
-        lacks = (self._op == Op.UPDATE) & ~self._known[self._change][:, plain].all(axis=1)
+        lacks = self._lacks()
         at_old_key = self._deletes | ~self._moved[self._change]
         other = lacks & at_old_key & (before >= 0)
         found = np.nonzero(np.isin(self._change, self._change[other]) & applied & ~self._deletes)[0]
@@ -170,6 +181,13 @@ class Convergence(VersionGuard):
                 "change has",
             )
 
+    def _lacks(self) -> Mask:
+        """Returns which changes are UPDATEs of which the log has only some columns."""
+        if self._known is None:
+            return np.zeros(len(self._key), np.bool_)
+        plain = np.array([not column.generated for column in self._table.columns])
+        return np.asarray((self._op == Op.UPDATE) & ~self._known[self._change][:, plain].all(axis=1), np.bool_)
+
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
         """Returns the removed rows that have to be written before they are removed: the target lacks them.
 
@@ -182,6 +200,22 @@ class Convergence(VersionGuard):
         gone = gone[(there[self._key[gone]] != 2 * self._rank[gone]) & ~returned[self._change[gone]]]
         images = self._batch.rows.column("before").take(pa.array(self._change[gone]))
         return pa.Table.from_arrays(images.flatten(), schema=self._table.arrow)
+
+    def _answered(self, applied: Mask) -> pa.Table:
+        """Returns the rows that a tombstone of the target keeps out, one for each key, with the tombstone's version.
+
+        An UPDATE without all columns cannot be written. It needs no answer: the row before it has got one.
+        """
+        is_buried = self._found.kind == TOMBSTONE
+        is_buried[self._key[applied]] = False
+        kept_out = np.nonzero(is_buried[self._key] & ~self._deletes & ~self._lacks())[0]
+        _, first = np.unique(self._key[kept_out], return_index=True)
+        kept_out = kept_out[first]
+        images = self._batch.rows.column("after").take(pa.array(self._change[kept_out]))
+        rows = pa.Table.from_arrays(images.flatten(), schema=self._table.arrow)
+        assert self._found.removed is not None  # noqa: S101 - `look` has read it
+        place = rows.schema.get_field_index(self._version.name)
+        return rows.set_column(place, rows.schema.field(place), self._found.removed.take(pa.array(self._key[kept_out])))
 
     def _one_by_one_from(self, events: Numbers, level: Numbers, best: int, row: pa.Table | None) -> list[bool]:
         """Returns which changes of a key are applied; some have the same version as the state before them."""

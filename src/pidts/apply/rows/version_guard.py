@@ -66,6 +66,8 @@ class GuardedBatch:
     """Whether some row of the target differs from the before image of the first applied change of its key."""
     shown: pa.Table | None = None
     """Rows that are written before they are removed, so that the target's log has them; None: there are none."""
+    answered: pa.Table | None = None
+    """Rows that a tombstone keeps out. They are written and removed at once, so that the target's log says so."""
     present: pa.Table | None = None
     """The keys with a row on the target."""
 
@@ -78,6 +80,8 @@ class _TargetVersions:
     rank: Numbers
     lsn: list[bytes | None] = field(default_factory=list)
     """For each key, the Lsn of its tombstone, if this source has written it; otherwise None."""
+    removed: pa.Array | None = None
+    """For each key, the version of its tombstone; NULL if it has none."""
 
 
 class VersionGuard:
@@ -159,7 +163,10 @@ class VersionGuard:
         for place, (key, tombstone) in enumerate(tombstones):
             kind[key], held[key] = TOMBSTONE, rest[len(versions) + place]
             lsn[key] = tombstone.lsn.to_bytes() if tombstone.source == self._source else None
-        self._found = _TargetVersions(kind, held, lsn)
+        buried = np.full(len(kind), -1)
+        buried[[key for key, _ in tombstones]] = np.arange(len(tombstones))
+        of_key = removed.take(pa.array(buried, mask=buried < 0))
+        self._found = _TargetVersions(kind, held, lsn, of_key)
         self._tie = (kind[self._key] == ROW) & (self._rank == held[self._key]) & self._looks_at_ties()
 
     def _looks_at_ties(self) -> Mask:
