@@ -373,7 +373,7 @@ def _run_zones(
         raise ConfigError("usage", f"{RESYNC}, {REWIND} and --metrics can only be given for one direction", todo=todo)
     from pidts.cli.final_summary import print_summary
     from pidts.cli.zones.run import ZONES_END_WITHIN, exit_code_of, run_zones, summary_of
-    from pidts.task.checks.joined_zones import demand_joined
+    from pidts.task.checks.joining.joined_zones import demand_joined
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
 

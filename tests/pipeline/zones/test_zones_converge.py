@@ -75,10 +75,10 @@ class Programs:
             kind = self.chance.random()
             if key in there and kind < 0.35:
                 removed.append(there[key])
-                self._note(key, (there[key]["version"], 1, ""))
+                self.note(key, (there[key]["version"], 1, ""))
             elif key in there and kind < 0.5 and free:
                 moves.append((there[key], self._row(zone, free.pop(), there[key]["version"])))
-                self._note(key, (there[key]["version"], 1, ""))
+                self.note(key, (there[key]["version"], 1, ""))
             elif key in there or key in free:
                 free = [one for one in free if one != key]
                 rows.append(self._row(zone, key, 0))
@@ -90,13 +90,13 @@ class Programs:
         version = max(least, self._seen.get((zone.name, key), 0)) + self.chance.randrange(1, 3)
         self._saw(zone, key, version)
         row = {"id": key, "version": version, "value": self._values}
-        self._note(key, (version, 0, f"={self._values}"))
+        self.note(key, (version, 0, f"={self._values}"))
         return row
 
     def _saw(self, zone: Zone, key: int, version: int) -> None:
         self._seen[zone.name, key] = max(version, self._seen.get((zone.name, key), 0))
 
-    def _note(self, key: int, state: State) -> None:
+    def note(self, key: int, state: State) -> None:
         self.latest[key] = max(state, self.latest.get(key, state))
 
 

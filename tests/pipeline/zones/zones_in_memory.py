@@ -27,6 +27,7 @@ from pidts.apply import ApplyRules, Committer
 from pidts.apply.uncopied_keys import unpacked
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
+from pidts.batch.decoding import copied
 from pidts.batch.returned import only_removed
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Commit, Workers
@@ -48,7 +49,18 @@ from pidts.model import (
 )
 from pidts.model.zone import LEFT_OUT, ZONE_NOTE, mark_table
 from pidts.model.zone_notes import NOTES, only_notes
-from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
+from pidts.plan import (
+    ChunkRequest,
+    CopyMode,
+    CopyState,
+    Limits,
+    LogSlice,
+    Phase,
+    PlanState,
+    StagedChunk,
+    next_state,
+    plan_between,
+)
 from pidts.reduce import NetChange, buckets
 from pidts.rules import AllowList
 from pidts.schema import Dialect
@@ -269,7 +281,9 @@ class Direction:
         marks: bool = True,
         rules: ApplyRules | None = None,
         returns: bool = True,
+        copies: bool = False,
     ) -> None:
+        """`copies`: the task copies the source's rows into the target, which has rows of its own."""
         self.source, self.target, self.workers = source, target, workers
         self.name = f"{source.name}{target.name}"
         self.marks, self.rules = marks, rules or ApplyRules(source="s")
@@ -282,7 +296,11 @@ class Direction:
             returns_to=target.name if returns and self.rules.converges else "",
             reads_notes=leaves_out and not forwards and self.rules.on_divergence is OnDivergence.LOCK,
         )
-        self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
+        begun = PlanState(source.log.received, {NAME: CopyState(mode=CopyMode.ADD)} if copies else {})
+        self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=begun.lsn, copy=begun.copy_json())
+        self.staged: dict[ChunkRequest, StagedChunk] = {}
+        self.rows_read: dict[ChunkRequest, pa.Table] = {}
+        self._ended: set[ChunkRequest] = set()
         self.process: tuple[PlanState, Workers, Committer] | None = None
         self.is_known = False
         """Whether the target has a record of the source's zone."""
@@ -304,7 +322,8 @@ class Direction:
         if self.process is None:
             self.process = self._begun()
         state, workers, committer = self.process
-        end = next_state(state, self._log, {}, self.limits, self.classifier)
+        here = {one.table: self._read_to_end(one) for one in state.open_requests if one in self.staged}
+        end = next_state(state, self._log, here, self.limits, self.classifier)
         if end is None:
             return False
         plan = plan_between(state, end, self._log, self.classifier)
@@ -318,10 +337,41 @@ class Direction:
                 for worker, part in enumerate(buckets(batch, self.workers)):
                     if part is not None:
                         blobs[worker].append(Blob(worker, Blob.first_order(piece.number), part))
+        for request in plan.write:
+            for batch in copied(self.source.table, self.rows_read[request]):
+                for worker, part in enumerate(buckets(batch, self.workers)):
+                    if part is not None:
+                        blobs[worker].append(Blob(worker, Blob.COPIED, part))
         for worker in range(self.workers):
             apply(committer, Commit(workers.checkpoints, moved.checkpoints, plan.origin), worker, blobs[worker])
         self.process = end, moved, committer
+        for request in plan.read:
+            self._read(request)
         return True
+
+    def _read(self, request: ChunkRequest) -> None:
+        """Reads the rows of a request. The window ends at the next step, so programs may write within it."""
+        low = self.source.log.received
+        if request.phase is Phase.FINISH:
+            self.staged[request] = StagedChunk(request, low, 0, None, None, is_last=True)
+            return
+        there = [(row["id"],) for row in self.source.rows().values()]
+        upto = request.upto or max(there, default=None)
+        mine = [key for key in sorted(there) if upto and (request.after or (-1,)) < key <= upto]
+        last = mine[request.limit - 1] if len(mine) > request.limit else upto
+        rows = [row for row in self.source.log.rows(NAME) if last and (request.after or (-1,)) < (row["id"],) <= last]
+        self.rows_read[request] = pa.Table.from_pylist(rows, schema=self.source.table.arrow)
+        self.staged[request] = StagedChunk(
+            request, low, len(rows), last, upto, is_last=last == upto, low=low, waiting=len(rows), largest=len(rows)
+        )
+
+    def _read_to_end(self, request: ChunkRequest) -> StagedChunk:
+        """Returns the result of a request; the reading ends now."""
+        chunk = self.staged[request]
+        if request.phase is not Phase.FINISH and request not in self._ended:
+            chunk = self.staged[request] = replace(chunk, high=self.source.log.received)
+            self._ended.add(request)
+        return chunk
 
     def _begun(self) -> tuple[PlanState, Workers, Committer]:
         session = self.target.target.connect()
@@ -335,6 +385,7 @@ class Direction:
         finally:
             session.close()
         workers, state, _ = Workers.claimed(claimed)
+        self.staged, self.rows_read, self._ended = {}, {}, set()
         return state, workers, self._committer(claimed[0].epoch)
 
     def _committer(self, epoch: int) -> Committer:

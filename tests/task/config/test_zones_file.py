@@ -194,3 +194,62 @@ def test_the_list_names_each_direction(
     assert "no task forwards changes of other zones" in capsys.readouterr().out
     file.write_text("name: x\n")
     assert run_command(["zones", "list", str(file)]) == 2
+
+
+PAIR = """\
+name: shop
+block-allow-list: {shop: {do-dbs: [shop]}}
+pidts:
+  zones:
+    servers:
+      a: {host: 127.0.0.1, port: 3306, user: repl, password: x}
+      b: {host: 127.0.0.1, port: 3307, user: repl, password: x}
+    rules: {block-allow-list: shop}
+  conflict: version
+  version-column: changed
+  both-have-rows: true
+"""
+
+
+JOINS = PAIR.replace("    rules:", "      c: {host: h, user: u, password: x, joins: a}\n    rules:")
+
+
+def test_both_directions_copy_if_both_zones_have_rows(write: Write) -> None:
+    file = write(PAIR)
+    assert names(file) == ["a-b+", "b-a+"]
+    assert all(one.both_have_rows for one in load_directions(file, {}))
+    for direction in ("a-b", "b-a"):
+        assert task(file, direction).mode == "all"
+        assert task(file, direction).zones.both_have_rows
+    assert names(write(PAIR.replace("both-have-rows: true", "both-have-rows: false"))) == ["a-b+", "b-a"]
+
+
+def test_a_zone_with_rows_joins_through_its_seed_in_both_directions(write: Write) -> None:
+    file = write(JOINS)
+    ways = {str(one): (one.forwards, one.both_have_rows) for one in load_directions(file, {})}
+    assert ways == {
+        "a-b": (("c",), False),
+        "b-a": ((), False),
+        "a-c": (("b",), True),
+        "c-a": ((), True),
+    }
+    assert {one for one in ways if task(file, one).zones.both_have_rows} == {"a-c", "c-a"}
+    assert task(file, "c-a").mode == "all"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PAIR.replace("conflict: version", "conflict: lock"), "only with pidts.conflict: version"),
+        (PAIR.replace("port: 3307,", "port: 3307, read-only: true,"), "do not feed each other"),
+        (PAIR.replace("    rules:", "      c: {host: h, user: u, password: x}\n    rules:"), "one zone at a time"),
+        (JOINS.replace("    rules:", "    feeds: {a: [b, c], b: [a], c: [b]}\n    rules:"), "do not feed each other"),
+        (JOINS.replace("port: 3307,", "port: 3307, joins: a,"), "one zone at a time"),
+        (PAIR.replace("name: shop", "name: shop\ntask-mode: incremental"), "task-mode is not all"),
+        (PAIR.replace("name: shop", "name: shop\ntask-mode: full"), "task-mode is not all"),
+    ],
+)
+def test_both_zones_can_have_rows_only_with_versions_and_one_at_a_time(write: Write, text: str, said: str) -> None:
+    file = write(text)
+    with pytest.raises(ConfigError, match=said):
+        task(file, "a-b")

@@ -62,7 +62,7 @@ it comes. Rows that a task itself removes and writes again in one transaction co
 **A row that a tombstone keeps out** is *answered*: the task writes the row with the tombstone's version, and removes it
 in the same transaction. This DELETE returns to the zone that the row came from, and is there after the row. Zones that
 were empty at the beginning do not need this. A zone that joins with rows of its own never gets the DELETEs that were
-made before (`pidts.task.checks.both_have_rows`):
+made before (`pidts.task.checks.joining.both_have_rows`):
 
     b has deleted row 5, so a has a tombstone;  c joins with row 4          c has 4, all others none
 

@@ -66,7 +66,7 @@ def run_zones(
     """
     command = [*program, *(["--until-synced"] if until_synced else [])]
     runs = [DirectionRun(one, path_of(file, one), command) for one in directions]
-    waiting, copied = list(runs), {directions[0].source}
+    waiting, copied = list(runs), {directions[0].source, *(one.source for one in directions if one.both_have_rows)}
     try:
         while not stop.is_set() and any(run.code is None for run in runs):
             waiting = _start_next(runs, waiting, copied, is_copied or _has_copied)

@@ -22,6 +22,7 @@ from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.hive import hive_findings, image_findings
+from pidts.task.checks.joining.both_have_rows import fits_between_zones
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.not_replicated import online_findings, sequence_findings
 from pidts.task.checks.owners import owner_findings, record_findings
@@ -256,10 +257,12 @@ def _fit(
     merged = by_target(others)
     for table in new:
         there = merged.get(target_name(rules, table.name), [])
-        may_have_rows = is_selected(resync, table.name) if resumed else may_find_rows(config, target)
+        begins = config.zones.both_have_rows or may_find_rows(config, target)
+        may_have_rows = is_selected(resync, table.name) if resumed else begins
         try:
             fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=there)
             (fit,) = with_other_writers(config, target, [fit])
+            (fit,) = fits_between_zones(config, [fit]) if copies and not resumed else [fit]
         except PidtsError as error:
             fit = TableFit(table.name, table, problem=error.what, fix=error.todo)
         missing += fit.missing

@@ -39,6 +39,10 @@ FORWARDS = TableName("", "forwards")
 """The key of the note that names the other zones whose changes a task forwards."""
 
 
+MERGES = TableName("", "both have rows")
+"""The key of the note of a task that has begun to copy into a zone with rows of its own."""
+
+
 CONFLICT = TableName("", "conflict")
 """The key of the note with the rule for a row that several zones write.
 
@@ -100,6 +104,8 @@ class WritingTask:
     """The other zones whose changes the task forwards."""
     conflict: str = ""
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
+    merges: bool = False
+    """Whether the task has begun to copy into a zone with rows of its own."""
 
     @property
     def carries(self) -> frozenset[str]:
@@ -112,8 +118,12 @@ class WritingTask:
         return frozenset(self.origins[0].tables)
 
 
-def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
-    """Records on the target the identity of the source, and the servers whose changes other tasks carry to it."""
+def record_source(config: TaskConfig, source: Session, target: TargetSession, *, merges: bool = False) -> None:
+    """Records on the target the identity of the source, and the servers whose changes other tasks carry to it.
+
+    `merges`: the task has just begun to copy into a zone with rows of its own. This is recorded in the same
+    transaction as the task's zone, so the task of the opposite direction never sees only one of the two.
+    """
     there = server_identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []
     notes, place = target.meta.notes, (config.name, SourceTablesKey(config.source.source_id))
@@ -124,6 +134,8 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
         notes.write(*place, TARGET_ZONE, config.zones.target)
         notes.write(*place, FORWARDS, json.dumps(config.zones.forwards))
         notes.write(*place, CONFLICT, conflict_rule(config))
+    if merges:
+        notes.write(*place, MERGES, "yes")
     if origins or notes.read(*place, ORIGINS):
         notes.write(*place, ORIGINS, _as_text(origins))
     target.commit()
@@ -286,6 +298,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
                 target_zone,
                 forwarded_zones(forwards, str(task), str(source)),
                 noted.get((task, source, CONFLICT), ""),
+                bool(noted.get((task, source, MERGES))),
             )
         )
     return found

@@ -106,7 +106,8 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
         what = f"task {writer.task} reads another server that is also named zone {writer.zone}"
         found.append(failed(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
     begun = target.meta.checkpoints.read(config.name, config.source.source_id)
-    if config.mode != "incremental" and not begun:
+    merges = config.zones.both_have_rows and writer.merges
+    if config.mode != "incremental" and not begun and not merges:
         what = (
             f"task {writer.task} already carries changes from this task's target to its source, and a copy would "
             "overwrite rows"

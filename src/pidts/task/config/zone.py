@@ -11,6 +11,7 @@ from pidts.model.zone import ZONE_NAME
 from pidts.rules.ownership import ALL, OwnedRange, Owners
 from pidts.task.config.mistakes import mistake
 from pidts.task.config.section import Section
+from pidts.task.config.zones_file import BOTH_HAVE_ROWS
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
@@ -30,6 +31,8 @@ class ZoneSpec:
     """Whether the version column decides if several zones have written the same row."""
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows: only an owner's writes are applied. Empty if every zone may write every row."""
+    both_have_rows: bool = False
+    """Whether both zones have rows of their own when the tasks begin (`pidts.task.checks.joining.both_have_rows`)."""
 
 
 def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
@@ -57,7 +60,13 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
             what = f"{zone!r} is the zone of the {is_which}, and only changes of other zones can be forwarded"
             raise ours.error("forward", "bad-value", what)
     decides = _conflict(ours, name, target, into_mysql=into_mysql)
-    return ZoneSpec(name, target, zones, decides == "version", _owners(ours, is_asked=decides == "owner"))
+    owners = _owners(ours, is_asked=decides == "owner")
+    both = ours.flag(BOTH_HAVE_ROWS, default=False)
+    if both and decides != "version":
+        what = "only with pidts.conflict: version can the rows of two zones be put together"
+        todo = "Write conflict: version, or empty the tables of one zone, and remove the key."
+        raise ours.error(BOTH_HAVE_ROWS, "not-supported", what, todo)
+    return ZoneSpec(name, target, zones, decides == "version", owners, both)
 
 
 def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str:
@@ -157,6 +166,9 @@ def demand_one_zone(task: Section, instances: Sequence[Section], config: TaskCon
     if config.zones.owners and config.on_divergence is not OnDivergence.LOCK:
         what = "a write of a zone that does not own the row is locked (pidts.conflict is owner)"
         mistake(task.section("pidts").error("on-divergence", "not-supported", what, "Remove it."))
+    if config.zones.both_have_rows and config.mode != "all":
+        what = "the tasks of both directions copy rows, and task-mode is not all"
+        mistake(task.section("pidts").error(BOTH_HAVE_ROWS, "bad-value", what, "Write task-mode: all, or remove it."))
     if config.zones.converges or config.zones.owners:
         decides = "version" if config.zones.converges else "owner"
         for key, is_asked in (

@@ -17,6 +17,8 @@ from pidts.task.config.section import Document, Section, suggestion
 from pidts.task.config.yaml_lines import Item
 from pidts.zones import Feed, carried, unreached
 
+BOTH_HAVE_ROWS = "both-have-rows"
+"""The key that says that both zones have rows of their own when their tasks begin."""
 _AT = "@"
 _SHAPES = ("mesh", "ring", "star")
 _OF_TARGET = ("type", "database")
@@ -41,6 +43,8 @@ class Direction:
     """Whether the direction copies existing rows. All copied rows come from one zone, which has all rows at the
     beginning.
     """
+    both_have_rows: bool = False
+    """Whether both zones have rows of their own when the direction begins, and copy them to each other."""
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
@@ -82,6 +86,9 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
     feeds = _feeds(zones, names, without_log)
     seeds = _seeds(servers, feeds)
     feeds = [feed for feed in feeds if feed[1] not in seeds or feed[0] == seeds[feed[1]]]
+    unites = task.section("pidts").flag(BOTH_HAVE_ROWS, default=False)
+    if unites:
+        feeds = _united(task.section("pidts"), names, leaves, seeds, feeds)
     zones.finish()
     if lost := unreached(feeds, names, leaves):
         what = "; ".join(f"changes of zone {zone} do not reach zone {other}" for zone, other in lost[:3])
@@ -100,7 +107,28 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
     first = names[0]
     while first in seeds:
         first = seeds[first]
-    return _ordered(feeds, first, without_log)
+    found = _ordered(feeds, first, without_log)
+    both = {*(seeds or names)} if unites else set()
+    return tuple(
+        replace(one, copies=True, both_have_rows=True) if both & {one.source, one.target} else one for one in found
+    )
+
+
+def _united(
+    ours: Section, names: Sequence[str], leaves: set[str], seeds: Mapping[str, str], feeds: Sequence[Feed]
+) -> list[Feed]:
+    """Returns the feeds while the rows of two zones are put together: of the only two, or of one that joins its seed.
+
+    The zone that joins feeds its seed only, so its changes reach all other zones through the seed, too.
+    """
+    if len(seeds) > 1 or (len(names) > 2 and not seeds):
+        what = "one zone at a time can join with rows of its own"
+        raise ours.error(BOTH_HAVE_ROWS, "not-supported", what, "Write joins: ZONE for this zone, or remove the key.")
+    one, other = next(iter(seeds.items()), (names[0], names[-1]))
+    if {one, other} & leaves or not {(one, other), (other, one)} <= {*feeds}:
+        what = f"zones {one} and {other} do not feed each other, so they cannot both have rows of their own"
+        raise ours.error(BOTH_HAVE_ROWS, "not-supported", what, "Let them feed each other, or remove the key.")
+    return [feed for feed in feeds if feed[0] not in seeds or feed[1] == seeds[feed[0]]]
 
 
 def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
@@ -218,6 +246,8 @@ def as_task(root: Item, document: Document, name: str) -> Item:
         own["relay"] = text(f"{task.section('pidts').text('relay')}/{one}")
     # No program writes to a zone without a log, so there are no conflicts.
     left_out = {"zones"} if "type" not in target or target["type"].value == "mysql" else {"zones", "conflict", "owners"}
+    if not one.both_have_rows:
+        left_out.add(BOTH_HAVE_ROWS)
     task_name = task.text("name")
     return replace(
         root,

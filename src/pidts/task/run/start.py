@@ -47,6 +47,8 @@ from pidts.source.finding import demand
 from pidts.target.checkpoints import taken
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import circle_findings
+from pidts.task.checks.joining.both_have_rows import demand_no_others, fits_between_zones
+from pidts.task.checks.joining.opposite_task import await_opposite, begins_merging
 from pidts.task.checks.restored_zone import demand_not_restored
 from pidts.task.checks.shards import LOCK_NO_MERGED, differ_fix, locks_rows, structure_conflict, unlockable_text
 from pidts.task.checks.switch_structures import structures_at_start
@@ -56,6 +58,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.cutover_under_way import demand_not_cut_over
 from pidts.task.run.read_structures import (
     LoggedSchemaChange,
+    StartStopped,
     StructureReader,
     StructureReading,
     change_no,
@@ -137,6 +140,7 @@ def begin_task(
         if wanted.rewind is not None:
             demand_sent(config, source, stored, wanted.rewind)
         demand_returned(config, source)
+        demand_no_others(config, source, target)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim)
     # This check is made after the claim: a cutover that records its end later also claims the task later, and fences
     # this run.
@@ -144,7 +148,9 @@ def begin_task(
     checkpoints = table_set.settle(claimed) if stored else claimed
     config.zones.owners.moved(target.meta.range_owners.read())  # raises if the file contradicts the records
     rule_changes.record_rules(config, target)
-    record_source(config, source, target)
+    record_source(config, source, target, merges=begins_merging(config, target, checkpoints))
+    if not await_opposite(config, target, checkpoints, stop):
+        raise StartStopped
     # The structures are read after the claim: until then, another run may commit a schema change and move the
     # checkpoint past it.
     structures = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id))
@@ -328,7 +334,7 @@ def _fits(
     copies: bool,
 ) -> list[TableFit]:
     others = shards_of_other_sources(target, other_parts, config.rules, structures, asks=True)
-    may_have_rows = may_find_rows(config, target)
+    may_have_rows = config.zones.both_have_rows or may_find_rows(config, target)
     fits = fits_of(
         target,
         structures.values(),
@@ -341,6 +347,7 @@ def _fits(
         # A zone that returns gets exactly its seed's rows (`removes_extra_rows`). The zone also has records of other
         # tasks that write to it, and extra rows would stay because of these records.
         fits = rule_changes.with_other_writers(config, target, fits)
+    fits = fits_between_zones(config, fits) if copies else fits
     own = own_shards(config.rules, structures.values(), begun=False)
     _, shards = with_extracted_keys(target, config.rules, structures.values(), [*others, *own])
     merged = by_target(shards)

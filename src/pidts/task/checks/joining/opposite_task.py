@@ -1,0 +1,79 @@
+"""Lets the tasks of two zones that both have rows begin together (`pidts.task.checks.joining.both_have_rows`).
+
+A task into a seed also waits until the seed's other tasks forward the changes of its zone. Each of them records this
+after it has claimed its task, so its earlier run commits nothing any more.
+
+Crash points: the copy's progress is in the checkpoint from the claim on. The note that the task merges is written with
+the task's zone, in one transaction. A run that dies in between leaves neither, and the next run writes both. Nothing is
+written to a user's table before the opposite task has its checkpoint and its note. Both stay, so a later run does not
+wait. No other task can stop forwarding a zone's changes (`zone-way-lost`), except by a hand-over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from contextlib import closing
+
+import structlog
+
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, SourceTablesKey
+from pidts.model.zone import ZONE_NOTE
+from pidts.plan import CopyMode, PlanState
+from pidts.source import connect
+from pidts.task.checks.joining.both_have_rows import is_opposite, not_forwarding, not_together
+from pidts.task.checks.task_records import MERGES, writers_on
+from pidts.task.config.task_file import TaskConfig
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 1.0
+
+
+def begins_merging(config: TaskConfig, target: TargetSession, claimed: Iterable[Checkpoint]) -> bool:
+    """Whether this is the task's first start, and its copy adds rows to those of the target's zone."""
+    if not (config.is_between_zones and config.zones.converges):
+        return False
+    known = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), ZONE_NOTE)
+    return not known and any(
+        one.mode is CopyMode.ADD
+        for row in claimed
+        for one in PlanState.from_checkpoint(row.lsn, row.copy).copy.values()
+    )
+
+
+def await_opposite(
+    config: TaskConfig, target: TargetSession, claimed: Iterable[Checkpoint], stop: threading.Event
+) -> bool:
+    """Waits until the task of the opposite direction has its place in the log, if both zones have rows.
+
+    Returns whether the task may run; False if `stop` was set meanwhile.
+    """
+    if not (config.is_between_zones and config.zones.converges):
+        return True
+    merges = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), MERGES)
+    if not merges or not any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in claimed):
+        return True
+    own = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id)).keys()
+    is_told = False
+    while True:
+        with closing(connect(config.source.server)) as source:
+            found = [one for one in writers_on(source) if is_opposite(config, one)]
+        has_begun = any(one.merges and one.tables >= own for one in found)
+        if found and not has_begun:
+            raise not_together(config, (one.task for one in found))
+        others = not_forwarding(config)
+        if has_begun and not others:
+            return True
+        if not is_told:
+            _log.warning(
+                "waits for other tasks, which have to begin before rows are written",
+                zone=config.zone,
+                target_zone=config.zones.target,
+                opposite="has begun" if has_begun else "has not begun",
+                not_forwarding=others,
+            )
+            is_told = True
+        if stop.wait(_LOOK_SECONDS):
+            return False

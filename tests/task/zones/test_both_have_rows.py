@@ -1,0 +1,93 @@
+"""Which tables two zones may put together if both have rows, and which other tasks may be there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.forked_programs import LoadedPrograms
+from tests.task.zones.returning_pair import RunSql
+
+from pidts.model import PrecheckFailed
+from pidts.sandbox import Server
+
+COLUMNS = "(id INT PRIMARY KEY, u INT, changed DATETIME(6) NOT NULL"
+
+
+class Shop:
+    """Two zones with one table, both with rows."""
+
+    def __init__(
+        self, folder: Path, servers: dict[str, Server], database: str, run_sql: RunSql, programs: LoadedPrograms
+    ) -> None:
+        self.file, self.servers, self.database = folder / "zones.yaml", servers, database
+        self._run_sql, self._programs = run_sql, programs
+        for zone in servers:
+            self.sql(zone, f"CREATE TABLE t {COLUMNS})")
+            self.sql(zone, f"INSERT INTO t VALUES ({ord(zone)}, 1, NOW(6))")
+        self.write_file(both=True)
+
+    def sql(self, zone: str, statement: str) -> list[tuple[object, ...]]:
+        return self._run_sql(self.servers[zone], statement, database=self.database)
+
+    def write_file(self, *, both: bool, conflict: str = "version") -> None:
+        zones = {
+            zone: {"host": one.host, "port": one.port, "user": one.user, "password": one.password}
+            for zone, one in self.servers.items()
+        }
+        ours = {
+            "zones": {"servers": zones, "rules": {"block-allow-list": "ours"}},
+            "relay": "relay",
+            "conflict": conflict,
+            **({"version-column": "changed"} if conflict == "version" else {}),
+            **({"both-have-rows": True} if both else {}),
+        }
+        content = {
+            "name": f"m_{self.database}",
+            "block-allow-list": {"ours": {"do-dbs": [self.database]}},
+            "pidts": ours,
+        }
+        self.file.write_text(json.dumps(content))
+
+    def refusal(self, direction: str = "a-b") -> str:
+        ran = self._programs.run(["run", f"{self.file}@{direction}", "--until-synced"], 200)
+        assert ran.returncode == PrecheckFailed.exit_code, ran.stderr.decode()
+        return ran.stderr.decode()
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
+) -> Shop:
+    return Shop(tmp_path, {"a": mariadb, "b": mysql97}, database, run_sql, programs)
+
+
+@pytest.mark.timeout(600)
+def test_tables_that_cannot_be_put_together(shop: Shop) -> None:
+    for conflict in ("version", "lock"):
+        shop.write_file(both=False, conflict=conflict)
+        assert "both-have-rows" in shop.refusal(), "the message says what can be done"
+    shop.write_file(both=True)
+    shop.sql("a", f"CREATE TABLE u {COLUMNS}, UNIQUE KEY (u))")
+    assert "does not exist in the target's zone" in shop.refusal()
+    shop.sql("b", f"CREATE TABLE u {COLUMNS}, UNIQUE KEY (u))")
+    assert "unique key besides its primary key" in shop.refusal()
+    assert [shop.sql(zone, "SELECT id FROM t") for zone in "ab"] == [[(97,)], [(98,)]]
+
+
+@pytest.mark.timeout(600)
+def test_no_other_tasks_may_have_begun(shop: Shop) -> None:
+    shop.sql("b", "DELETE FROM t")
+    shop.write_file(both=False)
+    done = shop._programs.run(["run", f"{shop.file}@a-b", "--until-synced"], 200)
+    assert done.returncode == 0, done.stderr.decode()
+    shop.write_file(both=True)
+    assert "a copy would overwrite rows" in shop.refusal("b-a"), "the task from a to b has begun without a copy"
+    place = f"task = 'm_{shop.database}-a-b' AND table_schema = '' AND table_name"
+    shop.sql(
+        "b",
+        f"INSERT INTO pidts_meta.note SELECT task, source, '', 'both have rows', 'yes' FROM pidts_meta.note "
+        f"WHERE {place} = 'zone'",
+    )
+    assert "zone-not-joined" in shop.refusal("b-a"), "the task from a to b has already written rows"
