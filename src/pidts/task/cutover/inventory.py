@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pidts.apply import TargetSession
 from pidts.model import CheckConstraint, ExpressionKey, ForeignKey, OnUpdate, SourceTablesKey, Table, TableName
@@ -77,79 +77,91 @@ class Inventory:
     """Kinds of objects that may also be left behind, but are hidden from the accounts."""
 
 
+@dataclass(slots=True)
+class _Sources:
+    """What the sources' catalogs and the task's records say, before it is decided what the target can have."""
+
+    tables: dict[str, Mapping[TableName, Table]] = field(default_factory=dict)
+    """The tables of each source."""
+    nexts: dict[str, Mapping[TableName, int]] = field(default_factory=dict)
+    """The next values of each source's counters."""
+    products: dict[str, str] = field(default_factory=dict)
+    keys: list[tuple[TaskConfig, ForeignKey]] = field(default_factory=list)
+    besides: list[tuple[TaskConfig, UncarriedObject]] = field(default_factory=list)
+    """All other objects that a task does not carry."""
+    hidden: dict[HiddenObjects, None] = field(default_factory=dict)
+
+
 def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts: bool = True) -> Inventory:
     """Reads the sources' catalogs; the tables' structures come from the task's records on the target.
 
     Without `texts`, the texts of objects, and the objects that the account cannot see, are not read.
     """
-    tables: dict[str, Mapping[TableName, Table]] = {}
-    nexts: dict[str, Mapping[TableName, int]] = {}
-    keys: list[tuple[TaskConfig, ForeignKey]] = []
-    besides: list[tuple[TaskConfig, UncarriedObject]] = []
-    products: dict[str, str] = {}
-    hidden: dict[HiddenObjects, None] = {}
-    for part in parts:
-        source = part.source.source_id
-        stored = target.meta.structures.load(part.name, SourceTablesKey(source))
-        tables[source] = {name: table for name, table in stored.items() if part.allow(name)}
-        with closing(connect(part.source.server)) as session:
-            products[source] = server_info(session).product
-            nexts[source] = next_values(session, tables[source])
-            schemas = {name.schema for name in tables[source]}
-            keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__, schemas))
-            besides += ((part, one) for one in left_behind(session, tables[source].__contains__, schemas, texts=texts))
-            hidden |= dict.fromkeys(unseen(session, tables[source], schemas)) if texts else {}
-    merged = merged_targets(parts, tables)
-    found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
-    besides = [(part, one) for part, one in besides if not _is_there(part, one, target)]
+    sources = _read_sources(parts, target, texts=texts)
+    merged = merged_targets(parts, sources.tables)
+    found = [fitting_key(part, key, sources.tables[part.source.source_id], merged) for part, key in sources.keys]
+    fitting = [key for key in found if isinstance(key, ForeignKey)]
     # MySQL may have a foreign key and a check of the same name, MariaDB and PostgreSQL may not.
     there = _product(target)
-    taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
+    taken = {(key.table, key.name) for key in fitting if there != "mysql"}
     made: list[CheckConstraint | ExpressionKey] = []
-    fitting = [key for key in found if isinstance(key, ForeignKey)]
     automatic: list[OnUpdate] = []
     remade: list[RemadeColumn] = []
-    special_keys: list[SpecialKey] = []
-    partitions: list[Partitions] = []
+    special: list[SpecialKey | Partitions] = []
     left: list[UncarriedObject] = []
-    for part, one in besides:
+    for part, one in sources.besides:
+        if _is_there(part, one, target):
+            continue
         source = part.source.source_id
+        alike = sources.products[source] == there
         if (timestamp := on_update_of(part, one, target)) is not None:
             fits = fitting_on_update(timestamp, target, fitting, merged)
             automatic += [fits] if fits is not None else []
             left += [] if fits is not None else [_with_suggestion(one, timestamp, target)]
-            continue
-        alike = products[source] == there
-        if one.kind in {GENERATED, DECLARED}:
+        elif one.kind in {GENERATED, DECLARED}:
             column = remade_column(part, one, target, merged, alike=alike)
             remade += [column] if column is not None else []
             left += [] if column is not None else [_with_statement(part, one, target)]
-            continue
-        if one.is_of_family:
-            special = remade_table(part, one, target, merged, alike=alike)
-            special_keys += [special] if isinstance(special, SpecialKey) else []
-            partitions += [special] if isinstance(special, Partitions) else []
-            left += [] if special is not None else [_with_statement(part, one, target)]
-            continue
-        wanted = _made(part, one, tables[source], merged, alike=alike)
-        if wanted is None or (isinstance(wanted, CheckConstraint) and (wanted.table, wanted.name) in taken):
-            left.append(one)
-            continue
-        made.append(wanted)
-        taken |= {(wanted.table, wanted.name)} if isinstance(wanted, CheckConstraint) else set()
+        elif one.is_of_family:
+            part_of_table = remade_table(part, one, target, merged, alike=alike)
+            special += [part_of_table] if part_of_table is not None else []
+            left += [] if part_of_table is not None else [_with_statement(part, one, target)]
+        else:
+            wanted = _made(part, one, sources.tables[source], merged, alike=alike)
+            if wanted is None or (isinstance(wanted, CheckConstraint) and (wanted.table, wanted.name) in taken):
+                left.append(one)
+                continue
+            made.append(wanted)
+            taken |= {(wanted.table, wanted.name)} if isinstance(wanted, CheckConstraint) else set()
     return Inventory(
-        _counted(parts, tables, nexts),
+        _counted(parts, sources.tables, sources.nexts),
         fitting,
         [key for key in found if isinstance(key, UncarriedForeignKey)],
         [one for one in made if isinstance(one, CheckConstraint)],
         [one for one in made if isinstance(one, ExpressionKey)],
         automatic,
         remade,
-        special_keys,
-        partitions,
+        [one for one in special if isinstance(one, SpecialKey)],
+        [one for one in special if isinstance(one, Partitions)],
         left,
-        list(hidden),
+        list(sources.hidden),
     )
+
+
+def _read_sources(parts: Sequence[TaskConfig], target: TargetSession, *, texts: bool) -> _Sources:
+    found = _Sources()
+    for part in parts:
+        source = part.source.source_id
+        stored = target.meta.structures.load(part.name, SourceTablesKey(source))
+        tables = found.tables[source] = {name: table for name, table in stored.items() if part.allow(name)}
+        schemas = {name.schema for name in tables}
+        with closing(connect(part.source.server)) as session:
+            found.products[source] = server_info(session).product
+            found.nexts[source] = next_values(session, tables)
+            found.keys += ((part, key) for key in foreign_keys(session, tables.__contains__, schemas))
+            found.besides += ((part, one) for one in left_behind(session, tables.__contains__, schemas, texts=texts))
+            found.hidden |= dict.fromkeys(unseen(session, tables, schemas)) if texts else {}
+    return found
 
 
 def _with_suggestion(left: UncarriedObject, wanted: OnUpdate, target: TargetSession) -> UncarriedObject:
