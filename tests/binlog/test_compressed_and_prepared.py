@@ -9,6 +9,7 @@ import zlib
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,6 +75,21 @@ def packed_transactions(draw) -> tuple[bytes, Table]:
 def test_compressed_transactions_give_the_same_rows(log):
     raw, table = log
     assert difference(raw, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table}) is None
+
+
+@pytest.mark.parametrize("name", ["python", "compiled"])
+def test_a_damaged_event_in_a_compressed_transaction_is_named_by_its_byte(name):
+    """Plain code reads compressed bytes in pieces of whole events. The error names the byte of the transaction."""
+    raw, table = log_of([FORMS[0][:3]], [(30, b"\0\7")])
+    whole = event(2, bytes(8) + b"\0\0\0\0\0" + b"\0BEGIN") + raw
+    damaged = whole + struct.pack("<IBIIIH", 1, 2, 1, 5000, 0, 0) + bytes(8)
+    made = zstandard.compress(damaged)
+    fields = [(1, length_encoded(len(made))), (2, b"\0"), (3, length_encoded(len(damaged)))]
+    head = b"".join(bytes([number, len(value)]) + value for number, value in fields)
+    log = event(33, b"\1" + bytes(16) + bytes([1]) + bytes(7)) + event(40, head + b"\0" + made)
+    error = decoded(name, log, format=PLAIN, log_file="b.000001", change_no=0, structures={NAME: table})
+    assert isinstance(error, Halted)
+    assert error.what == f"an event at byte {len(whole)} claims 5000 bytes; 27 are left"
 
 
 def test_many_compressed_transactions_are_decompressed_at_once(monkeypatch):

@@ -60,7 +60,7 @@ def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
     """
     at = 0
     for piece in payload_pieces(event.body):
-        for raw in iter_raw(piece):
+        for raw in iter_raw(piece, at):
             yield at, inner_event(event, raw)
             at += len(raw)
 

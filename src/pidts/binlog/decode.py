@@ -245,7 +245,7 @@ class RowDecoder:
             return
         place = 0
         for piece in payload_pieces(event.body):
-            for raw in iter_raw(piece):
+            for raw in iter_raw(piece, place):
                 inner = inner_event(event, raw)
                 if inner.type == EventType.TRANSACTION_PAYLOAD:
                     raise refusals.unknown_event(inner)

@@ -128,23 +128,27 @@ class LogWalker:
         return DecodeError(code, what, where=Where(position=f"{self.file}:{self.offset}"), todo=todo)
 
 
-def iter_raw(buffer: bytes | memoryview) -> Iterator[memoryview]:
-    """Divides concatenated events by the sizes in their headers."""
+def iter_raw(buffer: bytes | memoryview, first: int = 0) -> Iterator[memoryview]:
+    """Divides concatenated events by the sizes in their headers. `first`: see `event_at`."""
     view = memoryview(buffer)
     at = 0
     while at < len(view):
-        raw = event_at(view, at)
+        raw = event_at(view, at, first)
         yield raw
         at += len(raw)
 
 
-def event_at(view: memoryview, at: int) -> memoryview:
-    """Returns the event that begins at a byte; its header says how long the event is."""
+def event_at(view: memoryview, at: int, first: int = 0) -> memoryview:
+    """Returns the event that begins at a byte; its header says how long the event is.
+
+    If `view` is a piece of a longer block, `first` is the block's byte at which the piece begins: an error names the
+    byte of the block.
+    """
     if at + HEADER_SIZE > len(view):
         raise DecodeError("truncated", f"the last event has {len(view) - at} bytes, not even a header")
     size = int.from_bytes(view[at + 9 : at + 13], "little")
     if size < HEADER_SIZE or at + size > len(view):
-        raise DecodeError("bad-size", f"an event at byte {at} claims {size} bytes; {len(view) - at} are left")
+        raise DecodeError("bad-size", f"an event at byte {first + at} claims {size} bytes; {len(view) - at} are left")
     return view[at : at + size]
 
 

@@ -152,7 +152,7 @@ class RoutedDecoder(decode.RowDecoder):
             place = self._run(piece, place, event.log_index)
             if place >= len(piece):
                 return
-            place += self._feed_inner(event.offset, event.log_index, event_at(piece, place), base + place)
+            place += self._feed_inner(event.offset, event.log_index, event_at(piece, place, base), base + place)
 
     def _feed_inner(self, offset: int, log_index: int, raw: memoryview, place: int) -> int:
         """Handles an event inside the compressed transaction at this place in the log; returns the event's size."""
