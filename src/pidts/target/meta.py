@@ -10,6 +10,7 @@ the ddl command wants it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -46,6 +47,8 @@ from pidts.target.row_locks import RowLockRecord
 
 _CUTOVER = "pidts_meta.cutover"
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
+_ANY_PLACE = re.sub("[^.]", "_", str(Lsn(0, 0, 0)))
+"""A pattern for LIKE, of the length and with the dots of each text of an Lsn."""
 
 
 class Rows:
@@ -334,16 +337,20 @@ class RereadRecord:
         self._rows.put(task, source, name.schema, name.name, str(lsn), row_keys=keys)
 
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
-        """Returns the next records of keys after a place, at most `most`, in the order of the log."""
-        tail = f" AND lsn > '{after}' ORDER BY lsn LIMIT {most}"
+        """Returns the next records of keys after a place, at most `most`, in the order of the log.
+
+        Raises if any record has a text that is no place: such a text may sort before all places.
+        """
+        tail = f" AND (lsn > '{after}' OR lsn NOT LIKE '{_ANY_PLACE}') ORDER BY lsn LIMIT {most}"
         rows = self._rows.read("lsn, row_keys", task, source, name.schema, name.name, tail=tail)
         with reading_record("reread", task=task, source=source, table_schema=name.schema, table_name=name.name):
             return [(Lsn.parse(lsn), keys) for lsn, keys in rows]
 
     def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
         """Removes the keys up to a place."""
-        where = "task = %s AND source = %s AND table_schema = %s AND table_name = %s AND lsn <= %s"
-        self._run(f"DELETE FROM pidts_meta.reread WHERE {where}", (task, source, name.schema, name.name, str(upto)))
+        where = "task = %s AND source = %s AND table_schema = %s AND table_name = %s AND lsn <= %s AND lsn LIKE %s"
+        place = (task, source, name.schema, name.name, str(upto), _ANY_PLACE)
+        self._run(f"DELETE FROM pidts_meta.reread WHERE {where}", place)
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
         """Renames the tables of the keys. All keys are read before any is written, since names may be swapped."""

@@ -51,8 +51,8 @@ FREE = {
     *("locked_structure.digest",),
 }
 """Columns in which any text is valid, and columns of keys."""
-FITTING = {("ddl_journal.before_change", "{}"), ("reread.lsn", ""), ("reread.lsn", '"x"')}
-"""Garbage that is valid, or that is before every place of the log."""
+FITTING = {("ddl_journal.before_change", "{}")}
+"""Garbage that is valid."""
 UNREAD = {"locked_form", "early_removal", "left_out"}
 """Meta tables with digests and numbers only."""
 
@@ -145,11 +145,7 @@ def test_no_garbage_is_read(kind: str, target: Target, task: str, place: str, re
                 continue
             where = f"range_key = '{OWNER.id}'" if record == "range_owner" else f"task = '{task}'"
             sql = f"UPDATE pidts_meta.{record} SET {column} = '{garbage}' WHERE {where}"
-            if isinstance(target, IcebergTarget):
-                with closing(sqlite3.connect(f"{target.warehouse}/catalog.db")) as catalog, catalog:
-                    catalog.execute(sql.replace("pidts_meta.", "pidts_meta_"))
-            else:
-                request.getfixturevalue("run_sql")(request.getfixturevalue(kind), sql)
+            change_by_hand(kind, target, sql, request)
             error = error_of(target, lambda session: READ[record](session, task))
             assert error is not None, f"{garbage!r} is accepted"
             assert error.code == ("checkpoint-altered" if record == "checkpoint" else "record-altered")
@@ -160,6 +156,33 @@ def test_no_garbage_is_read(kind: str, target: Target, task: str, place: str, re
             session.begin()
             session.meta.range_owners.save(OWNER)
             session.commit()
+
+
+def test_settled_keys_are_forgotten_without_a_record_that_cannot_be_read(
+    kind: str, target: Target, task: str, request: pytest.FixtureRequest
+) -> None:
+    """Otherwise its keys would be lost: a text such as '' sorts before all places."""
+    with closing(target.connect()) as session:
+        make_records(session, task)
+    change_by_hand(kind, target, f"UPDATE pidts_meta.reread SET lsn = '' WHERE task = '{task}'", request)
+    with closing(target.connect()) as session:
+        session.begin()
+        session.meta.rereads.add(task, "s", T, lsn(2), "keys")
+        session.commit()
+        session.begin()
+        session.meta.rereads.forget(task, "s", T, lsn(5))
+        session.commit()
+        with pytest.raises(Halted) as caught:
+            session.meta.rereads.read(task, "s", T, lsn(5), 9)
+    assert caught.value.code == "record-altered"
+
+
+def change_by_hand(kind: str, target: Target, sql: str, request: pytest.FixtureRequest) -> None:
+    if isinstance(target, IcebergTarget):
+        with closing(sqlite3.connect(f"{target.warehouse}/catalog.db")) as catalog, catalog:
+            catalog.execute(sql.replace("pidts_meta.", "pidts_meta_"))
+    else:
+        request.getfixturevalue("run_sql")(request.getfixturevalue(kind), sql)
 
 
 def test_each_meta_table_is_tried() -> None:
