@@ -124,7 +124,7 @@ class Settlement:
             # The place up to which recorded keys were read.
             reread = {Phase.REREAD: chunk.request.upto, Phase.EXTRAS: (str(Lsn(0, 0, 0)),)}.get(before.phase)
             after = replace(after, after=reread, upto=None, phase=Phase.EXTRAS if extras else Phase.FINISH)
-        return after
+        return replace(after, sends_again=False) if _has_read_the_range(before) else after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
         # Requests before the first waiting one were dropped. They may have loaded rows: these are ahead until all rows
@@ -141,3 +141,14 @@ class Settlement:
         if state.reads > state.settled:
             return state.phase is Phase.ROWS
         return name in self._names and self.size > _ONE_PIECE_BYTES
+
+
+def _has_read_the_range(state: CopyState) -> bool:
+    """Whether all keys of a past range that is sent again were read before the batch that settles the next request.
+
+    These keys are recorded at places before all places of the log, and so they are read before keys that a batch
+    records. If their rows counted as wrong until the end of the copy, rows outside the range would be removed and read
+    again for as long as the source changes them.
+    """
+    place = state.after[0] if state.after else None
+    return state.sends_again and state.phase is not Phase.ROWS and place is not None and Lsn.parse(place).log_index > 0
