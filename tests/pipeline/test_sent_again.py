@@ -6,6 +6,7 @@ requests, so some of these rows are still wrong when others are right again. At 
 
 from __future__ import annotations
 
+import itertools
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -18,13 +19,13 @@ from tests.examples import examples
 from tests.values_target.session import ValuesTarget
 
 from pidts.apply.uncopied_keys import packed
-from pidts.model import Halted, Lsn, Table
+from pidts.model import Halted, Lsn, Op, Table
 from pidts.plan import CopyMode, Limits
 from pidts.plan.copy.state import CopyState, Phase
 
 from .online_copy import Server, Task, in_any_order
 from .test_online_copy import FIXED, IDS, ORDERS, PLAIN, SLOTS, crash_after, new_target
-from .test_online_copy_partial import Moving
+from .test_online_copy_partial import Minimal, Moving
 
 
 class Rewound(Task):
@@ -144,3 +145,31 @@ def test_the_target_ends_as_the_source(
     assert task.content(FIXED.name) == in_any_order(server.rows(FIXED.name))
     assert not any(target.store.rereads.values())
     target.forget()
+
+
+def test_keys_outside_the_range_are_soon_no_longer_taken_as_wrong() -> None:
+    """Updates without the unique value go on. If all keys counted as wrong, the range would be sent for ever."""
+    server, target, left = Minimal([FIXED]), new_target(), 0
+    ids = range(40)
+    for key in ids:
+        server.commit((FIXED.name, [(Op.INSERT, None, {"id": key, "slot": 1000 + key, "value": 0})]))
+    missing, numbers = [], itertools.count()
+
+    def between() -> None:
+        nonlocal left
+        if not left:
+            return
+        left -= 1
+        missing.append(len(ids) - len(target.store.tables[FIXED.name].rows))
+        for number in itertools.islice(numbers, 4):
+            old = next(row for row in server.rows(FIXED.name) if row["id"] == 10 + number % 30)
+            server.commit((FIXED.name, [(Op.UPDATE, old, {**old, "value": number + 1})]))
+
+    limits = Limits(transactions=20, chunk_rows=2, most_rows=3, idle_entries=1)
+    task = Rewound(server, target, {FIXED.name: CopyMode.NEW}, limits=limits, workers=1, between=between)
+    task.run()
+    record(target, [3], 1)
+    task.joining, left = {FIXED.name: CopyMode.REPAIR}, 100
+    task.run()
+    assert not any(missing[len(missing) // 2 :]), "while updates go on, all rows are on the target again"
+    assert task.content(FIXED.name) == in_any_order(server.rows(FIXED.name))

@@ -11,6 +11,9 @@ from tests.task.zones.returning_pair import RunSql
 
 from pidts.model import PrecheckFailed
 from pidts.sandbox import Server
+from pidts.task.checks.joining.both_have_rows import forwarding
+from pidts.task.config.task_file import load_directions, load_task
+from pidts.task.config.zones_file import path_of
 
 COLUMNS = "(id INT PRIMARY KEY, u INT, changed DATETIME(6) NOT NULL"
 
@@ -91,3 +94,19 @@ def test_no_other_tasks_may_have_begun(shop: Shop) -> None:
         f"WHERE {place} = 'zone'",
     )
     assert "zone-not-joined" in shop.refusal("b-a"), "the task from a to b has already written rows"
+
+
+def test_all_tasks_that_forward_the_changes_of_a_joining_zone_are_waited_for(tmp_path: Path) -> None:
+    """In the line d, b, a, zone c joins a. A task from b to d with the former file would leave out the rows of c."""
+    server = {"host": "127.0.0.1", "port": 1, "user": "u", "password": "p"}
+    zones = {
+        "servers": {zone: {**server, **({"joins": "a"} if zone == "c" else {})} for zone in "abdc"},
+        "feeds": {"a": ["b", "c"], "b": ["a", "d"], "d": ["b"], "c": ["a"]},
+        "rules": {"block-allow-list": "ours"},
+    }
+    ours = {"zones": zones, "conflict": "version", "version-column": "changed", "both-have-rows": True}
+    content = {"name": "line", "block-allow-list": {"ours": {"do-dbs": ["shop"]}}, "pidts": ours}
+    file = tmp_path / "zones.yaml"
+    file.write_text(json.dumps(content))
+    joining = next(one for one in load_directions(file) if str(one) == "c-a")
+    assert {one.name for one in forwarding(load_task(path_of(file, joining)))} == {"line-a-b", "line-b-d"}

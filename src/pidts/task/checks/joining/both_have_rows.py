@@ -112,12 +112,18 @@ def is_opposite(config: TaskConfig, other: WritingTask) -> bool:
     return zones and any(map(config.allow, other.tables))
 
 
+def forwarding(config: TaskConfig) -> list[TaskConfig]:
+    """Returns the file's other tasks that have to forward the changes of the source's zone, at any distance from it.
+
+    A task that has not begun to forward them leaves them out for good, since it reads its source's log only once.
+    """
+    return [other for direction, other in _tasks_of_file(config) if config.zone in direction.forwards]
+
+
 def not_forwarding(config: TaskConfig) -> list[str]:
-    """Returns the tasks out of the target's zone that do not forward the changes of the source's zone yet."""
+    """Returns the tasks that do not forward the changes of the source's zone yet."""
     found = []
-    for direction, other in _tasks_of_file(config):
-        if direction.source != config.zones.target or config.zone not in direction.forwards:
-            continue
+    for other in forwarding(config):
         with closing(other.target.server.connect()) as session:
             begun = session.meta.checkpoints.read(other.name, other.source.source_id)
             place = (other.name, SourceTablesKey(other.source.source_id))

@@ -1,6 +1,6 @@
 """Lets the tasks of two zones that both have rows begin together (`pidts.task.checks.joining.both_have_rows`).
 
-A task into a seed also waits until the seed's other tasks forward the changes of its zone. Each of them records this
+A task into a seed also waits until all tasks that have to forward its zone's changes do so. Each of them records this
 after it has claimed its task, so its earlier run commits nothing any more.
 
 Crash points: the copy's progress is in the checkpoint from the claim on. The note that the task merges is written with
