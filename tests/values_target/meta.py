@@ -645,7 +645,7 @@ class ValuesEarlyRemovals:
         self._connection.at("note removed")
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Saves the notes of the transaction at COMMIT."""
+        """Saves these notes when the open transaction commits."""
         mine = [(task, source, table, one) for one in notes]
         self._connection.at_commit(lambda: self._store.left_out.extend(mine))
         self._connection.at("left out shown")

@@ -13,6 +13,7 @@ from tests.values_target.store import Store
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Halted, Key, RenderedChange, Table, TableName, Where
+from pidts.model.errors import named
 from pidts.reduce import UniqueKey, watched_columns
 from pidts.schema import Statement, keys_there
 from pidts.target.difference import difference, kept_names
@@ -57,7 +58,7 @@ class ValuesSchema:
         found = [f"it lacks column {', '.join(sorted(want - have))}"] if want - have else []
         needy = sorted(c.name for c in stored.columns if c.name not in want and not c.nullable and c.default is None)
         if needy:
-            found.append(f"its column {', '.join(needy)} needs a value, and the source has no column of that name")
+            found.append(f"its {named('column', needy, 'needs', 'need')} a value, and the source has no such column")
         if set(stored.identity) != set(table.identity):
             found.append(f"its identity is ({', '.join(stored.identity)})")
         return found

@@ -327,8 +327,8 @@ def test_tables_of_different_structures_are_compared_by_what_all_have(shards_of:
     shards.copy(made=True)
     report = compare_task(*shards.parts)
     assert (report.equal, report.rows) == (True, 4)
-    without = f"these tables lack it: a: {name}.t_1, b: {name}.t_1"
-    assert report.tables[0].note == f"column c, v, n2 is not compared; {without}"
+    without = f"these tables lack them: a: {name}.t_1, b: {name}.t_1"
+    assert report.tables[0].note == f"columns c, v, n2 are not compared; {without}"
     shards.on_target(f"DELETE FROM {{}} WHERE id IN (1, {far})", "UPDATE {} SET n = 0 WHERE id = 3")
     assert differences_of(compare_task(*shards.parts)) == {
         (1, "missing", (), (f"a: {name}.t_1",)),

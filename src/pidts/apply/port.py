@@ -39,7 +39,7 @@ class TargetSchema(Protocol):
     def structure(self, name: TableName) -> Table | None:
         """Returns the target's table; None if there is none.
 
-        Names, nullability and keys are exact, types are the nearest.
+        Names, nullability and keys are the target's. A type is the MySQL type that is nearest to the target's type.
         """
 
     def declared(self, name: TableName) -> Table | None:
@@ -196,7 +196,10 @@ class Target(Protocol):
 
     @property
     def piece_rows(self) -> int:
-        """Returns the fewest rows that a copy reads and commits at once; only a table's last rows may be fewer."""
+        """Returns the smallest number of rows that a copy reads and commits at once.
+
+        Only the last rows of a table may be fewer.
+        """
 
     @property
     def buffers_rows(self) -> bool:

@@ -18,7 +18,7 @@ def failover(
         typer.Option(
             "--to",
             metavar="HOST:PORT",
-            help="The standby. Without it: the first standby that has all log that was received.",
+            help="The standby. Without this option: the first standby that has all received transactions.",
             show_default=False,
         ),
     ] = "",

@@ -21,12 +21,12 @@ from pidts.cli.errors import show_error
 from pidts.model import PidtsError
 
 _WRITE_SECONDS = 2.0
-"""How long writing the final message may take. The message may go to a pipe that no program reads any more."""
+"""The time limit for writing the final message, which may go to a pipe that no program reads any more."""
 _SPARE_SECONDS = 10.0
 
 
 def end_within(seconds: float) -> None:
-    """Ends this process and every process it has started, if it has not ended by itself after `seconds`."""
+    """Ends this process and every process that it has started, unless it ends by itself within `seconds`."""
     # While one thread waits and keeps the interpreter's lock, no other thread can run Python code. The thread of
     # faulthandler does not need that lock. It does not kill child processes, and need not: the kernel ends replicators
     # with their parent, and a JVM ends when its standard input is closed.

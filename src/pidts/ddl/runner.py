@@ -176,7 +176,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                 continue
             why = obstacle(statement, change.command, before, after)
             if why is None and after is not None and context.writing.converges and context.writing.guards(after):
-                why = "after it, versions decide about the table's rows, and no row may be locked"
+                why = "after this change, versions decide about the table's rows, and no row may be locked"
             if why is None and before is not None and after is not None:
                 locks = locks_of(session, context.task, due.source, name)
                 why = next(filter(None, (comes_again(one, before, after) for one in locks)), None)

@@ -59,6 +59,13 @@ def plural(noun: str, count: int, one: str = "", many: str = "") -> str:
     return words.rstrip()
 
 
+def named(noun: str, names: Iterable[object], one: str = "", many: str = "") -> str:
+    """Returns the noun with its names, and the verb for one or for many: column a is, columns a, b are."""
+    found = list(map(str, names))
+    plural_end, verb = ("", one) if len(found) == 1 else ("s", many)
+    return f"{noun}{plural_end} {', '.join(found)} {verb}".rstrip()
+
+
 def utc_time(seconds: float) -> str:
     """Returns a time as a message shows it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

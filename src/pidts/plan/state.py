@@ -87,7 +87,7 @@ class HeldIndex:
         return cls().moved_to(held)
 
     def __reduce__(self) -> tuple[Callable[[tuple[HeldTables, ...]], HeldIndex], tuple[tuple[HeldTables, ...]]]:
-        """Makes a copy in another process from its own objects, whose identities differ."""
+        """Lets pickle build the index anew in the other process: it finds objects by `id()`, and ids differ there."""
         return HeldIndex.of, (self.held,)
 
     def moved_to(self, held: tuple[HeldTables, ...]) -> HeldIndex:

@@ -61,8 +61,9 @@ from pidts.source.replica import replica_id
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
 _STATE_SECONDS = 0.05
-"""The seconds for which further events are received before the state is updated: an update takes as long as receiving a
-small transaction.
+"""For this many seconds after events have arrived, further events are received before the state is updated.
+
+An update takes as long as receiving a small transaction.
 """
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0

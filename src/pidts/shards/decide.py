@@ -251,9 +251,9 @@ def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
 
 
 def _is_late(group: ShardGroup, arrival: Arrival) -> bool:
-    """Whether the member is not at the head.
+    """Whether the member lacks the structure of the members that miss nothing (`ShardGroup.head`).
 
-    The structure of a late member only has to fit into the others' structure.
+    The structure of a late member only has to fit into that structure.
     """
     return not arrival.runs or bool(group.missed_by(arrival)) or not same_version(arrival.before, group.head)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, Where
 from pidts.model.advice import REPLACE, RESYNC
+from pidts.model.errors import named
 from pidts.schema import (
     Action,
     AddColumn,
@@ -205,13 +206,13 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
 
 
 def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
-    """Returns the halt of an ALTER that cuts digits of a second, for a table whose rows have such digits."""
-    what = "loses digits of a second that some rows have, and servers round them in different ways"
+    """Returns the halt of an ALTER after which a column has fewer digits of a second than some of its values."""
+    what = "gets fewer digits of a second than some rows have, and servers round these rows in different ways"
     return _copied_again(column, what, table, instead)
 
 
 def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Column, ColumnType]]:
-    """Returns columns of floating point numbers that get a number of digits after the point, with the new type.
+    """Returns columns of floating point numbers whose new type fixes the digits after the point, with the new type.
 
     If `FLOAT(7,4)` becomes `FLOAT(7,2)`, MySQL and MariaDB change only the definition, and a row keeps 0.1234. They
     round the rows only if they copy the table, for example because of another clause or ALGORITHM=COPY. They also round
@@ -228,8 +229,8 @@ def rounded(statement: AlterTable, before: Table, after: Table) -> list[tuple[Co
 
 
 def refuse_rounded(column: str, digits: int, table: Table, instead: tuple[str, ...] = ()) -> Halted:
-    """Returns the halt of an ALTER that cuts digits of floating point numbers that some rows have."""
-    what = "loses digits after the point, and servers do not always round the rows that have such digits"
+    """Returns the halt of an ALTER after which a column has fewer digits after the point than some of its numbers."""
+    what = "gets fewer digits after the point, and MySQL and MariaDB do not always round rows that have more digits"
     first = f"Round the column's values on the source: UPDATE ... SET ... = ROUND(..., {digits}). "
     return _copied_again(column, what, table, instead, first)
 
@@ -267,9 +268,8 @@ def refuse_unfillable(
     """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
     return kind(
         "ddl-not-translatable",
-        f"column {', '.join(columns)} has values in existing rows that the source computed, and the target "
-        "may compute other "
-        "values",
+        f"{named('column', columns, 'has', 'have')} values in existing rows that the source computed, and the target "
+        "may compute other values",
         where=Where(table=str(table.name)),
         todo="Let the target create the column; add an UPDATE if you know the values of the existing rows, or read "
         "the rows again if you do not",

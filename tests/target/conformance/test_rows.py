@@ -401,7 +401,7 @@ def test_two_rows_of_the_source_never_become_one(
         write(session, change(structure, upserts=[(second, 2)]))
     session.rollback()
     code, said, left = {
-        "postgres": ("target-shape", "column k of its key treats different texts as equal", []),
+        "postgres": ("target-shape", "of its key, column k treats different texts as equal", []),
     }.get(kind, ("target-refused", "would overwrite another row", [{"k": first, "v": 1}]))
     assert (refused.value.code, refused.value.where.table) == (code, str(name))
     assert said in refused.value.what

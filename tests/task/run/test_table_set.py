@@ -283,7 +283,7 @@ def test_rows_of_a_table_that_was_dropped_again_are_skipped(task: Task) -> None:
 
 
 def test_a_start_warns_of_a_table_of_the_log_that_the_account_does_not_see(task: Task) -> None:
-    """An account sees only the tables that it may read. Without the warning, their rows would be missing unnoticed."""
+    """An account sees only the tables that it may read. Nobody would notice that the other tables' rows are missing."""
     task.start()
     task.follow("t", "hidden")
     with capture_logs() as lines:
@@ -315,7 +315,8 @@ def test_a_table_that_leaves_is_forgotten_and_has_to_be_copied_when_it_comes_bac
     assert joined.joined == (task.name("u"),)
     assert "rows that the source does not have are removed from the target" in joined.notes[-1]
     assert task.state().copy[task.name("u")].mode is CopyMode.REPAIR
-    # The log up to now is left out, also rows that do not fit the recorded structure. A copy alone leaves out nothing.
+    # The task leaves out the log of a joining table up to now: its rows may not fit the recorded structure. It leaves
+    # out no log of a table that is only copied again.
     since = task.state().copy[task.name("u")].since
     assert since is not None
     task.start(resync=("*.t",))

@@ -10,6 +10,7 @@ import structlog
 from pidts.apply.ddl.change import SchemaChange
 from pidts.apply.port import TargetSession
 from pidts.model import Halted, TableName, Where
+from pidts.model.errors import named
 from pidts.schema import AddColumn, AlterTable, DropColumn
 from pidts.shards.structures import names_of
 
@@ -40,8 +41,8 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
     ]
     if filled and session.read_rows(before, limit=1).num_rows:
         problems.append(
-            f"column {', '.join(filled)} is already on the target, and PiDTS does not know which values "
-            "its rows have there"
+            f"{named('column', filled, 'is', 'are')} already on the target, and PiDTS does not know which values "
+            "the rows have there"
         )
     if problems:
         raise misfit(statement.table, problems)

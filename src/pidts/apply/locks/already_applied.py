@@ -80,6 +80,7 @@ from pidts.apply.locks.zone_notes import own_name, row_digest, show_left_out
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.tombstone_keys import row_texts
 from pidts.model import Kind, Lsn, Table
+from pidts.model.errors import named
 from pidts.reduce.key_numbers import Mask, Numbers
 
 _BREAK = (
@@ -205,8 +206,8 @@ def row_name(key: str, row: str) -> str:
 
 def _reason(tasks: Sequence[str]) -> str:
     return (
-        f"the change before it, which task {', '.join(sorted(set(tasks)))} has brought, was made in two zones: the "
-        "program that made this change may not have known the other zone's change"
+        f"the change before it, which {named('task', sorted(set(tasks)), 'has', 'have')} brought, was made in two "
+        "zones: the program that made this change may not have known the other zone's change"
     )
 
 

@@ -70,9 +70,10 @@ def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColu
 
 
 def bitmaps(batch: ChangeBatch, known: KnownColumns, change: Numbers, leaves: Mask, arrives: Mask) -> pa.Array:
-    """Returns the column `partial` of events, each the whole or a half of a change; NULL where all columns are known.
+    """Returns the column `partial` of events; NULL where all columns are known.
 
-    A row that comes from another key has the values that it had there, as far as these are known.
+    An event is a change, or one half of an UPDATE that gives its row another key. The columns that were known at the
+    old key are also known at the new key.
     """
     moved = arrives & (batch.rows.column("op").to_numpy()[change] != Op.INSERT)
     before, after = known.before[change], known.after[change].copy()

@@ -34,7 +34,8 @@ target, so not before `e`. For a row that is missing this means:
    this key. The key was free on the source when the row got it. So the row that was read at the key is this row, after
    its update: the change continues this row, as it would continue the row at the old key.
 
-A change writes nothing if a later change of the batch removes its row: then only the later change is checked.
+If a later change of the batch removes the row of a change, that change writes nothing. So it does not matter whether
+its row is missing; only the later change is examined.
 
 **The copy may have read a different row.** At the place `s` in the log, a key may have had one row. By the time the
 copy reads the key, another row may have the key. A row that was loaded into the target ahead of the log may be a
@@ -151,7 +152,8 @@ class ImageCompletion:
         self._is_loaded = is_loaded
         if self._is_foreign is not None:
             self._roots = self._roots[~self._ahead_at(self._is_foreign, self._roots)]
-        # The first change of a key moves a row either from it or to it, so no key is read twice.
+        # `_roots` are read at their old keys, `_comers` at their new keys. The first change of a key is only in one of
+        # them, so no key is read twice.
         self._comers = self._comers[np.isin(origin[self._size + self._comers], self._roots)]
 
     @property

@@ -69,8 +69,8 @@ def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -
 class FinishThreads:
     """Finishes several tables at the same time: as many as may be read at the same time.
 
-    Creating a key may take hours. So a run that ends does not wait for the threads: it calls `begin_no_more`, and
-    statements that are running go on in the server.
+    Creating a key may take hours. So a run that ends does not wait for the threads. It calls `begin_no_more`, and the
+    target's server completes the statements that it has begun.
     """
 
     def __init__(self, context: JobContext, requests: Iterable[ChunkRequest]) -> None:

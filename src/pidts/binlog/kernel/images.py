@@ -81,7 +81,10 @@ def _read_image(
     table: int,
     call: int,
 ) -> int:
-    """Reads one image; returns the place after it, or an error. `present` has a bit for each of its columns; 0: all."""
+    """Reads one image; returns the place after it, or an error.
+
+    `present` is the address of a bitmap of the columns that the image has; 0: it has all columns.
+    """
     nulls = data + begin
     place = begin + bitmap
     if place > end:

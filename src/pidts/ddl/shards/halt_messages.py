@@ -8,6 +8,7 @@ from dataclasses import replace
 from pidts.apply.merge.differences import differences_text
 from pidts.model import Arrival, Halt, Halted, Lsn, Member, Table, TableName
 from pidts.model.advice import LIST, REPLACE, RESYNC, RETRY, SKIP, UNLOCK, of_table, with_place
+from pidts.model.errors import named
 from pidts.plan.blocked import BlockedStatement
 from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
@@ -136,8 +137,8 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
         todo = f"Skip {again}"
         return Halted("shards-disagree", what, todo=todo)
     what = (
-        f"column {', '.join(wait.differing_columns)} is already on the target, with other values in this shard's rows "
-        "than on the source"
+        f"{named('column', wait.differing_columns, 'is', 'are')} already on the target, with other values in this "
+        "shard's rows than on the source"
     )
     if not wait.awaited:
         return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Skip {again}")
@@ -162,7 +163,7 @@ _EXPRESSION = "the expression of a generated column"
 
 def _unlike(arrival: Arrival, other: Arrival) -> str:
     if names := added_by_one(arrival, other):
-        return f"whether column {', '.join(sorted(names))} is new or renamed"
+        return f"whether {named('column', sorted(names), 'is', 'are')} new or renamed"
     return differences_text(arrival.after, other.after) or _EXPRESSION
 
 

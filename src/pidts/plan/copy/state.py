@@ -2,7 +2,7 @@
 
 A request is read in one batch, after that batch's changes are on the target. The next batch *settles* it: then its rows
 count as copied. A request reads one or several neighbouring *chunks* at the same time. Its *window* is the log from
-`low` to `high`. The rows show every change up to `low`, and none after `high`. `low` is not before the end of the first
+`low` to `high`. The rows show every change up to `low`, and none after `high`. `low` is not before the end of that
 batch. The batch that settles the request starts before the window, and is made to end after it. So all changes that it
 writes from the log are newer than the rows that were read. A request that cannot be settled is read again. This happens
 if a schema change is in the window, or if the window is too long to be reduced in memory.

@@ -21,10 +21,11 @@ from pidts.model import Extent, LogEntry, Lsn, PreparedExtent, XaStep
 from pidts.relay.segments.index import encode_entry
 
 NO_GROUP = -1
-"""The match of a step that commits no group."""
+"""The entry in `SettledGroups.matches` for a step that commits no group."""
 ALONE = -2
-"""The match of a step whose record is the first one in `SettledGroups.payloads`. `ALONE` - 1 means the second record,
-and so on.
+"""The entry in `SettledGroups.matches` for a step whose record is the first one in `SettledGroups.payloads`.
+
+`ALONE` - 1 means the second record, and so on.
 """
 
 _PREPARE, _COMMIT = int(XaStep.PREPARE), int(XaStep.COMMIT)

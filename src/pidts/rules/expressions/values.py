@@ -177,7 +177,7 @@ def common_decimal(*exprs: Expr) -> pa.DataType:
 
 
 def as_decimal(expr: Expr, kind: pa.DataType) -> Callable[[Rows], Any]:
-    """Returns a function that computes an exact number as `kind`, which has enough room."""
+    """Returns a function that computes an exact number as the type `kind`, which has room for all its digits."""
     run = as_integer(expr).run
     return lambda rows: run(rows).cast(kind)
 

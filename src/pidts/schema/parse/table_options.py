@@ -102,8 +102,8 @@ def _value(cursor: TokenCursor) -> None:
 def _is_engine_option(cursor: TokenCursor) -> bool:
     """Whether an option for MariaDB's engines comes next.
 
-    ALGORITHM and LOCK do not count: they say how the server makes a change. SEQUENCE raises, since the table would be a
-    sequence.
+    ALGORITHM and LOCK do not count: they say how the server makes a change. SEQUENCE raises an error, since it
+    would make the table a sequence.
     """
     follower = cursor.peek(1)
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":

@@ -209,7 +209,7 @@ class CatalogConnection:
         _take(self._locks[key], fcntl.LOCK_SH if shared else fcntl.LOCK_EX, name)
 
     def show(self, *name: object) -> None:
-        """Takes a named lock until the session ends, unless another session has it; `is_shown` finds the lock."""
+        """Takes a named lock until the session ends, unless another session holds it; `is_shown` finds the lock."""
         descriptor = self._open_lock(name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -219,7 +219,7 @@ class CatalogConnection:
             self._shown.append(descriptor)
 
     def is_shown(self, *name: object) -> bool:
-        """Whether another session has a named lock."""
+        """Whether another session holds a named lock."""
         if not self.has_warehouse():
             return False
         descriptor = self._open_lock(name)

@@ -23,7 +23,7 @@ _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
 def converted(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array | None:
-    """Returns the values that a column has on the source under another type; None if only the source knows them."""
+    """Returns the values that a column has on the source after a change of its type; None if only the source knows."""
     try:
         found = _cast(values, before, after)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

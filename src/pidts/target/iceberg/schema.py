@@ -42,6 +42,7 @@ import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, RenderedChange, Table, TableName, Where
 from pidts.model.advice import RESYNC, SKIP
+from pidts.model.errors import named
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
 from pidts.schema.column_defaults import default_value
@@ -149,7 +150,7 @@ def misfits(table: Table, stored: Table) -> list[str]:
     """Returns the reasons why rows of a structure cannot be written to a table."""
     have = {column.name: column for column in stored.columns}
     missing = [column.name for column in table.columns if column.name not in have]
-    found = [f"it lacks column {', '.join(sorted(missing))}"] if missing else []
+    found = [f"it lacks {named('column', sorted(missing))}"] if missing else []
     if set(stored.identity) != set(table.identity):
         found.append(f"its identity is ({', '.join(stored.identity)})")
     needy = [
@@ -158,7 +159,7 @@ def misfits(table: Table, stored: Table) -> list[str]:
         if one.name not in table.arrow.names and not one.nullable and one.default is None and not one.generated
     ]
     if needy:
-        found.append(f"its column {', '.join(needy)} needs a value, and the source has no column of that name")
+        found.append(f"its {named('column', needy, 'needs', 'need')} a value, and the source has no such column")
     narrow = [one for one in table.columns if one.name in have and not _holds(have[one.name].type, one.type)]
     return found + [
         f"column {one.name} is {iceberg_type(have[one.name].type)} and cannot hold every value of the source's "

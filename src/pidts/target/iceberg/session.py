@@ -9,6 +9,7 @@ import structlog
 
 from pidts.model import Halted, Table, TableName, Transient, Where
 from pidts.model.advice import RESYNC
+from pidts.model.errors import named
 from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.iceberg.catalog import Catalog
@@ -170,7 +171,7 @@ class IcebergSession(CatalogConnection):
         found = self._known(table.name)
         have = {column.name for column in found.base.table.columns}
         if missing := [column.name for column in table.columns if column.name not in have]:
-            raise unfit(table.name, [f"it lacks column {', '.join(missing)}"])
+            raise unfit(table.name, [f"it lacks {named('column', missing)}"])
         return found
 
     def _readable(self, name: TableName) -> OpenTable:

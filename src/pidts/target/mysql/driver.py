@@ -134,7 +134,7 @@ class RawRows:
         self._own._execute_command(COMMAND.COM_QUERY, statement)  # noqa: SLF001 - `query` would read the rows itself
         columns = self._own._read_packet().read_length_encoded_integer()  # noqa: SLF001 - raises what is refused
         for _ in range(columns + 1):
-            self._own._read_packet()  # noqa: SLF001 - what the columns are is known
+            self._own._read_packet()  # noqa: SLF001 - the columns are known: their descriptions are dropped
         self._data, self._begin = b"", 0
 
     @property

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
+from pidts.model.errors import named
 from pidts.reduce import ANYTHING, UniqueKey
 from pidts.schema import Dialect, column_type
 from pidts.target.fit import loss
@@ -88,12 +89,12 @@ class MyTable:
             found.append(f"its engine {self.engine} has no transactions")
         missing = [column.name for column in table.columns if self.column(column.name) is None]
         if missing:
-            found.append(f"it lacks column {', '.join(missing)}")
+            found.append(f"it lacks {named('column', missing)}")
         names = {column.name.lower() for column in table.columns}
         needy = [c.name for c in self.table.columns if c.name.lower() not in names and c.name not in self.optional]
         if needy:
             found.append(
-                f"column {', '.join(needy)} is NOT NULL without a default, and the source has no column of that name"
+                f"{named('column', needy, 'is', 'are')} NOT NULL without a default, and the source has no such column"
             )
         for column in table.columns:
             target = self.column(column.name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.model.errors import named
 from pidts.reduce import ANYTHING, UniqueKey
 from pidts.target.fit import loss
 
@@ -112,7 +113,7 @@ class PgTable:
         names = {column.name for column in table.columns}
         missing = [column.name for column in table.columns if self.column(column.name) is None]
         if missing:
-            found.append(f"it lacks column {', '.join(missing)}")
+            found.append(f"it lacks {named('column', missing)}")
         for column in table.columns:
             target = self.column(column.name)
             if target is not None and not target.generated and (lost := loss(column.type, nearest_type(target.type))):
@@ -124,20 +125,20 @@ class PgTable:
         ]
         if needy:
             found.append(
-                f"column {', '.join(needy)} is NOT NULL without a default, and the source has no column of that name"
+                f"{named('column', needy, 'is', 'are')} NOT NULL without a default, and the source has no such column"
             )
         if self.foreign_keys:
             found.append(
-                f"foreign key {', '.join(self.foreign_keys)} would be checked here, and rows arrive in another order: "
+                f"{named('foreign key', self.foreign_keys)} would be checked here, and rows arrive in another order: "
                 "GRANT SET ON PARAMETER session_replication_role to the task's user, or drop it"
             )
         if self.unwatched:
-            found.append(f"unique key {', '.join(self.unwatched)} is DEFERRABLE and would not be checked")
+            found.append(f"{named('unique key', self.unwatched, 'is', 'are')} DEFERRABLE and would not be checked")
         identity = set(table.identity)
         if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
             found.append(f"it has no unique key over ({', '.join(table.identity)})")
         if loose := [name for name in table.identity if self._is_loose(table.column(name))]:
-            found.append(f"column {', '.join(loose)} of its key treats different texts as equal")
+            found.append(f"of its key, {named('column', loose, 'treats', 'treat')} different texts as equal")
         return found
 
     def _is_loose(self, column: Column) -> bool:

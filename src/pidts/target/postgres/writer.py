@@ -1,7 +1,7 @@
 """Writes net changes to PostgreSQL: one DELETE and one INSERT for each part of the rows, which are passed as arrays.
 
 The statements are queued in the `StatementPipeline` until an answer is needed, at the latest for COMMIT, which then
-raises their errors. Only rows without a key are removed at once: the number of found rows has to be checked before
+raises their errors. Only rows without a key are removed immediately: the number of found rows has to be checked before
 anything is committed.
 
 If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns: the server

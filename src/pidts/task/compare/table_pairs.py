@@ -13,7 +13,7 @@ from pidts.apply import TargetSession
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.login.privileges import Privilege, grant_statements, privileges_of
 from pidts.model import Column, ColumnType, ConfigError, Halted, Key, SourceTablesKey, Table, TableName
-from pidts.model.errors import listed
+from pidts.model.errors import listed, named
 from pidts.rules import Rules, mapping_of
 from pidts.source.connection import server_info
 from pidts.source.grants import account, current_grants
@@ -225,8 +225,9 @@ def _note(members: Sequence[_Member], tables: Sequence[Table], alone: Mapping[st
         for one, table in zip(members, tables, strict=True)
         if not set(alone) <= {column.name for column in table.columns}
     ]
-    why = f"these tables lack it: {listed(without)}" if without else "its types are different"
-    return f"column {', '.join(alone)} is not compared; {why}"
+    it, its = ("it", "its") if len(alone) == 1 else ("them", "their")
+    why = f"these tables lack {it}: {listed(without)}" if without else f"{its} types are different"
+    return f"{named('column', alone, 'is', 'are')} not compared; {why}"
 
 
 def _reduced(one: _Member, table: Table) -> Table:

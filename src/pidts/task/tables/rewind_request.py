@@ -79,7 +79,7 @@ def shown(point: RewindPoint) -> str:
 
 
 def purged(config: TaskConfig, why: str) -> PrecheckFailed:
-    """Returns the error of a range of which the source does not have the log."""
+    """Returns the error for a range that cannot be sent again, since the source lacks a part of its log."""
     return PrecheckFailed(
         "rewind-log-purged",
         f"the range cannot be sent again: {why}. Nothing was changed",

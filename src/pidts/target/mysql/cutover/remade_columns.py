@@ -1,4 +1,4 @@
-"""Makes a column of MySQL or MariaDB generated, restricted to a kind of geometry, or ZEROFILL, as it is on the source.
+"""Declares a column of a MySQL or MariaDB target as the source does: generated, of one kind of geometry, or ZEROFILL.
 
 While a task runs, the target has a plain column with the same values.
 
