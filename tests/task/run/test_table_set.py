@@ -812,7 +812,7 @@ def begin(attempts: Attempts) -> None:
 def test_a_run_whose_start_fails_after_the_claim_is_not_taken_for_a_replaced_one(
     task: Task, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise Transient("source-lost", "gone")
 
     begin(attempts)
