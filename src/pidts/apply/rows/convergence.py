@@ -30,7 +30,7 @@ zone's state before it: each change of a row must raise its version, and a new r
 deleted row with its key. Counterexamples:
 
     a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7, until a write of 8 or higher
-    a deletes row 5 and inserts it again as version 1             a has 1, all others none, until a write of 6 or higher
+    a deletes row 5 and inserts it again as version 1             row 1 is answered (below), so no zone keeps it
 
 A program's write that does not raise the version cannot be distinguished from an old change that arrives late. So such
 a write is set aside, and a warning is logged if the log shows them. `VersionGuard`, which is used if zones need not
