@@ -44,7 +44,9 @@ def test_a_row_is_read_as_it_was_written(copy: str) -> None:
     ],
 )
 def test_any_value_that_was_changed_by_hand_is_noticed(change: dict[str, object]) -> None:
-    assert "digest" in read_progress(replace(stored(ROW), **change)).altered  # type: ignore[arg-type]
+    for row in (ROW, replace(ROW, copy="")):
+        if row.copy or "copy" not in change:
+            assert "digest" in read_progress(replace(stored(row), **change)).altered  # type: ignore[arg-type]
 
 
 def test_a_row_of_the_version_before_is_believed_unless_its_parts_contradict_each_other() -> None:

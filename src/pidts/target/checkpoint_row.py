@@ -4,8 +4,8 @@ Without the digest, this could happen: somebody sets `lsn` of a row to an earlie
 and the changes after this place are applied a second time. A table without a key then has the inserted rows twice.
 
 The digest is the first member of the JSON in `copy_progress`. An earlier version of this program, without digests,
-reads that JSON and writes it without the digest. A row without a digest is accepted if its position agrees with its
-Lsn.
+reads that JSON and writes it without the digest, or writes an empty text if nothing is copied. A row without a digest
+is accepted if its position agrees with its Lsn.
 """
 
 from __future__ import annotations
@@ -45,14 +45,12 @@ def read_progress(row: Checkpoint) -> Checkpoint:
     text = "{" + row.copy[found.end() :]
     row = replace(row, copy="" if text == _NOTHING else text)
     if _digest(row) != found[1]:
-        return _read(row, "its values do not match the digest that is stored with them")
+        return _read(replace(row, copy=text), "its values do not match the digest that is stored with them")
     return row
 
 
 def _read(row: Checkpoint, altered: str) -> Checkpoint:
     """Returns a row without a matching digest. An unreadable copy progress is left out, and the row is altered."""
-    if not row.copy:
-        return replace(row, altered="its copy_progress is empty")
     try:
         PlanState.from_checkpoint(row.lsn, row.copy)
         copied_at(row.copy)

@@ -35,7 +35,7 @@ class MoveRecord:
             return []
         place = (task, source, target_table.schema, target_table.name)
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
-        rows = (row for part in parts for row in self._find(place, part))
+        rows = [row for part in parts for row in self._find(place, part)]
         with reading_record(
             "moved", task=task, source=source, table_schema=target_table.schema, table_name=target_table.name
         ):

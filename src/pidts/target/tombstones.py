@@ -48,7 +48,7 @@ class TombstoneRecord:
         if not keys or not (self._locks_gaps or self._run(one, place)[0]):
             return []
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
-        rows = (row for part in parts for row in self._find(place, part))
+        rows = [row for part in parts for row in self._find(place, part)]
         with reading_record("tombstone", table_schema=name.schema, table_name=name.name):
             return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
 

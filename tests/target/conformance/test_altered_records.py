@@ -51,8 +51,8 @@ FREE = {
     *("locked_structure.digest",),
 }
 """Columns in which any text is valid, and columns of keys."""
-FITTING = {("ddl_journal.before_change", "{}")}
-"""Garbage that is valid."""
+FITTING = {("ddl_journal.before_change", "{}"), ("checkpoint.copy_progress", "")}
+"""Garbage that is valid. An earlier version wrote an empty copy progress if nothing was copied."""
 UNREAD = {"locked_form", "early_removal", "left_out"}
 """Meta tables with digests and numbers only."""
 
