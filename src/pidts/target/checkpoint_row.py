@@ -45,7 +45,7 @@ def read_progress(row: Checkpoint) -> Checkpoint:
     text = "{" + row.copy[found.end() :]
     row = replace(row, copy="" if text == _NOTHING else text)
     if _digest(row) != found[1]:
-        return _read(replace(row, copy=text), "its values do not match the digest that is stored with them")
+        return _read(row, "its values do not match the digest that is stored with them")
     return row
 
 

@@ -309,8 +309,12 @@ def _cut_over(ask: Ask, schema: str) -> set[object]:
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
     if not ask(exists, [schema]):
         return set()
-    rows = ask(f"SELECT task, about FROM {quoted(schema)}.cutover")
-    return {task for task, about in rows if Cutover.loads(str(about)).stage is CutoverStage.DONE}
+    found = set()
+    for task, about in ask(f"SELECT task, about FROM {quoted(schema)}.cutover"):
+        with reading_record("cutover", column="about", task=task):
+            if Cutover.loads(str(about)).stage is CutoverStage.DONE:
+                found.add(task)
+    return found
 
 
 def server_identity(config: TaskConfig, target: TargetSession) -> str:
