@@ -1,10 +1,11 @@
-"""Refuses a table that would share its target table with other tables, in a task that locks rows.
+"""Refuses merged tables whose rows no version decides about, in a task that locks rows.
 
 The rows of a merged table are not compared, since another shard may have written the row that differs. So rows of the
 target that other programs have changed would be overwritten, although the task file says that they are locked
-(`on-divergence: lock`). `pidts check` refuses tables that are merged when a run starts. This module refuses a table
-that a CREATE TABLE in the log adds to a target table. If versions decide about all tables of a target table, none of
-its rows is ever locked, so nothing is refused.
+(`on-divergence: lock`). `pidts check` refuses tables that are merged when a run starts. This module refuses two changes
+in the log: a CREATE TABLE that adds a table to a target table, and an ALTER TABLE after which versions no longer decide
+about a merged table. If versions decide about all tables of a target table, none of its rows is ever locked, so nothing
+is refused.
 """
 
 from __future__ import annotations
@@ -25,17 +26,24 @@ _TODO = (
 
 
 def demand_lockable(context: JobContext, groups: ShardGroups, found: DueStatement, where: Where) -> None:
-    """Halts if the task locks rows, and a new name of the source maps to the target table of another table."""
+    """Halts if the task locks rows, and this change would merge tables whose versions do not decide about all rows."""
     if context.writing.on_divergence is not OnDivergence.LOCK:
         return
-    source, after = context.source.source_id, found.change.structures
-    for name in sorted(after.keys() - context.structures.keys()):
+    rules, guards = context.rules, context.writing.guards
+    source, before, after = context.source.source_id, context.structures, found.change.structures
+    for name in sorted(after):
         table = after[name]
         if table is None:
             continue
-        target, guards = context.rules.target_name(name), context.writing.guards
-        if guards(context.rules.target_table(table)) and all(map(guards, groups.structures(target))):
-            continue
+        target, is_guarded = rules.target_name(name), guards(rules.target_table(table))
+        if name in before:
+            if is_guarded or not guards(rules.target_table(before[name])):
+                continue
+            what = f"versions would no longer decide about the rows of {name}, which is merged into {target} with"
+        else:
+            if is_guarded and all(map(guards, groups.structures(target))):
+                continue
+            what = f"rows of {target} would come from {name} and"
         others = [
             one
             for one in groups.members(target)
@@ -44,8 +52,8 @@ def demand_lockable(context: JobContext, groups: ShardGroups, found: DueStatemen
         if others:
             raise Halted(
                 "merged-not-locked",
-                f"rows of {target} would come from {name} and {listed(one.table for one in others)}, and rows of "
-                "merged tables cannot be locked (on-divergence: lock)",
+                f"{what} {listed(one.table for one in others)}, and rows of merged tables cannot be locked "
+                "(on-divergence: lock)",
                 where=replace(where, table=str(name)),
                 todo=_TODO,
             )

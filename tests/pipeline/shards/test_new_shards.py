@@ -11,7 +11,7 @@ from tests.examples import EXAMPLES
 from pidts.model import CommandKind, MergedTablesKey, OnDivergence, Op, RemainingRowsKey, TableName
 from pidts.rules import AllowList, Extract, RouteRule, Routes, Rules
 
-from .step_by_step import MakeStory, Story, T, stories
+from .step_by_step import ONE, MakeStory, Story, T, stories
 
 A, NEW = "one: shard_1.t_1", TableName("shard_2", "t_7")
 ALONE = {"one": ("shard_1.t_1", "alone.x"), "two": ("alone.y",)}
@@ -126,6 +126,32 @@ def test_a_table_joins_another_in_a_task_that_locks_rows_if_versions_decide(
     task.finish()
     assert task.halts(source) == []
     assert shared(task) == {T}
+
+
+@pytest.mark.parametrize("mode", ["", "pessimistic", "optimistic"])
+def test_a_merged_table_keeps_its_version_column_while_the_task_locks_rows(story: MakeStory, mode: str) -> None:
+    """Rows of merged tables are not compared, and without versions each change overwrites the row."""
+    task = story(ONE, mode=mode, on_divergence=OnDivergence.LOCK, version_column="v")
+    task.finish()
+    task.plan("ALTER TABLE {t} DROP COLUMN v")
+    task.alter(A, "one: shard_1.t_2")
+    task.finish()
+    assert "v" in task.columns()
+    assert codes(task) == ["merged-not-locked"] * 2
+    task.settings.on_divergence = OnDivergence.OVERWRITE
+    task.start()
+    task.finish()
+    assert "v" not in task.columns()
+    assert task.waiting() == []
+
+
+def test_a_table_that_is_not_merged_may_lose_its_version_column_while_the_task_locks_rows(story: MakeStory) -> None:
+    task = story(ALONE, mode="", on_divergence=OnDivergence.LOCK, version_column="v")
+    task.finish()
+    task.plan("ALTER TABLE {t} DROP COLUMN v")
+    task.alter(A)
+    task.finish()
+    assert codes(task) == []
 
 
 @pytest.mark.parametrize("kind", [None, CommandKind.REVERT])
