@@ -16,7 +16,23 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from pidts.cli.app import run_command
-from pidts.model import ConfigError, Halt, Halted, Lsn, Member, OnDivergence, Position, ShardLock, TableName, Transient
+from pidts.model import (
+    Column,
+    ColumnType,
+    ConfigError,
+    Halt,
+    Halted,
+    Key,
+    Kind,
+    Lsn,
+    Member,
+    OnDivergence,
+    Position,
+    ShardLock,
+    Table,
+    TableName,
+    Transient,
+)
 from pidts.task.config.task_file import TaskConfig, load_part, load_parts, load_task
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
 from pidts.task.run.config_reload import ConfigReload
@@ -204,6 +220,8 @@ class Locks:
     def __init__(self) -> None:
         self.waiting: tuple[ShardLock, ...] = ()
         self.group: tuple[Member, ...] = ()
+        self.versions: tuple[Column, ...] = ()
+        """The version columns of all shards."""
 
     def locks(self) -> tuple[ShardLock, ...]:
         return self.waiting
@@ -214,6 +232,12 @@ class Locks:
     def members(self, target: TableName) -> tuple[Member, ...]:
         assert target == TableName("one", "a")
         return self.group
+
+    def structures(self, target: TableName) -> tuple[Table, ...]:
+        columns = (Column("id", ColumnType(Kind.INT), nullable=False), *self.versions)
+        return tuple(
+            Table(target, columns, (Key("PRIMARY", ("id",), unique=True, primary=True),)) for _ in self.members(target)
+        )
 
 
 @pytest.fixture
@@ -317,6 +341,24 @@ def test_a_running_task_with_merged_tables_does_not_begin_to_lock_rows(
         watch.look(watch.parts[1])
     assert (watch.parts[1].on_divergence is OnDivergence.LOCK) is not merged
     assert ("rest.a, more.a are merged into one.a: rows of merged tables cannot be locked" in "".join(found)) is merged
+
+
+@pytest.mark.parametrize("versions", [(), (Column("v", ColumnType(Kind.INT), nullable=False),)])
+def test_a_running_task_with_merged_tables_begins_to_lock_rows_if_versions_decide_about_all_shards(
+    write: Write, monkeypatch: pytest.MonkeyPatch, versions: tuple[Column, ...]
+) -> None:
+    """A start accepts the same task file."""
+    monkeypatch.setattr("pidts.task.run.config_reload._LOOK_SECONDS", 0.0)
+    text = TASK.replace("shard-mode: pessimistic\n", "")
+    found, locks = list[str](), Locks()
+    path = write(text + "pidts: {version-column: v}\n")
+    watch = ConfigReload(load_parts(path, {}), found.append, locks)  # type: ignore[arg-type]  # all that is asked of it
+    locks.group = (Member("south", TableName("rest", "a")), Member("south", TableName("more", "a")))
+    locks.versions = versions
+    write(text + "pidts: {version-column: v, on-divergence: lock}\n")
+    for _ in range(3):
+        watch.look(watch.parts[1])
+    assert (watch.parts[1].on_divergence is OnDivergence.LOCK) is bool(versions), found
 
 
 def test_a_running_task_that_locks_rows_takes_edits_although_tables_are_merged(

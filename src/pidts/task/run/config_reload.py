@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import structlog
 
+from pidts.apply.apply_rules import is_guarded
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import OnDivergence, PidtsError, SourceTablesKey, Transient
 from pidts.model.errors import listed, sentence
@@ -139,12 +140,16 @@ class ConfigReload:
         return ""
 
     def _merged(self, config: TaskConfig) -> str:
-        """Returns a message about a merged table that has a table of this source; empty if there is none."""
+        """Returns a message about a merged table that has a table of this source, and whose rows cannot be locked.
+
+        The message is empty if there is none: versions decide about all shards of each merged table.
+        """
         if self._shards is None:
             return ""
         for table in self._shards.tables(config.source.source_id):
             members = self._shards.members(target := config.rules.target_name(table))
-            if len(members) > 1:
+            shards = self._shards.structures(target)
+            if len(members) > 1 and not all(is_guarded(one, config.version_column) for one in shards):
                 return unlockable_text(target, listed(one.table for one in members))
         return ""
 
