@@ -344,11 +344,11 @@ def test_a_running_task_with_merged_tables_does_not_begin_to_lock_rows(
 
 
 @pytest.mark.parametrize("versions", [(), (Column("v", ColumnType(Kind.INT), nullable=False),)])
+@pytest.mark.usefixtures("reload")
 def test_a_running_task_with_merged_tables_begins_to_lock_rows_if_versions_decide_about_all_shards(
-    write: Write, monkeypatch: pytest.MonkeyPatch, versions: tuple[Column, ...]
+    write: Write, versions: tuple[Column, ...]
 ) -> None:
     """A start accepts the same task file."""
-    monkeypatch.setattr("pidts.task.run.config_reload._LOOK_SECONDS", 0.0)
     text = TASK.replace("shard-mode: pessimistic\n", "")
     found, locks = list[str](), Locks()
     path = write(text + "pidts: {version-column: v}\n")
