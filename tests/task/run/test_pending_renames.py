@@ -13,7 +13,7 @@ from pidts.rules import AllowList
 from pidts.schema import Statement
 from pidts.schema.affected_tables import understood
 from pidts.schema.dialect import MYSQL
-from pidts.task.run.pending_renames import joining_tables, known_after
+from pidts.task.run.pending_renames import joining_tables, known_after, removed_by
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,25 @@ from pidts.task.run.pending_renames import joining_tables, known_after
 )
 def test_names_that_follow_from_the_log(statements: list[str], names: str) -> None:
     assert display_name(known_after([T], pending(*statements), ONLY_A, {})) == names
+
+
+@pytest.mark.parametrize(
+    ("statements", "names"),
+    [
+        ([], ""),
+        (["TRUNCATE TABLE t", "ALTER TABLE t ADD x INT", "CREATE TABLE u (id INT)"], ""),
+        (["DROP TABLE t, u"], "a.t a.u"),
+        (["DROP DATABASE a"], "a.t a.u"),
+        (["DROP DATABASE b"], ""),
+        (["DROP DATABASE a", "CREATE DATABASE a", "CREATE TABLE t (id INT)"], "a.u"),
+        (["RENAME TABLE t TO x"], "a.t"),
+        (["ALTER TABLE t RENAME TO x"], "a.t"),
+        (["DROP TABLE t", "RENAME TABLE u TO t"], "a.u"),
+        (["DROP TABLE t", "ALTER TABLE u RENAME TO t"], "a.u"),
+    ],
+)
+def test_tables_that_are_gone_after_the_statements(statements: list[str], names: str) -> None:
+    assert display_name(removed_by(pending(*statements), {T, TableName("a", "u")})) == names
 
 
 T = TableName("a", "t")

@@ -282,6 +282,15 @@ def test_rows_of_a_table_that_was_dropped_again_are_skipped(task: Task) -> None:
     assert not any("does not see" in note for note in begun.notes), "its DROP is in the log"
 
 
+def test_a_start_does_not_warn_of_tables_that_were_dropped_with_their_database(task: Task) -> None:
+    task.start()
+    task.follow("t", "gone")
+    task.sql("CREATE TABLE gone (id INT PRIMARY KEY)", f"DROP DATABASE {task.schema}", f"CREATE DATABASE {task.schema}")
+    begun = task.start(unknown=frozenset({f"{task.schema}.gone"}))
+    assert begun.joined == (task.name("gone"),)
+    assert not any("does not see" in note for note in begun.notes)
+
+
 def test_a_start_warns_of_a_table_of_the_log_that_the_account_does_not_see(task: Task) -> None:
     """An account sees only the tables that it may read. Nobody would notice that the other tables' rows are missing."""
     task.start()

@@ -16,6 +16,7 @@ from pidts.schema import (
     RenameTable,
     RenameTo,
     Statement,
+    Unknown,
 )
 
 Pending = Collection[tuple[Lsn, Statement]]
@@ -81,6 +82,29 @@ def known_after(
                 names = {name for name in names if name.schema != schema}
         names = set(filter(allow, names))
     return frozenset(names | (later.keys() & set(known)))
+
+
+def removed_by(pending: Pending, names: Collection[TableName]) -> set[TableName]:
+    """Returns those of the tables that are gone after the log's statements: dropped, or renamed to another name."""
+    removed: set[TableName] = set()
+    for _, statement in pending:
+        match statement:
+            case CreateTable(table=name) | CreateTableLike(table=name):
+                removed.discard(name)
+            case DropTable(tables=gone) | Unknown(tables=gone):
+                removed.update(gone)
+            case RenameTable(pairs=pairs):
+                for old, new in pairs:
+                    removed.discard(new)
+                    removed.add(old)
+            case AlterTable(table=table, actions=actions):
+                for action in actions:
+                    if isinstance(action, RenameTo):
+                        removed.discard(action.name)
+                        removed.add(table)
+            case DropDatabase(name=schema) | CreateDatabase(name=schema, or_replace=True):
+                removed.update(name for name in names if name.schema == schema)
+    return removed.intersection(names)
 
 
 def _rename(names: set[TableName], pairs: Iterable[tuple[TableName, TableName]]) -> None:

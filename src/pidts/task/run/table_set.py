@@ -81,12 +81,12 @@ from pidts.relay import RelayReader
 from pidts.relay.lock import empty_relay
 from pidts.rules import AllowList
 from pidts.schema import Statement
-from pidts.schema.affected_tables import concerned, understood
+from pidts.schema.affected_tables import understood
 from pidts.source import Session, position, read_structures, source_dialect, table_names
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss
-from pidts.task.run.pending_renames import joining_tables
+from pidts.task.run.pending_renames import joining_tables, removed_by
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
 from pidts.task.run.rewind import Rewind, note_sent_again, notes_of
 from pidts.task.tables.copy_start import Patterns, copy_states, is_selected, no_such_table
@@ -314,14 +314,15 @@ class TableSet:
 
         The source shows an account only the tables that the account may read.
         """
-        removed = {name for _, statement in pending for name, _ in concerned(statement, "", ())}
-        for name in sorted(gone - removed):
+        for name in sorted(gone - removed_by(pending, gone)):
             todo = (
                 "If the table exists, the account may not read it: give it the SELECT that pidts grants TASK prints, "
                 f"then copy the table: {self._config.run_command(f' --resync {shlex.quote(str(name))}')}"
             )
             _log.warning(
-                "the account does not see a table of the log, its changes are left out", table=str(name), todo=todo
+                "the account does not see a table whose changes are in the log, and they are left out",
+                table=str(name),
+                todo=todo,
             )
             self.notes.append(f"the account does not see {name} on the source, and its changes are left out. {todo}")
 
