@@ -27,7 +27,7 @@ _TEXT: Final[Schema] = {"type": "string"}
 _FLAG: Final[Schema] = {"type": "boolean"}
 _TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
 _TABLE: Final[Schema] = {"type": "string", "default": ""}
-_ORDER: Final[Schema] = {
+_DDL_COMMAND: Final[Schema] = {
     "type": "object",
     "properties": {"table": _TEXT, "at": _TEXT, "source": _TEXT, "sql": _TEXTS, "yes": _FLAG},
 }
@@ -50,7 +50,7 @@ _RUN: Final[Schema] = {
         "options": {"type": "object", "additionalProperties": {}},
     },
 }
-_ORDERS: Final = {
+_DDL_COMMANDS: Final = {
     "unlock": "Run a schema change without the shards that have not reached it",
     "skip": "Do not run a schema change",
     "replace": "Run other statements instead of a schema change",
@@ -111,9 +111,9 @@ class ServerOperations:
                     says,
                     self._ddl_command(word),
                     preview,
-                    body=_ORDER,
+                    body=_DDL_COMMAND,
                 )
-                for word, says in _ORDERS.items()
+                for word, says in _DDL_COMMANDS.items()
             ),
             Operation(
                 "GET",
@@ -164,7 +164,7 @@ class ServerOperations:
 
     def _ddl_command(self, word: str) -> Callable[[Request], Any]:
         async def command(request: Request) -> Response:
-            given = await read_object(request, _ORDER)
+            given = await read_object(request, _DDL_COMMAND)
             sql = given.get("sql", [])
             if bool(sql) != (word in _WITH_SQL):
                 what = f"{word} takes statements" if word in _WITH_SQL else f"{word} takes no statements"
