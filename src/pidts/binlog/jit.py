@@ -14,7 +14,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -122,6 +122,15 @@ def cache_folder() -> Path:
     for file in (*sorted(home.rglob("*.py")), *sorted((home.parent / "model").glob("*.py"))):
         digest.update(file.read_bytes())
     return _writable(home / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
+
+
+def last_kept_at() -> float:
+    """Returns the time at which any process last kept machine code on disk, in seconds since 1970; 0.0 if never."""
+    latest = 0.0
+    for file in cache_folder().rglob("*"):
+        with suppress(OSError):  # another process may rename the file meanwhile
+            latest = max(latest, file.stat().st_mtime)
+    return latest
 
 
 def _writable(beside: Path) -> Path:

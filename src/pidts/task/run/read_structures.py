@@ -15,6 +15,7 @@ import structlog
 
 from pidts.batch.online_ddl import online_of
 from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.binlog.compiled_or_plain import compiled
 from pidts.model import Lsn, Position, Shadow, Table, TableName, Transient, Where
 from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
@@ -124,10 +125,19 @@ class StructureReader:
 
 
 def wait_for_relay(
-    config: TaskConfig, replicator: ReplicatorProcess, lsn: Lsn | None, stop: threading.Event, relay: RelayReader
+    config: TaskConfig,
+    replicator: ReplicatorProcess,
+    lsn: Lsn | None,
+    stop: threading.Event,
+    relay: RelayReader,
+    *,
+    patience: float = _RELAY_SECONDS,
 ) -> None:
-    """Waits until the relay has everything up to `lsn` (None: until the relay has begun)."""
-    deadline = time.monotonic() + _RELAY_SECONDS
+    """Waits until the relay has everything up to `lsn` (None: until the relay has begun).
+
+    Raises if nothing happens for `patience` seconds: the relay does not grow, and the replicator compiles no code.
+    """
+    deadline = time.monotonic() + patience
     last, size, look_at = None, _bytes(relay), 0.0
     while True:
         received = relay.received
@@ -136,7 +146,7 @@ def wait_for_relay(
         if relay.damage is not None:
             raise relay.damage
         if received != last:
-            last, deadline = received, time.monotonic() + _RELAY_SECONDS
+            last, deadline = received, time.monotonic() + patience
         replicator.watch()
         if time.monotonic() >= look_at:
             look_at = time.monotonic() + _LOOK_SECONDS
@@ -149,7 +159,10 @@ def wait_for_relay(
             raise StartStopped
         if time.monotonic() > deadline:
             if (now := _bytes(relay)) != size:  # one transaction may take longer than a minute to receive
-                size, deadline = now, time.monotonic() + _RELAY_SECONDS
+                size, deadline = now, time.monotonic() + patience
+                continue
+            if _compiles(patience):
+                deadline = time.monotonic() + patience
                 continue
             if (lack := replicator.lack()) is not None:
                 raise Transient(lack.error.code, lack.error.what, where=lack.error.where, todo=lack.error.todo)
@@ -157,10 +170,19 @@ def wait_for_relay(
             # waiting.
             raise Transient(
                 "relay-stuck",
-                f"the relay has received nothing for {_RELAY_SECONDS:.0f} seconds",
+                f"the relay has received nothing for {patience:.0f} seconds",
                 where=Where(source=config.source.source_id),
                 todo=f"If it stays: read {config.relay / config.source.source_id / 'replicator.log'}",
             )
+
+
+def _compiles(seconds: float) -> bool:
+    """Whether a process has compiled code in the last `seconds`: a replicator compiles before it receives log."""
+    if not compiled():
+        return False
+    from pidts.binlog.jit import last_kept_at
+
+    return time.time() - last_kept_at() < seconds
 
 
 def _bytes(relay: RelayReader) -> int:

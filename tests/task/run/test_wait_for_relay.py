@@ -1,0 +1,50 @@
+"""A run that begins waits until its relay has log, and gives up if nothing happens."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pidts.binlog.jit import cache_folder
+from pidts.model import Transient
+from pidts.relay import RelayReader
+from pidts.task.config.task_file import load_task
+from pidts.task.run.read_structures import StartStopped, wait_for_relay
+from pidts.task.run.replicator_process import NoReplicator
+
+TASK = """
+name: t
+task-mode: all
+target-database: {host: 127.0.0.1, port: 9, user: root}
+mysql-instances: [{source-id: s, from: {host: 127.0.0.1, port: 9, user: root}}]
+pidts: {relay: ./relay}
+"""
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_replicator_that_compiles_code_is_not_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiles: bool
+) -> None:
+    """The first start on a machine compiles for a minute or two before it receives log."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PIDTS_KERNEL", "compiled")
+    kept = cache_folder() / "module" / "function.nbc"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    at = time.time() + (60 if compiles else -60)
+    for one in (kept, kept.parent):
+        os.utime(one, (at, at))
+    (tmp_path / "t.yaml").write_text(TASK)
+    config, stop = load_task(tmp_path / "t.yaml"), threading.Event()
+    threading.Timer(1.0, stop.set).start()
+    with (
+        closing(RelayReader(config.relay, "s")) as relay,
+        pytest.raises(StartStopped if compiles else Transient) as raised,
+    ):
+        wait_for_relay(config, NoReplicator(config), None, stop, relay, patience=0.1)
+    assert compiles or raised.match("relay-stuck")
