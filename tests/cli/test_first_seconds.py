@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -105,6 +106,56 @@ def test_a_signal_ends_a_run_before_the_commands_are_loaded(words: list[str], co
     )
     assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
     assert code == 2 or ended.stderr.strip() == ("" if code < 0 else "stopped")
+
+
+DURING = """
+import os, signal, sys
+
+class Loading:
+    module = sys.argv.pop()
+
+    def find_spec(self, name, *_):
+        if name == self.module:
+            self.module = ""
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Loading())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores SIGINT
+from pidts.cli.program import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["pidts.cli.app", "pidts.task.config.task_file"])
+@pytest.mark.parametrize("command", ["status", "locks list"])
+def test_ctrl_c_ends_each_command_with_one_line_while_it_loads(command: str, module: str, tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(IN_MODE % "all")
+    ended = subprocess.run(
+        [sys.executable, "-c", DURING, *command.split(), "all.yaml", module],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.strip() == "stopped"
+
+
+@pytest.mark.parametrize("module", ["pidts.cli.app", "pidts.task.config.task_file", "pidts.verify"])
+def test_a_comparison_that_is_stopped_while_it_loads_prints_its_object(module: str, tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(IN_MODE % "all")
+    ended = subprocess.run(
+        [sys.executable, "-c", DURING, "verify", "all.yaml", "--json", module],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 1, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["stage"], found["equal"], found["tables"]) == ("stopped", False, [])
 
 
 def test_code_is_compiled_even_if_stderr_cannot_be_written() -> None:

@@ -20,6 +20,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.cli.app import run_command
+from pidts.cli.slow_step import with_answer
 from pidts.model import (
     Checkpoint,
     Column,
@@ -407,13 +408,13 @@ def test_a_server_is_asked_and_not_changed(served: tuple[RecordedTask, Callable[
 
 @pytest.mark.slow
 def test_a_command_says_that_it_waits_for_a_silent_target(tmp_path: Path, capsys: Output) -> None:
-    """A target that accepts connections and does not answer is waited for as long as one that is only slow."""
+    """A target that accepts connections and does not answer looks like one that is only slow."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         path = tmp_path / "t.yaml"
         target = f"{{type: postgresql, host: 127.0.0.1, port: {port}, user: u, database: d}}"
         path.write_text(TASK.format(target=target))
-        ends = threading.Timer(3.0, silent.close)
+        ends = threading.Timer(8.0, silent.close)
 
         def answer() -> None:
             ends.start()
@@ -422,4 +423,15 @@ def test_a_command_says_that_it_waits_for_a_silent_target(tmp_path: Path, capsys
 
         threading.Thread(target=answer, daemon=True).start()
         assert run_command(["status", str(path)]) != 0
-    assert f"waiting for an answer of the target postgresql 127.0.0.1:{port}/d" in capsys.readouterr().err
+    said = f"the target postgresql 127.0.0.1:{port}/d has not answered yet; the command waits"
+    assert said in capsys.readouterr().err.splitlines()
+
+
+def test_a_command_gives_up_a_target_that_does_not_answer(capsys: Output) -> None:
+    never = threading.Event()
+    with pytest.raises(Transient, match=r"mysql 127\.0\.0\.1:3306 has not answered within 0 seconds") as raised:
+        with_answer(never.wait, "the target mysql 127.0.0.1:3306", "target-unreachable", limit=0.1)
+    assert raised.value.code == "target-unreachable"
+    assert "has not answered yet" in capsys.readouterr().err
+    never.set()
+    assert with_answer(never.wait, "the target", "target-unreachable")

@@ -24,7 +24,7 @@ from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs, write_line
-from pidts.cli.program import end_at_once_on_signals, note_signals
+from pidts.cli.program import end_at_once_on_signals, note_signals, say_stopped
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
@@ -164,13 +164,17 @@ def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
     except typer.TyperException as error:
         show_error(ConfigError("usage", error.format_message(), todo=_help_for(arguments)), as_json=as_json)
         return ConfigError.exit_code
-    except (typer.Abort, KeyboardInterrupt):
+    except typer.Abort:
         return PidtsError.exit_code
+    except KeyboardInterrupt:
+        result = _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can report it in one line
         show_error(as_unexpected(error, debug=debug), as_json=as_json)
         return PidtsError.exit_code
-    code = result if isinstance(result, int) else 0
-    return PidtsError.exit_code if code == _INTERRUPTED else code
+    if result == _INTERRUPTED:
+        say_stopped()
+        return PidtsError.exit_code
+    return result if isinstance(result, int) else 0
 
 
 def _help_for(arguments: Sequence[str]) -> str:
@@ -618,13 +622,12 @@ def status(
         set_up_logs(debug=debug)
         return show_zones_status(Path(task), directions, as_json=as_json)
     parts = opened(Path(task), debug=debug)
-    from pidts.cli.slow_step import said_if_slow
+    from pidts.cli.slow_step import with_answer
     from pidts.cli.status_view import show_status
     from pidts.task.operate.sole_run import running_process
     from pidts.task.operate.status import task_status
 
-    with said_if_slow(f"waiting for an answer of the target {parts[0].target.place}"):
-        found = task_status(parts)
+    found = with_answer(lambda: task_status(parts), f"the target {parts[0].target.place}", "target-unreachable")
     return show_status(found, Path(task), as_json=as_json, process=running_process(parts[0]))
 
 

@@ -3,7 +3,8 @@
 Loading the commands takes a second. Until then, SIGTERM would end the process as the signal does by default, with an
 exit code that says nothing to a supervisor. So this module imports only what the interpreter has loaded anyway. The
 exit code depends on the task file: a run with `task-mode: full` that is stopped has not done its work. So a first
-signal is only noted until the file has been read, a second later.
+signal is only noted until the file has been read, a second later. A comparison that is stopped prints its result, so
+its signals are noted, too. All other commands end at once.
 """
 
 from __future__ import annotations
@@ -15,19 +16,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-_RUNS = frozenset({"run", "apply", "start-task", "resume-task"})
+_NOTING = frozenset({"run", "apply", "start-task", "resume-task", "verify"})
+"""The commands that act on a signal later if it comes while they are loaded."""
 _WITH_VALUE = frozenset({"--log-level", "--log-format", "--log-file"})
-_BEFORE_START = "stopped"
+_STOPPED = "stopped"
 _noted: list[bool] = []
 """Has an item if a signal has come before the exit code was known."""
 
 
 def main() -> None:
     """Runs the program with the arguments of this process."""
-    if _command(sys.argv[1:]) in _RUNS:
+    before = signal.getsignal(signal.SIGINT)
+    if _command(sys.argv[1:]) in _NOTING:
         note_signals()
+    elif before is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in a background job of a script
+        signal.signal(signal.SIGINT, lambda *_: _end(1))
     from pidts.cli.app import main as run_program
 
+    if _command(sys.argv[1:]) not in _NOTING:
+        signal.signal(signal.SIGINT, before)
     run_program()
 
 
@@ -40,6 +47,15 @@ def note_signals() -> None:
         signal.signal(number, _note)
 
 
+def has_noted_signal() -> bool:
+    """Whether `note_signals` has noted a signal. From now on, signals have their usual effects."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    has_noted = bool(_noted)
+    _noted.clear()
+    return has_noted
+
+
 def _note(*_: object) -> None:
     if _noted:
         _end(1)
@@ -47,9 +63,14 @@ def _note(*_: object) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    with suppress(OSError):
-        os.write(2, f"\n{_BEFORE_START}\n".encode())
+    say_stopped()
     os._exit(code)
+
+
+def say_stopped() -> None:
+    """Prints the last line of a command that a signal has ended."""
+    with suppress(OSError):
+        os.write(2, f"\n{_STOPPED}\n".encode())
 
 
 def end_at_once_on_signals(code: int) -> None:

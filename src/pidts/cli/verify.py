@@ -14,6 +14,7 @@ import typer
 
 from pidts.cli.command import Debug, JsonAtEnd, TaskFile, opened
 from pidts.cli.final_summary import print_summary
+from pidts.cli.program import has_noted_signal, note_signals
 from pidts.model import ConfigError, PidtsError, Transient
 from pidts.model.errors import plural
 
@@ -48,12 +49,17 @@ def verify(
 
     Exit code 4: rows differ. Exit code 5: rows of waiting tables and locked rows are not equal.
     """
+    note_signals()
     parts = opened(task, debug=debug, quiet=True)
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
-    from pidts.verify import ComparisonInterrupted
+    from pidts.verify import ComparisonInterrupted, Report
+
+    is_stopped = has_noted_signal()
 
     def work(stop: threading.Event) -> Report:
+        if is_stopped:
+            return Report((), (), stopped=True)
         try:
             return verified(parts, tables, examples=examples, restart=restart, stop=stop)
         except ComparisonInterrupted as stopped:
