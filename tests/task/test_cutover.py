@@ -180,9 +180,10 @@ def made(
     report: Report = EQUAL,
     options: CutoverOptions | None = None,
     kind: type[CutoverRun] = CutoverRun,
+    say: Callable[[str], None] = lambda _: None,
 ) -> CutoverRun:
-    stop = threading.Event()
-    return kind(parts, target, options or CutoverOptions(), run_once=no_run, verify=lambda *_: report, stop=stop)
+    stop, options = threading.Event(), options or CutoverOptions()
+    return kind(parts, target, options, run_once=no_run, verify=lambda *_: report, stop=stop, say=say)
 
 
 def test_a_row_that_is_locked_meanwhile_ends_the_cutover(
@@ -922,6 +923,19 @@ def test_an_account_that_may_not_make_the_source_read_only(
     assert refused.value.code == "source-writable"
     assert "SET GLOBAL read_only = ON" in refused.value.todo
     assert is_writable(source, run_sql)
+
+
+def test_all_sources_that_the_account_may_not_make_read_only_are_named_together(parts: tuple[TaskConfig, ...]) -> None:
+    """Two ids for one server do."""
+    two = [("one", parts[0], "SET x"), ("two", parts[0], "SET y")]
+    said: list[str] = []
+    with closing(parts[0].target.server.connect()) as target:
+        run = made(parts, target, options=CutoverOptions(wait_seconds=0.0), say=said.append)
+        with pytest.raises(PrecheckFailed) as refused:
+            run._await_read_only(two)
+    assert [text.rpartition("; ")[2] for text in said[:2]] == ["run there: SET x;", "run there: SET y;"]
+    assert refused.value.what == "sources one, two are not read-only, and the account may not change this"
+    assert refused.value.todo.startswith("Run on source one: SET x; on source two: SET y; Then run this command again")
 
 
 def test_a_privilege_that_the_switch_needs_is_listed_before_it(

@@ -81,7 +81,7 @@ from pidts.model import (
     PrecheckFailed,
     Transient,
 )
-from pidts.model.errors import listed, plural
+from pidts.model.errors import listed, named, plural
 from pidts.source import Session, connect, log_end
 from pidts.source import read_only as source_read_only
 from pidts.target.mysql.cutover.remade_columns import RemadeColumn
@@ -420,6 +420,7 @@ class CutoverRun:
             about = "left out (--writers-stopped): you have stopped all programs that write to the source"
             self._add(StepName.READ_ONLY, StepState.SKIPPED, about)
             return record
+        asked: list[tuple[str, TaskConfig, str]] = []
         for part in self._parts:
             source_id = part.source.source_id
             with closing(connect(part.source.server)) as source:
@@ -437,30 +438,39 @@ class CutoverRun:
                         others = {name: one for name, one in record.read_only.items() if name != source_id}
                         record = replace(record, read_only=others)
                         self._own.save(record)
-                        self._await_read_only(part, source_read_only.statements(source, on=True))
+                        asked.append((source_id, part, source_read_only.statements(source, on=True)))
+        if asked:
+            self._await_read_only(asked)
+        for part in self._parts:
+            with closing(connect(part.source.server)) as source:
                 waiting = source_read_only.prepared_transactions(source)
             if waiting:
-                what = f"source {source_id} has {waiting} prepared XA transactions, which may still commit"
+                what = f"source {part.source.source_id} has {waiting} prepared XA transactions, which may still commit"
                 raise PrecheckFailed(
                     "cutover-not-ready", what, todo="Commit them or roll them back; XA RECOVER lists them"
                 )
         self._done(StepName.READ_ONLY, "applications cannot write to the source")
         return record
 
-    def _await_read_only(self, part: TaskConfig, statement: str) -> None:
-        """Asks the operator to make the source read-only, and waits."""
+    def _await_read_only(self, asked: Sequence[tuple[str, TaskConfig, str]]) -> None:
+        """Asks the operator to make sources read-only, each by its statement, and waits for all of them."""
         deadline = time.monotonic() + self._options.wait_seconds
         while True:
-            self._say(f"the account may not make source {part.source.source_id} read-only; run there: {statement};")
-            with closing(connect(part.source.server)) as source:
-                if source_read_only.is_read_only(source):
-                    return
+            for source_id, _, statement in asked:
+                self._say(f"the account may not make source {source_id} read-only; run there: {statement};")
+            asked = [one for one in asked if not _is_read_only(one[1])]
+            if not asked:
+                return
             if self._stop.wait(_LOOK_SECONDS):
                 raise CutoverStopped
             if time.monotonic() > deadline:
-                what = f"source {part.source.source_id} is not read-only, and the account may not make it so"
-                todo = f"Run {statement}; on the source, then this command again; or give --writers-stopped"
-                raise PrecheckFailed("source-writable", what, todo=todo)
+                sources = named("source", [source_id for source_id, _, _ in asked], "is", "are")
+                statements = " ".join(f"on source {source_id}: {statement};" for source_id, _, statement in asked)
+                raise PrecheckFailed(
+                    "source-writable",
+                    f"{sources} not read-only, and the account may not change this",
+                    todo=f"Run {statements} Then run this command again, or give --writers-stopped",
+                )
 
     def _drain(self) -> dict[str, Lsn]:
         return drain(self._parts, self._target, self._stop, self._say, self._run_once)
@@ -651,6 +661,11 @@ class CutoverRun:
         step = CutoverStep(name, state, about, tuple(details))
         self._steps.append(step)
         self._show(step)
+
+
+def _is_read_only(part: TaskConfig) -> bool:
+    with closing(connect(part.source.server)) as source:
+        return source_read_only.is_read_only(source)
 
 
 def _is_done(record: Cutover | None) -> bool:
