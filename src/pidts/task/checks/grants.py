@@ -55,7 +55,7 @@ class Grants:
     def text(self) -> str:
         """Returns comments and statements for the server's client."""
         side = f"{self.side} {self.source}" if self.source else self.side
-        lines = [f"-- {side}: {self.server}", f"-- {self.create}"]
+        lines = [f"-- ===== Run on the {side}: {self.server} =====", f"-- {self.create}"]
         last = ""
         for why, sql in self.statements:
             lines += [f"-- {why}"] if why != last else []
