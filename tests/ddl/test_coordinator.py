@@ -498,17 +498,17 @@ def test_no_source_waits_for_a_source_that_is_set_aside_before_it_has_begun() ->
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
     seen = groups.moves
-    groups.set_aside("b", aside=True)
+    groups.exclude("b", excluded=True)
     assert groups.moves > seen
     run = arrive(groups, came("a"))
     assert isinstance(run, RunDecision)
     groups.ran(run, {})
     groups.changed("a", {NAME: V1})
-    groups.set_aside("b", aside=False)
+    groups.exclude("b", excluded=False)
     assert groups.absent_for() == ("b",)
     groups.register("b", {NAME: V1})
     assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),))
-    groups.set_aside("b", aside=True)
+    groups.exclude("b", excluded=True)
     assert arrive(groups, came("a", V1, V2)) == Wait((Member("b", NAME),)), "it has begun"
 
 

@@ -174,18 +174,18 @@ def _are_plain(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FullImages:
-    """The changes of a batch with full images, without those that were set aside."""
+    """The changes of a batch with full images, without those that are not applied."""
 
     batches: list[ChangeBatch]
     verdicts: dict[TableName, list[GuardedBatch]]
     presence: list[Presence]
     """For changes that are compared with the target, the columns that the log has."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
-    """Partial changes of tables with locked rows, with the completion of their images. They are completed after changes
-    have been set aside, since a change that is set aside needs no row of the target.
+    """Partial changes of tables with locked rows, with the completion of their images. They are completed after the
+    comparison with the target, since a change that is set aside needs no row of the target.
     """
     logged: list[ChangeBatch]
-    """All changes, including changes that were set aside. A value that is neither in the log nor needed is NULL."""
+    """All changes, including changes that are not applied. A value that is neither in the log nor needed is NULL."""
 
 
 def _full_images(
@@ -228,7 +228,7 @@ def _full_images(
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
         for batch, completion in zip(logs, completions, strict=True):
-            # The guard decides first: changes that it sets aside need no row.
+            # The guard decides first: changes that it ignores need no row.
             if (
                 completion is not None
                 and _is_looked_at(batch, rules, unfinished, copied)
@@ -628,9 +628,9 @@ def _with_deletes_of_other_versions(
 ) -> NetChange:
     """Adds a delete of each overwritten row that may differ from the row that the reduction assumes.
 
-    The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`. If
-    some changes were set aside, or the target has a row as a change leaves it, this inference may be wrong. The change
-    removes rows for all changes that are written `together`.
+    The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`. This
+    inference may be wrong in two cases: some changes were not applied, or the target's row is already as a change
+    leaves it. The deletes are for all changes that are written `together`.
     """
     names = list(change.table.identity)
     unique = bool(watched) or any(one.table.secondary_unique for one in together)

@@ -22,7 +22,7 @@ which is inside the transaction. All other values of that checkpoint (batch, GTI
 before the batch, except that it names the tables that are held after the batch, and says how this run assigns rows to
 workers. A refused row halts its table, which then waits at the batch's start, where no table was held before. If the
 checkpoint did not say so, a restart would pass over the refused row. A restart plans the same transaction again, and
-each worker leaves out the changes up to its own checkpoint. Every row of the log has its own Lsn, so no row is lost or
+each worker skips the changes up to its own checkpoint. Every row of the log has its own Lsn, so no row is lost or
 written twice, even without a key. Where a part ends depends only on the log and on the number of rows in a part. A
 repeated task finds for each part whether it was committed, and continues after the last one.
 """

@@ -6,8 +6,8 @@ crashes, too, some workers may be even further ahead. The checkpoint row of ever
 the main Lsn, the places of held tables, the progress of the copy. Then:
 
 - a run begins at the state that all workers have reached, table by table (`slowest`);
-- a worker leaves out a batch's changes of a table up to its own place for this table, and its checkpoint never goes
-  back (`furthest`);
+- a worker skips a batch's changes of a table up to its own place for this table, and its checkpoint never goes back
+  (`furthest`);
 - a chunk of a copy counts as written when all workers have it.
 
 The progress of a copy that all workers have cannot be found by comparing keys: only the source can tell their order. So
@@ -158,12 +158,12 @@ class Workers:
 
         While workers are at different places, each row must go to the same worker as before. If the target has got a
         unique key meanwhile, all rows of a table that two workers shared may belong to one of them now. This worker
-        would leave out changes that the other worker has not committed yet, so the function raises an error. `dealing`
+        would skip changes that the other worker has not committed yet, so the function raises an error. `dealing`
         is the current text of `JobContext.dealing`; None if the caller writes nothing.
 
         From now on, all workers have the highest of their batch numbers. The numbers differ after a batch in which one
         worker had nothing to store. If they stayed different, the worker with the higher number would take a new batch
-        for one that it has already written, and would leave out the batch's chunk.
+        for one that it has already written, and would skip the batch's chunk.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]

@@ -25,7 +25,7 @@ class Range:
     after: KeyValues | None
     upto: KeyValues | None
     is_last: bool
-    """Whether this is the last range up to the end that the caller of `ranges` has given."""
+    """Whether this range ends where the caller of `ranges` wants the last range to end."""
 
 
 def highest(connection: Session, table: Table) -> KeyValues | None:

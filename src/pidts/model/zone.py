@@ -44,7 +44,7 @@ def mark_table(zone: str) -> str:
 
 
 def drop_mark(zone: str) -> str:
-    """Returns the name of the table that each DROP TABLE from this zone drops, too."""
+    """Returns the name of the table by which a DROP TABLE names this zone: the statement lists it among the tables."""
     return f"{_DROPPED_FROM}{zone}"
 
 
@@ -62,7 +62,7 @@ def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
 
 
 def left_out_in(meta_schema: str, tables: Iterable[TableName]) -> TableName | None:
-    """Returns the name of the table of notes, as the log spells it; None if it is not one of these tables."""
+    """Returns the table of notes, if it is one of these tables, with its name as in the log; otherwise None."""
     schema = meta_schema.lower()
     return next((table for table in tables if table.name == LEFT_OUT and table.schema.lower() == schema), None)
 

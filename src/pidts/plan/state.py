@@ -4,7 +4,7 @@ A task's position is one Lsn and exceptions from it. Tables whose schema change 
 these are the waiting tables that operators see. All other tables continue. So every table has its own position,
 `PlanState.at(table)`. The target has a change of a table if and only if the change's Lsn is not after that position. A
 batch has each table's log between the table's position before the batch and its position after it. A worker that was
-ahead of others when the task was interrupted leaves out the log before its own position.
+ahead of others when the task was interrupted skips the log before its own position.
 """
 
 from __future__ import annotations
@@ -270,9 +270,9 @@ class PlanState:
 
     @property
     def uncarried(self) -> frozenset[TableName]:
-        """Returns the tables whose changes were left out of the batch that led to this state.
+        """Returns the tables whose changes are not in the batch that led to this state.
 
-        The changes are left out because these tables have no key, and were not copied before.
+        These tables have no key, and their rows were not copied before the batch.
         """
         whole = {request.table for request in self.settled if request.whole}
         return frozenset({*whole, *(name for name, state in self.copy.items() if not state.is_carried)})

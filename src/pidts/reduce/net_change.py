@@ -21,7 +21,7 @@ class Counts:
     deleted: int = 0
     copied: int = 0
     stale: int = 0
-    """The number of changes left out because the target has a newer row. The other counts do not include them."""
+    """The number of changes ignored because the target has a newer row. The other counts do not include them."""
     removed: int = 0
     """The number of keys that only the target has, as a repair has found."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)

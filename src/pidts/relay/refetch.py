@@ -122,7 +122,10 @@ def note_repeated(folder: Folder, after: Lsn, to: Lsn) -> None:
 
 
 def _last_of_each_kind(done: tuple[Refetch, ...]) -> tuple[Refetch, ...]:
-    """Returns the refetches to keep. However many parts tasks send again, they displace no part that was damaged."""
+    """Returns the refetches to keep: the last ones of damaged parts and, separately, of parts that tasks send again.
+
+    So a part that was damaged stays, however many parts tasks send again.
+    """
     is_repeated = [one.why == _REPEATED for one in done]
     return tuple(one for at, one in enumerate(done) if is_repeated[at + 1 :].count(is_repeated[at]) < _KEPT)
 

@@ -17,7 +17,7 @@ _LAST_INDEX, _LAST_BYTE = 2**32 - 1, 10**12 - 1
 
 
 def after_whole_log(change_no: int) -> Lsn:
-    """Returns a place after the whole log of the server that was the source after `change_no` replacements."""
+    """Returns a place after the whole log of one server: the source after it was replaced `change_no` times."""
     return Lsn(change_no, _LAST_INDEX, _LAST_BYTE)
 
 

@@ -218,7 +218,7 @@ def is_fillable(column: Column) -> bool:
 
 
 def is_constant(default: str | None) -> bool:
-    """Whether a column's default has the same value at any time. False if there is no default (None)."""
+    """Whether a default is a constant, whose value does not depend on the time. False for None: no default."""
     return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 

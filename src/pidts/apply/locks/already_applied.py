@@ -1,52 +1,61 @@
-"""Finds the changes that follow a change which the target already had.
+"""Finds changes that another zone has already made, and later changes of these rows that must not be applied.
 
-The zone that made these later changes may not have known of another zone's change.
+A change *was already made* if the target's row is already as the change would leave it: another zone has made the same
+change. The change then has no effect. But a later change of the row may come from a program that did not know the
+change of the other zone. Such a later change is set aside, which locks its row. The lock is necessary, because zones
+compare rows by their values. If a row gets former values again, the comparison does not show that two zones have
+changed the row at the same time:
 
-Zones compare rows by their values. If a row gets former values again, this can hide that two zones have changed it at
-the same time:
+    zone a    UPDATE 1 -> 2, UPDATE 2 -> 1. Then b's 1 -> 2 arrives: a's row becomes 2
+    zone b    UPDATE 1 -> 2. Then a's changes arrive: b already has 1 -> 2, and 2 -> 1 makes b's row 1
 
-    a    UPDATE 1 -> 2, UPDATE 2 -> 1
-    b    UPDATE 1 -> 2
-    b receives 1 -> 2, which it already has, and 2 -> 1. a receives 1 -> 2. In the end a has 2, and b has 1
+The same happens if both zones delete a row, and zone a then inserts it again with the same values.
 
-If both zones delete a row, and zone a inserts it again with the same values, the same happens: 2 is then "no row".
+**The argument.** Each change of a row is a step from one state to another; "no row" is a state, too. Suppose that a
+zone makes each step of all zones once, and that each step begins at the row's present state. Then the steps are one
+walk from the first state, and the steps alone determine where a walk ends. An example: from state 1, the steps 1 -> 2,
+1 -> 2 and 2 -> 1 end at 2 in any possible order. So all zones end with the same row, however often a state comes back.
 
-**The argument.** Take each change of a row as a step from one state to another; "no row" is a state, too. If a zone
-makes each change of all zones once, and each change finds exactly the state that it names, then the steps are one walk
-from the first state. The end of a walk depends only on its steps, not on their order: apart from its two ends, the walk
-has left each state as often as it has reached it. So all zones end with the same row, however often a state comes back.
-If a change finds neither the state before it nor the state after it, its row is locked. One case is left: a change that
-was *already made* finds the state after it. It is left out, and the zones end with the same row only if all zones leave
-out the same steps.
+A zone does not make every step. If a change finds neither the state before it nor the state after it, its row is
+locked. If a change was already made, it finds the state after it, and the zone omits this step. The zones then end with
+the same row only if all zones omit the same steps.
 
-Two zones. Suppose that b leaves out the change c = x -> y of zone a, and that no change of a follows c. At b the row
-has come to y by changes of b that a had not seen when a made c. Together these changes lead from x to y. They come to a
-after c, when the row is at y there. They cannot all find the states that they name: if they did, they would lead from y
-to y + (y - x), which is not a state. So a locks one of them or leaves one out. If a leaves out the last of these
-changes, that change is x -> y, too: after any other one, a's row would be in no state. Then both zones have left out
-the same step. So it is enough to lock each change of another zone that *follows* a change that was already made. A zone
-cannot find out whether the zone that made the following change already knew the changes of both zones. So some changes
-are locked although their zone knew these.
+**Two zones.** Let c = x -> y be a change of zone a that was already made at b, and let no later change of the row come
+from a.
 
-After a DELETE that was already made, two zones that have deleted the row agree, and its key may be used again. So it is
-enough to lock each change of the key that makes the deleted row again, if equal rows have equal texts. There is no
-short proof for this; `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a length.
+1. Changes of b have led b's row from x to y. Zone a had not seen them when it made c.
+2. These changes reach a after c, when a's row is y. Take each state as a unit vector, and a step u -> v as the
+   difference v - u. The changes of b add up to y - x. From y, all of them would lead to 2y - x, which is no unit vector
+   and so no state.
+3. So one of these changes locks the row at a, or was already made at a. Let u -> v be the change that was already made.
+   If it is the last of these changes, a's row ends at 2y - x - (v - u). This is a state only if u = x and v = y. So
+   both zones have omitted the same step.
+
+Two conditions are left: no change may follow c at b, and no change may follow u -> v at a. So each change of another
+zone that *follows* a change that was already made is set aside. A zone cannot find out whether the program that made
+the following change knew the changes of both zones. So some changes are set aside although their program knew both.
+
+**Deletes.** After a DELETE that was already made, both zones agree that the row is gone, and its key may be used again.
+So only a change that makes the deleted row again is set aside. If equal rows may have different texts (`_rows`), the
+next change of the key is set aside, whatever it makes. There is no short proof for this rule.
+`tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a length.
+
 Three alternatives were rejected:
 
-- If every change that was already made were locked, no record would be needed, for any number of zones. But jobs that
-  run in every zone, and delete or update the same rows, would lock all of these rows.
-- Comparing places of logs (had the change's zone seen this zone's write?) would be exact. But only the rows of the meta
-  tables in a zone's log show what the zone had seen, and tasks do not decode these rows.
-- Locking only the changes that make the earlier row again is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
+- Lock each change that was already made. This needs no record, and is right for any number of zones. But jobs that run
+  in every zone, and delete or update the same rows, would lock all of these rows.
+- Compare places in the logs: had the change's zone seen this zone's write? This would be exact. But only rows of the
+  meta tables show what a zone had seen, and tasks do not decode these rows.
+- Lock only the changes that make the earlier row again. This is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
 
-**Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If the
-program's change reaches the two zones before each has the other's change, these two cannot notice the conflict. So the
-third zone's log has a note, and its own next change is set aside in the other zones (`pidts.apply.locks.zone_notes` has
-the argument). Where tasks pass on the changes of other zones, a change that was already made is not in the zone's log,
-and the argument does not hold (docs/operate/zones.md).
+**Three zones and more.** A third zone gets the same change from both zones. Then a program there may make the earlier
+row again. This change may reach the two zones before each has the other's change, so they cannot notice the conflict.
+So a note is written to the third zone's log, and that zone's own next change is set aside in the other zones
+(`pidts.apply.locks.zone_notes` has the argument). If tasks pass on the changes of other zones, the argument does not
+hold: the log of a zone lacks the changes that were already made there (docs/operate/zones.md).
 
-**A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
-may meet its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
+**A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. A
+task meets its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
 there.
 
     break                                   then
@@ -55,8 +64,8 @@ there.
     another task has the key's next change  as in `early_removals`: other tasks are locked out first
 
 The records of changes that were already made are in the same table as those of `early_removals`, with other digests.
-They, too, are used for an hour, measured by the clocks of the servers and of the task's machine. If a task lags by
-more, a change that was made without knowing of another zone's change may come, and is not locked.
+They, too, count for an hour, by the clocks of the servers and of the task's machine. If a task lags by more than an
+hour, a change that should be set aside may be applied.
 """
 
 from __future__ import annotations

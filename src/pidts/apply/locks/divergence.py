@@ -119,7 +119,7 @@ class Divergence:
     def values(self, number: int, known: KnownColumns | None) -> tuple[str, ...]:
         """Returns two lines: the values of a key's row on source and target, in the columns that differ.
 
-        Columns that the log does not have are left out.
+        Columns that the log does not have are not among them.
         """
         key = int(self.keys[number])
         if key in self.foreign:

@@ -1,36 +1,40 @@
-"""Finds rows that reach a zone although another zone has already deleted them.
+"""Finds rows that arrive in a zone after another zone has deleted them.
 
 In a mesh the changes of one row reach a zone by several tasks:
 
     a    INSERT 5                      task ac is slow
     b    has row 5 of a: DELETE 5      task bc is fast
-    c    DELETE 5 finds no row and goes on; then INSERT 5 would make a row that no other zone has
+    c    DELETE 5 finds no row and changes nothing; then INSERT 5 would make a row that no other zone has
 
-A DELETE may also find no row because two zones have deleted the row, and then no INSERT is to come. So nothing is
-locked, but the DELETE is recorded in the zone's meta schema, and a later INSERT of the key by another task is set
-aside. The lock says which task had deleted a row of the key. Two alternatives were rejected:
+A DELETE that finds no row does not show which case this is: perhaps two zones have deleted the row, and no INSERT
+follows. So nothing is locked yet. The DELETE is recorded in the zone's meta schema, and a later INSERT of the key by
+another task is set aside. The lock says which task has deleted a row of the key. Two alternatives were rejected:
 
-- Causal delivery (task bc waits until c has everything from a that b had) would need no locks. But bc would wait as
+- Causal delivery: task bc waits until c has everything from a that b had. This needs no locks. But bc would wait as
   long as ac waits. And for each transaction of b, bc would have to know how far each other task had applied its log, in
   numbers that can be compared.
-- Leaving out an INSERT that equals the deleted row would silently lose a row if a zone inserts an equal row once more.
+- Ignoring an INSERT that equals the deleted row: if a zone inserts an equal row once more, this row would be lost
+  without a message.
 
-A batch is the net effect of several changes. So a DELETE within a batch counts, too, if it finds another row than the
-key's previous change has left: then another zone's change of the row in between is still to come.
+A DELETE may also come within a batch. It counts, too, if it finds another row than the key's previous change has left:
+then another zone's change of the row in between is still to come. An UPDATE that gives its row another key counts as a
+DELETE of the old key. Two examples, each in one batch of task bc:
 
-    b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      one batch of task bc, in which the INSERT is missing
-    b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the same with the UPDATE to v = 3
+    b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      the batch lacks the INSERT of a
+    b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the batch lacks the UPDATE of a
 
-An UPDATE that gives its row another key counts as a DELETE of the old key.
+**The argument.** The claim: if c makes a row that is gone elsewhere, the record prevents it. Suppose that no two
+changes leave equal rows; `pidts.apply.locks.already_applied` covers rows that get former values again.
 
-**The argument.** Each change names the row that it has found. The argument assumes that no two changes leave equal
-rows; `pidts.apply.locks.already_applied` covers rows that get former values again. The row is locked when an UPDATE or
-a DELETE finds another row at c than in its own zone, or an INSERT finds a row. So the changes of a key that c takes
-without a lock are a chain: each change finds the row that the change before it has left. There are two exceptions: a
-DELETE that finds no row, and an INSERT after a DELETE that the INSERT's zone did not know of. The zone c can make a row
-that is gone elsewhere only by the second exception, and only if c has had the DELETE. If c had the row that the DELETE
-names, then c has had the INSERT that made this row, and the INSERT of the exception is another one. If c did not have
-that row, the DELETE is on record.
+1. Each change names the row that it has found. If an UPDATE or a DELETE finds another row at c, or an INSERT finds a
+   row, the row is locked.
+2. So the changes of a key that c applies without a lock are a chain: each change finds the row that the previous change
+   has left. There are two exceptions: a DELETE that finds no row, and an INSERT after a DELETE that the INSERT's zone
+   did not know.
+3. Only the second exception can make a row that is gone elsewhere, and only if c has had the DELETE of this row.
+4. If c had the row that the DELETE names, c has had the INSERT of this row. So the INSERT of the exception made another
+   row.
+5. If c did not have that row, the DELETE is on record, and the INSERT is set aside.
 
 **Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. Each transaction of a task locks
 the task's checkpoint from beginning to end. So a task that finds no row locks the checkpoints of the other tasks, and
@@ -41,9 +45,9 @@ then looks for the row once more. Either the INSERT was committed before this lo
     after COMMIT                            both
     deadlock or time-out at a checkpoint    the target ends one of the two transactions, which is repeated
 
-The record of a DELETE counts for INSERTs that were made on a source up to an hour after the removal, by the clocks of
-the servers and of the task's machine. After this hour, the key may be used for a new row. A record is kept for seven
-days, so no task may lag by more.
+The record of a DELETE concerns the INSERTs that sources make up to an hour after the DELETE, by the clocks of the
+servers and of the task's machine. After this hour, the key may be used for a new row. A record is kept for seven days,
+so no task may lag by more.
 """
 
 from __future__ import annotations
@@ -69,7 +73,7 @@ the clocks of zones may differ.
 
 
 def early_removals(key_rows: KeyRows, known: KnownColumns | None) -> Numbers:
-    """Returns the events that delete a row which is not there; if a key has several such events, only the last one.
+    """Returns the DELETEs that do not find their row; of each key's DELETEs, only the last one.
 
     `known` says which columns of each change the log has; None: all.
     """
@@ -134,7 +138,7 @@ def removed_before(
     arriving = np.nonzero(events.arrives & (key_rows.at[events.key] < 0))[0]
     if not len(arriving):
         return {}
-    # Only the first event that gives a row to a key counts, since all changes of the key before this event find no row.
+    # If a key has several such events, only the first one is checked: the target has no row of the key before it.
     coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
     table = events.batch.table
     names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))
@@ -180,7 +184,7 @@ def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
 def _differs(key_rows: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
     """Returns, for each pair of changes, whether the later change found a row that the earlier change did not leave.
 
-    Also true if the log has the found row only in part.
+    The result is also true if the log has only a part of the row that the later change found.
     """
     rows, size = key_rows.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()

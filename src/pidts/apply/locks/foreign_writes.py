@@ -1,18 +1,17 @@
 """Finds writes of a zone to rows that another zone owns (`pidts.conflict: owner`).
 
-An event of a key is judged by the images that it has for this key: if the row stays, by the row before and the row
-after.
+Each key of a change is judged by the row that had the key before the change, and by the row that has it afterwards:
 
     INSERT 5           the row that arrives
-    UPDATE 5           the row before and the row after: a move into another zone's range is foreign in both zones
-    UPDATE 5 -> 6      the row that leaves 5 and, separately, the row that arrives at 6
+    UPDATE 5           both rows: an UPDATE that moves a row into another zone's range is foreign in both zones
+    UPDATE 5 -> 6      for key 5 the row that leaves it, and for key 6 the row that arrives
     DELETE 6           the row that leaves
 
 Each key is judged separately, as everywhere in this folder. If a zone deletes another zone's row and inserts a row of
 its own with the same key, the DELETE is found, and the INSERT is held after it.
 
 The owner of a row may depend on columns. These columns have to be in the log: values completed from the target would
-say who owns the *target's* row. If the log leaves them out, the table halts.
+say who owns the *target's* row. If the log lacks them, the table halts.
 """
 
 from __future__ import annotations

@@ -38,22 +38,22 @@ class KeyEvents:
     change: Numbers
     """For each event, the index of its change in `batch`."""
     leaves: Mask
-    """Whether the key has no row after each event."""
+    """For each event, whether its key has no row after the event."""
     arrives: Mask
-    """Whether the key had no row before each event."""
+    """For each event, whether its key had no row before the event."""
     first: Numbers
     """The first event of each key."""
 
     @property
     def is_new(self) -> Mask:
-        """Whether each key had no row before its first event, and has one after its last event."""
+        """Returns, for each key, whether it had no row before its first event, and has one after its last event."""
         last = np.append(self.first[1:], len(self.key)) - 1
         is_new: Mask = self.arrives[self.first] & ~self.leaves[last]
         return is_new
 
     @property
     def comes(self) -> Mask:
-        """Whether each key had no row before its first event."""
+        """Returns, for each key, whether it had no row before its first event."""
         return self.arrives[self.first]
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:

@@ -47,7 +47,7 @@ class KnownColumns:
 def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColumns | None:
     """Returns which columns of one table's changes are known; None if all are. `presence` may include other tables.
 
-    An inserted row has the defaults of columns that the log leaves out.
+    An inserted row has the defaults of columns that the log lacks.
     """
     if not presence:
         return None

@@ -1,29 +1,36 @@
-"""Writes notes to a zone's log about changes that a task into the zone has left out because they were already made.
+"""Writes notes to a zone's log about changes that were already made in the zone, and records such notes.
 
-After a change that was already made, `pidts.apply.locks.already_applied` sets aside the next change of the row if
-another zone made it. With three zones or more, the next change may also come from the zone's own programs; no task into
+After a change that was already made, `pidts.apply.locks.already_applied` sets aside the next change of the row if it
+comes from another zone. With three zones or more, a program in the zone itself may make the next change. No task into
 the zone sees such a change:
 
     a    UPDATE 1 -> 2                                 b    the same UPDATE
-    c    has both: a's change arrived first, and b's was left out. A program of c: UPDATE 2 -> 1
+    c    a's change arrives first; b's was then already made. A program of c: UPDATE 2 -> 1
     c's change reaches a and b before they have each other's change.
     Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b. In the end a and b have 2, and c has 1
 
-So if zone c has left out a change, the tasks out of c set c's own next change of the row aside in all other zones. For
-this the task that leaves a change out inserts a note into the table `left_out` of c's meta schema, and deletes it
-again. So the log of c has the note, in the transaction of the record, before the program's change. A task out of c
-reads the notes in a batch without rows, and records them in its target: each later batch of any worker finds the
-record.
+So if a change was already made in zone c, the tasks out of c set c's own next change of the row aside in all other
+zones. They learn of it from a note in c's log:
 
-**The argument**, as in `already_applied`, but for any number of zones. If a zone has left out a change x -> y, and no
-zone has a lock of the row, then the zone has no later change of the row, neither of its own programs nor of other
-zones. So it has made all steps but this one, and ends at y. If S is where all steps together lead, then S is y + (y -
-x). If another zone has left out nothing, S is a state; but 2y - x is not a state. If it has left out another step
-u -> v, then v equals y and u equals x, because 2y - x = 2v - u. So all zones end at y. With deletes the rule is weaker:
-only the change that makes the deleted row again is locked. `tests/pipeline/zones/test_zones_as_steps.py` tries all
-histories of three zones up to a length.
+1. The task into c that brings the change inserts a note into the table `left_out` of c's meta schema, and deletes it
+   again. So the log of c has the note before the program's change, in the transaction that also records the change.
+2. A task out of c reads the notes in a batch without rows, and records them in its target. Each later batch of any
+   worker finds the record.
 
-The key is in the note by its values, since digests of texts differ between servers. Where there are only two zones, no
+**The argument** is as in `already_applied`, but for any number of zones. There, a state is a unit vector, and a step u
+-> v is the difference v - u. Let all steps of all zones together lead to S. Suppose that no zone has a lock of the row,
+and that the change x -> y was already made in one zone.
+
+1. That zone has no later change of the row, neither of its own programs nor of other zones. So it has made all steps
+   but x -> y, and ends at y. So S = y + (y - x) = 2y - x, which is not a state.
+2. A zone that has made all steps would end at S, which is not a state. So each zone has omitted a step u -> v, and by
+   the same argument S = 2v - u.
+3. 2y - x = 2v - u only if v = y and u = x. So all zones end at y.
+
+With deletes the rule is weaker: only the change that makes the deleted row again is set aside.
+`tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a length.
+
+The note has the values of the key, since digests of texts differ between servers. Where there are only two zones, no
 notes are written. A task that forwards changes of other zones does not read notes: there the argument does not hold in
 any case. Where versions decide, tables without a version have notes, too, except in transactions whose removals return
 (`pidts.apply.rows.convergence`).
@@ -32,12 +39,12 @@ The transaction that writes a note into the log of zone c has locked the row. So
 waits for this transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this
 moment may be before the note in c's log.
 
-    break                                    then
-    c, before COMMIT of the change left out  neither the note nor the record nor the checkpoint
-    c, after COMMIT                          all three; c's log has the note before any later change of the row
-    a, before COMMIT of the batch of notes   neither the record nor the worker's checkpoint: the notes are read again
-    a, one of several workers has committed  the next run begins with the batch of notes. No later batch has begun
-    a, after COMMIT of all workers           every later change of the row finds the record
+    break                                       then
+    c, before COMMIT of the change's batch      neither the note nor the record nor the checkpoint
+    c, after COMMIT                             all three; c's log has the note before any later change of the row
+    a, before COMMIT of the batch of notes      neither the record nor the worker's checkpoint: the notes are read again
+    a, one of several workers has committed     the next run begins with the batch of notes. No later batch has begun
+    a, after COMMIT of all workers              every later change of the row finds the record
 """
 
 from __future__ import annotations
@@ -70,8 +77,8 @@ def show_left_out(
 ) -> None:
     """Writes notes to the target's log, in the open transaction.
 
-    `rows` has, for each key, the text of the row that the left-out change deleted: only a change that makes this row
-    again is set aside. None: the next change of the key is set aside, whatever it is.
+    `rows` has, for each key, the text of the row that the change deleted: only a change that makes this row again is
+    set aside. None: the next change of the key is set aside, whatever it is.
     """
     notes = starmap(LeftOut, zip(packed_each(keys), map(row_digest, rows), times, strict=True))
     session.meta.early_removals.show_left_out(task, source, table.name, list(notes))

@@ -6,7 +6,7 @@ same version:
     the target has (1, v5) of a        INSERT INTO b (1, v5)   ->  UPDATE (1, v5) of a to (1, v5) of b
                                        DELETE FROM a (1, v5)   ->  nothing: b has the row
 
-Without this module, the version guard would leave out the INSERT into `b`, since the target has a row with the same
+Without this module, the version guard would ignore the INSERT into `b`, since the target has a row with the same
 version. The DELETE from `a` would then remove that row. So two rules hold for a key that changes in several of the
 tables, as long as another table has a row with the key. An INSERT replaces that row. A DELETE removes nothing. Nearly
 all keys change in one table only; their changes stay the same.

@@ -1,45 +1,50 @@
 """Handles rows that move between members of a merged table while one of the members lags.
 
 A shard that waits stays at an earlier place of the log, while the other shards of its source go on. So one transaction
-of the source may reach the target in two commits, the transaction's later half first:
+of the source may reach the target in two commits, its later half first:
 
-    t_1 waits    BEGIN; INSERT INTO t_2 SELECT * FROM t_1 WHERE id = 5; DELETE FROM t_1 WHERE id = 5; COMMIT
-    now          the INSERT of t_2: the target has row 5 as t_2's row
-    later        the DELETE of t_1: row 5 is gone for good
+    the transaction    BEGIN; INSERT INTO t_2 SELECT * FROM t_1 WHERE id = 5; DELETE FROM t_1 WHERE id = 5; COMMIT
+    t_1 waits          only the INSERT is applied: the target has row 5, which belongs to t_2
+    t_1 catches up     the DELETE must not be applied: it would remove the row of t_2
 
-Within one part of a batch, `pidts.reduce.net_changes` sees both halves of a move. Between parts and batches the target
-remembers which member has got which key. A target table is *lagging* as long as one of its members (the source's tables
-that map to it) lags on any worker, before or after the commit. Each commit during this time does two things:
+So the target records which member has got which key. The entry (m, K, x) says: member m (a source table that maps to
+this target table) got key K at Lsn x, and still has K at the place that m has reached. Entries are needed between parts
+of a batch, and between batches. Within one part, `pidts.reduce.net_changes` sees both halves of a move.
 
-1. The commit *looks* at the record, if a member catches up, or if a member begins to lag within the batch. In the
-   second case, this member's changes are applied before changes of the other members. In both cases, a change that
-   would take a row from another member is *set aside*. All changes of key K in member n in this part are judged
-   together. If n does not have K in the end, all of them are set aside if another member has K on record. The Lsns do
-   not matter, since the other member's INSERT may be before n's DELETE in the log. If n has K in the end, by a change
-   at x, they are set aside if another member has got K later than x. Otherwise they stay, and `net_changes` reduces
-   them as usual. The two halves of an UPDATE from K to K2 are judged separately: if one of them is set aside, the
-   INSERT of K2 or the DELETE of K is left.
-2. The commit *notes* keys. A member may have got a key, by an INSERT or an UPDATE to this key, and still have it at the
-   end of the part: then the key is recorded with the Lsn of that change. If the member does not have it any more, its
-   own entry of the key is removed.
+A target table is *lagging* while one of its members lags on any worker, before or after the commit. Each commit with
+changes of a lagging table has two steps:
 
-An entry says "m has got K at x, and still has K at the Lsn that m has reached". An entry of m does not count in a part
-in which m loses K, since `net_changes` sees this itself. In these two examples the record has (m, K, 20), and n lags at
-place 5:
+1. It *looks*: it reads the entries, and drops changes that would take a row from another member. This step is needed
+   only if changes may be applied after later changes of other members. There are two such cases: a member catches up;
+   or a member begins to lag within the batch, since its changes are then applied before those of the other members.
+2. It *notes*: for each key that a member has got in this part (by an INSERT, or by an UPDATE to this key) and still has
+   at the part's end, it adds an entry with the Lsn of that change. If a member does not have a key any more, it removes
+   the member's own entry of the key.
+
+In the first step, all changes of key K in member n in one part have the same fate:
+
+    n does not have K at the part's end    dropped if there is an entry of another member for K. The Lsns do not matter:
+                                           in the log, the INSERT of the other member may be before n's DELETE
+    n has K then, last changed at x        dropped if there is an entry of another member for K with a later Lsn than x
+
+The two halves of an UPDATE from K to K2 are judged separately. If one half is dropped, the INSERT of K2 or the DELETE
+of K is left. An entry of member m does not count in a part in which m loses K, since `net_changes` sees this. A copied
+row is never dropped here. Two examples, in which the entry is (m, K, 20), and n lags at place 5:
 
     one part has UPDATE K of n at 10, and DELETE K of m at 30    n's row is written
-    one part has UPDATE K of n at 10, and m keeps K              the UPDATE is set aside: the row is m's
+    one part has UPDATE K of n at 10, and m keeps K              the UPDATE is dropped: the row is m's
 
+**Why the result is right wherever batches are cut.** A row belongs to one shard: two members never have the same key at
+once, except inside a transaction.
 
-The result is right wherever batches are cut. This assumes that no two members have a key at once except inside a
-transaction: a row belongs to one shard. *No member has K in the end*: of all changes that remove K from a member, take
-the change that is applied last. If another member still had K on record, it would lose K even later. So this change is
-applied, and each change that brings K back is followed by one that removes it. *m has K in the end*, since x. If x is
-before the place of every member that lags, no other member has had K since. Otherwise the change at x was written while
-the table was lagging, so it is on record, and stays there. No other member takes K away or writes it, for all its
-changes of K are before x.
+- *In the end, no member has K.* Of all changes that remove K from a member, take the change that is applied last. Could
+  an entry of another member prevent it? No: this member would then lose K even later. So the change is applied. Each
+  change that brings K back is followed by a change that removes it.
+- *In the end, m has K, since x.* If x is before the places of all lagging members, no other member has had K since.
+  Otherwise the change at x was written while the table was lagging, so there is an entry, and it stays. All changes of
+  K by other members are before x, so they neither remove nor overwrite the row.
 
-Two kinds of keys are not noted: keys of copied rows, since nothing shows when their table got them, and keys that a
+Two kinds of keys get no entry: keys of copied rows, since nothing shows when their table got them, and keys that a
 repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's collation
 ignores case, the row counts as two.
 
@@ -49,8 +54,8 @@ Entries name the members. When a member is renamed, the commit that records the 
 Rows of a member that was dropped stay on the target, and so do its entries.
 
 Crash points: entries are in the transaction that moves the worker's checkpoint. A crash before the COMMIT leaves
-neither rows nor entries nor the new checkpoint. A crash after it leaves all of them, and the next attempt leaves out
-exactly the changes that the entries cover.
+neither rows nor entries nor the new checkpoint. A crash after it leaves all of them, and the next attempt drops exactly
+the changes that the entries forbid.
 """
 
 from __future__ import annotations
@@ -79,23 +84,22 @@ _MOVED_ON = IncompleteInsert("the row with the old key belongs to another shard 
 
 @dataclass(frozen=True, slots=True)
 class LaggingTables:
-    """The target tables of which a member lags, before or after one commit."""
+    """The target tables with members that lag before or after one commit."""
 
     task: str
     source: str
     noted: frozenset[TableName]
-    """The target tables with lagging members."""
+    """All of these tables. For each of them, the commit notes keys."""
     looked: frozenset[TableName]
-    """The tables of `noted` in which changes may be written after later changes of other members."""
+    """The tables of `noted` in which changes may be applied after later changes of other members."""
 
 
 def without_moved(
     session: TargetSession, batches: Sequence[ChangeBatch], lagging: LaggingTables, shared: Collection[TableName]
 ) -> list[ChangeBatch]:
-    """Returns the changes without those of rows that other members have got, and updates the record of moved keys.
+    """Drops the changes of rows that other members have got, updates the entries, and returns the other changes.
 
-    `shared` are target tables with several known members. For other target tables, only the record shows which keys
-    have moved.
+    `shared` are target tables with several known members. Other target tables are considered only if they have entries.
     """
     left = list(batches)
     by_name: dict[TableName, list[int]] = {}
@@ -135,11 +139,13 @@ def _of_one(
     outcomes = _Outcomes(parts)
     record, place = session.meta.moves, (lagging.task, lagging.source, name)
     if name in lagging.looked:
-        aside = outcomes.aside(record.find(*place, outcomes.texts))
-        if aside.any():
-            parts = outcomes.without(aside)
+        dropped = outcomes.dropped(record.find(*place, outcomes.texts))
+        if dropped.any():
+            parts = outcomes.without(dropped)
             _log.info(
-                "changes of rows that have moved to another shard are left out", table=str(name), rows=int(aside.sum())
+                "changes of rows that have moved to another shard are left out",
+                table=str(name),
+                rows=int(dropped.sum()),
             )
     for member, keys in outcomes.given().items():
         record.remove(*place, member, keys)
@@ -151,7 +157,7 @@ def _of_one(
 class _Outcomes:
     """Finds, for each member and each key that it changes, whether the member has the key after the changes.
 
-    The result for one member and one key is called an *outcome*. Each part has the changes of one member.
+    The result for one member and one key is called an *outcome*. Each item of `parts` has the changes of one member.
     """
 
     def __init__(self, parts: Sequence[ChangeBatch]) -> None:
@@ -200,9 +206,9 @@ class _Outcomes:
         """Returns the texts of all keys with an event, each once."""
         return self._texts(self._last[np.unique(self._key, return_index=True)[1]])
 
-    def aside(self, entries: Iterable[MovedKey]) -> Mask:
-        """Returns the outcomes that have to be set aside because of other members' entries."""
-        aside = np.zeros(len(self._key), np.bool_)
+    def dropped(self, entries: Iterable[MovedKey]) -> Mask:
+        """Returns the outcomes whose changes must be dropped because of other members' entries."""
+        dropped = np.zeros(len(self._key), np.bool_)
         first = np.unique(self._key, return_index=True)[1]
         ends = np.append(first[1:], len(self._key))
         at = {text: place for place, text in enumerate(self.texts)}
@@ -217,12 +223,12 @@ class _Outcomes:
                 continue
             for outcome in mine:
                 if self._member[outcome] != member and not self._copied[outcome]:
-                    aside[outcome] |= not self._has[outcome] or self._lsn(self._last[outcome]) < entry.lsn
-        return aside
+                    dropped[outcome] |= not self._has[outcome] or self._lsn(self._last[outcome]) < entry.lsn
+        return dropped
 
-    def without(self, aside: Mask) -> list[ChangeBatch]:
-        """Returns the changes without those whose outcomes are in `aside`."""
-        gone = aside[self._fate_of]
+    def without(self, dropped: Mask) -> list[ChangeBatch]:
+        """Returns the changes without those of the `dropped` outcomes."""
+        gone = dropped[self._fate_of]
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)
         leaves[self._change[self._leaves]] = gone[self._leaves]
         inserts, deletes = self._moved & leaves & ~arrives, self._moved & arrives & ~leaves
@@ -234,7 +240,7 @@ class _Outcomes:
         return left
 
     def given(self) -> dict[TableName, list[str]]:
-        """Returns the keys that members have had and do not have any more."""
+        """Returns, for each member, the changed keys that it does not have after the changes."""
         outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
         for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True):
@@ -242,7 +248,7 @@ class _Outcomes:
         return given
 
     def got(self) -> list[MovedKey]:
-        """Returns the keys that members have got, and still have."""
+        """Returns entries for the keys that members have got and still have after the changes."""
         outcomes = np.nonzero(self._got >= 0)[0]
         return [
             MovedKey(self._members[self._member[outcome]], text, self._lsn(self._got[outcome]))
@@ -258,7 +264,7 @@ class _Outcomes:
 
 
 def _rest(part: ChangeBatch, keep: Mask, inserts: Mask, deletes: Mask) -> ChangeBatch:
-    """Returns the changes in `keep`. Of an update in `inserts` or `deletes`, only the INSERT or the DELETE is left."""
+    """Returns the changes in `keep`. Updates in `inserts` become INSERTs, and updates in `deletes` become DELETEs."""
     halved = inserts | deletes
     if halved.any():
         row = pa.array(np.arange(len(part)))

@@ -1,41 +1,48 @@
 """Makes zones converge if all of them accept writes: of all writes to a row, every zone ends with the same write.
 
-A task file asks for convergence with `pidts.conflict: version`. A zone holds for each key a *state*: a row, a
-tombstone, or nothing. States have an order, which is the same in every zone, since it depends only on the states:
+A task file asks for convergence with `pidts.conflict: version`. A zone has a *state* for each key: a row, a tombstone,
+or nothing. States have an order, which is the same in every zone, since it depends only on the states:
 
     nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
 
-Of two rows with the same version, the row whose values make the higher text counts as later. The name of the writing
-zone could decide as well, but a zone cannot find out which zone wrote a row. No column says this, and recording it
-would cost a second row for each written row. A change is applied if its state is later than the zone's, and is set
-aside otherwise. So a zone's state is the latest of all states that have arrived, in whatever order and however often
-they arrived. Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
+If two rows have the same version, their values decide, as texts: the higher text is the later row. The name of the
+writing zone could decide instead. But no column names the zone that wrote a row, and a record of it would cost a second
+row for each written row.
 
-**The latest write arrives.** The latest write is set aside in no zone on its way, so each of these zones has the write
-in its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a
-row of another version, the removed row is written first, in the same transaction. Two examples of what would happen
-without this:
+A change is applied if its state is later than the zone's state. Otherwise it is ignored. So a zone's state is the
+latest of all states that have arrived, in whatever order and however often they arrived. Two claims are left to prove:
+the latest write reaches each zone, and a zone's state never goes back. (In the examples below, all rows have the same
+key, and "row 5" is a row of version 5.)
 
-    ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
-    b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g still has row 4, and passes on a DELETE of 4; h keeps 5
+**The latest write arrives.** No zone on its way ignores the latest write. So each of these zones has the write in its
+log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a row of
+another version, the removed row is written first, in the same transaction. Without this, the following would happen:
 
-If two zones write equal rows, the two rows are one state. A zone that has the first row sets aside the second one, so
-the zone's log does not have the second row. In a mesh each change reaches each zone by one task, so nothing is missed.
-In a ring, let r be the last zone before d that wrote the row: any state that could have stopped the row on its way to d
-has passed through r, and r's row would have stopped that state. In a star or a line, the ways of both rows to d meet in
-one zone, and that zone passes on the row that arrives first. For other shapes, it is not proved that nothing is missed.
+    ring b -> c -> a    b inserts row 5 and deletes it. Both changes reach c in one batch, and c has nothing to delete,
+                        so c's log has no DELETE. Zone a keeps its row 4
+    b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b. Zone g, which still has row 4, passes on a DELETE of version
+                        4. Zone h keeps row 5
+
+If two zones write equal rows, the two rows are one state. A zone that has the first row ignores the second one, so its
+log does not have the second row. Whether another zone then misses the row depends on the shape:
+
+- In a mesh, each change reaches each zone by one task, so nothing is missed.
+- In a ring, let r be the last zone before d that wrote the row. Each state that could have stopped the row on its way
+  to d has passed through r. It would have stopped r's own row, too.
+- In a star or a line, the ways of both rows to d meet in one zone. That zone passes on the row that arrives first.
+- For other shapes, it is not proved that nothing is missed.
 
 **A program's write** is applied in its own zone without a comparison. So the written state has to be later than the
-zone's state before it: each change of a row must raise its version, and a new row must have a higher version than every
-deleted row with its key. Counterexamples:
+zone's state before it. Each change of a row must raise its version, and a new row must have a higher version than every
+deleted row with its key. Two counterexamples:
 
     a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7, until a write of 8 or higher
     a deletes row 5 and inserts it again as version 1             row 1 is answered (below), so no zone keeps it
 
-A program's write that does not raise the version cannot be distinguished from an old change that arrives late. So such
-a write is set aside, and a warning is logged if the log shows them. `VersionGuard`, which is used if zones need not
-converge, applies a new row after a tombstone if the source logged the tombstone before the row, whatever the versions.
-Between zones that have to converge, this rule does not work:
+A program's write that does not raise the version looks like an old change that arrives late. So the tasks that read the
+zone's log ignore such a write, and log a warning if the log shows both versions. `VersionGuard` serves zones that need
+not converge. It applies a new row after a tombstone if the source logged the tombstone before the row, whatever the
+versions. Between zones that have to converge, this rule does not work:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal
@@ -46,27 +53,28 @@ Between zones that have to converge, this rule does not work:
 
 Two solutions are possible. In the first, the task that reads a's log writes tombstones into a. But the tasks that write
 to a would have to wait until that task has seen each DELETE. Every new row finds nothing under its key, so each batch
-would wait for a task of the other direction, which may not even run. The solution chosen is that the DELETE *returns*:
-a task that writes to a zone also carries those removals that other tasks have made on its source on behalf of that
-zone. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already;
-otherwise the tombstone of this DELETE would stop row 4 at g. Then g has
+would wait for a task of the other direction, which may not even run. The second solution was chosen: the DELETE
+*returns*. A task that writes to a zone also carries removals back to that zone: those that other tasks have made on its
+source on behalf of that zone. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has
+had row 4 already; otherwise the tombstone of this DELETE would stop row 4 at g. Then g has one of these states:
 
     a row up to version 5      it is removed, and its DELETE returns to a after 4, with the row's version: 4 or later
     a later row                it reaches a, too, and is later than 4
     nothing                    another DELETE has removed 4 at g. It reaches a after 4, or before 4 as a tombstone
 
-A returned DELETE carries the state of a tombstone that a already has, or should have, so it does no harm, however late
-it comes. Rows that a task itself removes and writes again in one transaction count as not deleted, and do not return
-(`pidts.batch.returned`). `pidts.batch.transaction_classifier` finds the transactions with DELETEs that return.
+A returned DELETE carries the state of a tombstone that a already has, or should have. So it does no harm, however late
+it comes. If a task removes a row and writes it again in one transaction, the row does not count as deleted, and no
+DELETE returns (`pidts.batch.returned`). `pidts.batch.transaction_classifier` finds the transactions with DELETEs that
+return.
 
 **A row that a tombstone keeps out** is *answered*: the task writes the row with the tombstone's version, and removes it
 in the same transaction. This DELETE returns to the zone that the row came from, and is there after the row. Zones that
-were empty at the beginning do not need this. A zone that joins with rows of its own never gets the DELETEs that were
-made before (`pidts.task.checks.joining.both_have_rows`):
+were empty at the beginning do not need this. But a zone that joins with rows of its own never gets the DELETEs that
+were made before (`pidts.task.checks.joining.both_have_rows`):
 
     b has deleted row 5, so a has a tombstone;  c joins with row 4          c has 4, all others none
 
-An answer is only a state that the zones have already, so it does no harm. It needs the tombstone's version, since only
+An answer is only a state that the zones have already, so it does no harm. It has the tombstone's version, since only
 the last DELETE of a key returns:
 
     c deletes row 7, and a removes it;  row 6 of c reaches a        with an answer of version 6, DELETE 7 never returns
@@ -77,11 +85,12 @@ Otherwise:
 
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
-A table converges if it has the version column, a primary key that all servers compare by its bytes, and no other unique
-key. With another unique key, a row might take the unique value of another row, and that would be a conflict of two
-rows. In all other tables rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the
-meta schema of each zone that a task writes to (`pidts.target.tombstones`): a change that takes longer to arrive would
-make a deleted row appear again.
+**Which tables converge.** A table converges if it has the version column, a primary key that all servers compare by its
+bytes, and no other unique key. With another unique key, a row might take the unique value of another row, and that
+would be a conflict of two rows. In all other tables rows that differ are locked (`pidts.apply.locks`).
+
+A tombstone is kept for seven days in the meta schema of each zone that a task writes to (`pidts.target.tombstones`). If
+a change takes longer to arrive, a deleted row appears again.
 """
 
 from __future__ import annotations
@@ -129,14 +138,17 @@ class Convergence(VersionGuard):
 
     @property
     def likely_tied(self) -> Numbers:
-        """Returns no key: a change of the source has a later version than the row that it changes."""
+        """Returns no key: each change of a program raises the version, so versions are rarely equal."""
         return np.zeros(0, np.int64)
 
     def _looks_at_ties(self) -> Mask:
         return ~self._deletes
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Returns the applied changes. `rows` has the full rows of `tied`, `at` the index of each key's row, or -1."""
+        """Decides which changes are applied, and returns them.
+
+        `rows` has the full rows of `tied`, and `at` has, for each key, the index of its row in `rows`, or -1.
+        """
         kind, held = self._found.kind, self._found.rank
         level = 2 * self._rank + self._deletes
         there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMBSTONE))

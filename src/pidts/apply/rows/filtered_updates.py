@@ -1,12 +1,12 @@
-"""Removes updates of rows that a filter has kept from the target, since an update of a missing row does nothing.
+"""Removes updates of rows that a filter has left out: the target does not have such a row, so they have no effect.
 
-    insert-value-expr: "state = 'test'"         INSERT (1, 'test') is dropped; no UPDATE of row 1 finds a row
+    insert-value-expr: "state = 'test'"         INSERT (1, 'test') is left out; no UPDATE of row 1 finds a row
 
-A net change writes whole rows, so an update would insert a row that the filter has dropped. Only the target can tell
+A net change writes whole rows, so an update would insert a row that the filter has left out. Only the target can tell
 which rows it has, so it is queried. The query asks for all keys, except keys whose row an earlier change of the batch
-has made. Updates of a row that the target does not have are left out until an INSERT of the row. The query runs under
-the lock of the worker's checkpoint. While the lock is held, no copied rows are loaded, either. So a row that is missing
-now is still missing when the batch commits, and the result does not depend on where batches are cut.
+has made. Updates of a row that the target does not have are removed, up to the next INSERT of the row. The query runs
+under the lock of the worker's checkpoint. While the lock is held, no copied rows are loaded, either. So a row that is
+missing now is still missing when the batch commits, and the result does not depend on where batches are cut.
 
 Three kinds of updates are always written: updates in safe mode, which are written as a REPLACE; updates that give a row
 another key while the table is being copied, since the copy may already have read the new key; and updates that reach
@@ -29,7 +29,7 @@ from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 def without_kept_away(
     session: TargetSession, batch: ChangeBatch, *, copying: bool = False, seen_until: Lsn | None = None
 ) -> ChangeBatch:
-    """Returns the changes without updates of rows that a filter has dropped.
+    """Returns the changes without updates of rows that a filter has left out.
 
     The changes in `batch` must be in log order and have full images. Changes of tables without a key are returned
     unchanged.

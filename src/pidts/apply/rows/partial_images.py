@@ -1,9 +1,9 @@
 """Completes the partial images of changes (`binlog_row_image` MINIMAL and NOBLOB).
 
-A value that an image leaves out can be found elsewhere. An after image leaves out columns that the update did not
-change, so its before image has them. A column that the before image also leaves out keeps its earlier value: from the
-previous change in the batch, or from the target's row. An INSERT leaves out columns that the statement does not name:
-they have their default. A missing value is never written as NULL:
+A value that an image lacks can be found elsewhere. An after image lacks columns that the update did not change, so its
+before image has them. A column that the before image also lacks keeps its earlier value: from the previous change in
+the batch, or from the target's row. An INSERT lacks columns that the statement does not name: they have their default.
+A missing value is never written as NULL:
 
     UPDATE t SET a = 1 WHERE id = 7     before {id: 7}, after {a: 1}; b keeps the value of the target's row 7
 
@@ -13,8 +13,8 @@ column, pointer doubling finds in each chain the first node that has the column:
 rounds. Then one `take` per column gathers the values.
 
 Rows are read from the target only if they have a needed value that the batch lacks. Of a before image, only the key and
-the columns of unique keys are needed. The server may leave out other columns (MariaDB 11.8 leaves out generated ones),
-and the target is not read for them.
+the columns of unique keys are needed. The before image may lack other columns (on MariaDB 11.8 it lacks generated
+ones), and the target is not read for them.
 
 **While the table is copied**, the target may lack the row whose values an update needs. The batch covers the log after
 `s`, up to `e`. A row counts as copied as soon as a batch *settles* it. Rows that were settled earlier show the source
@@ -23,10 +23,10 @@ target, so not before `e`. For a row that is missing this means:
 
 1. The missing row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy
    reads it after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was
-   already gone, so a later change of the batch removes it. In both cases its updates are left out.
+   already gone, so a later change of the batch removes it. In both cases its updates are not applied.
 2. The missing row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is
-   read after `e`, that read returns the row, and the change is left out. If the key was read before the row got it, no
-   later read returns the row:
+   read after `e`, that read returns the row, and the change is not applied. If the key was read before the row got it,
+   no later read returns the row:
 
        copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when it is read
 
@@ -189,9 +189,9 @@ class ImageCompletion:
     ) -> ChangeBatch:
         """Returns the full images that are to be written; halts at a change whose row the target does not have.
 
-        The changes of a missing row are left out if the copy still reads the row (`is_unread`), or if a later change of
-        the batch removes it. If the row did not get its key within the batch, they are left out in two more cases: the
-        target already had the log up to this change (`seen_until`), or a filter may have dropped the row (`filtered`).
+        The changes of a missing row are dropped if the copy still reads the row (`is_unread`), or if a later change of
+        the batch removes it. If the row did not get its key within the batch, they are dropped in two more cases: the
+        target already had the log up to this change (`seen_until`), or a filter may have left out the row (`filtered`).
         With `can_record`, every other missing row is left to the copy, too, and its key is added to `unread`.
         """
         if not len(self.missing):
@@ -234,7 +234,7 @@ class ImageCompletion:
         At the key of a change in `came`, the target may have a different row, or this row with other values, and a
         later change would use that row:
 
-            the copy loads (3, u=3, a=0) and is interrupted   UPDATE 3 SET a = 1 is left out, since 3 is read again
+            the copy loads (3, u=3, a=0) and is interrupted   UPDATE 3 SET a = 1 is dropped, since 3 is read again
             the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target
         """
         rows, table = batch.rows, batch.table
@@ -422,9 +422,9 @@ class ImageCompletion:
         return replace(self._batch, rows=ChangeBatch.of(self._table, rows.column("lsn"), rows.column("op"), *full).rows)
 
     def _check_computed(self) -> None:
-        """Halts if an UPDATE leaves out only generated columns: MariaDB 11.8 does so even if their values changed.
+        """Halts if an UPDATE lacks only generated columns: MariaDB 11.8 logs no such columns, even if they changed.
 
-        Under MINIMAL, an UPDATE leaves out other columns, too, and a column that is left out has not changed.
+        Under MINIMAL, an UPDATE lacks other columns, too: those that it has not changed.
         """
         generated = np.array([column.generated for column in self._table.columns])
         presence = self._presence

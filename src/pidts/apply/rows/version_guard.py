@@ -1,36 +1,36 @@
-"""Keeps older events from overwriting newer rows, by the versions of the change and of the target's row.
+"""Keeps older events from overwriting newer rows: compares the version of the event with that of the target's row.
 
 The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Two things
-decide: the event's version `v` (of the row it writes, or of the row it deletes) and the target's row or tombstone with
-that key:
+decide whether an event is applied. The first is its version `v`: that of the row which it writes or deletes. The second
+is the target's row or tombstone with the same key:
 
     the target has            INSERT, UPDATE                        DELETE
     nothing                   applied                               applied: leaves a tombstone
     a row, older than v       applied                               applied
-    a row, newer than v       set aside                             set aside
+    a row, newer than v       ignored                               ignored
     a row of version v        UPDATE: applied if its before image   applied if its before image is the target's row
                               is the target's row; INSERT, copied
-                              row: set aside, it is there
+                              row: ignored, it is there
     a tombstone, older        applied                               applied
     a tombstone, not older    applied if this source logged it      the same
                               before the event, or if the row is
-                              copied; else set aside
+                              copied; else ignored
 
 NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
 judged separately; for equal versions the INSERT counts as an UPDATE. Without the rule for equal versions, either the
 second of two updates in one microsecond would be lost, or a replay of old changes would be visible:
 
     first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image
-    replay       row r3;  r1→r2 (v5)                 r1 is not r3: set aside. r2→r3: set aside, too. The row stays.
+    replay       row r3;  r1→r2 (v5)                 r1 is not r3: ignored. r2→r3: ignored, too. The row stays.
 
 Without tombstones, a late upsert would make a deleted row appear again. For tombstones the order of the log takes
 precedence over the version, since a deleted row may be inserted again with a low version.
 
-**In a batch** the reduction keeps the last change of each row, so the guard must set changes aside before the
-reduction. Once a change of a row is applied, the next change of the row in the log finds exactly the row that it
-expects. So the next change is applied, too, as long as versions do not go back. Then one comparison of whole columns
-decides for all rows. The few rows whose versions go back inside the batch are replayed one by one. So the outcome is
-the same wherever batches are cut.
+**In a batch** the reduction keeps the last change of each row, so the guard must decide before the reduction. Once a
+change of a row is applied, the next change of the row in the log finds exactly the row that it expects. So the next
+change is applied, too, as long as versions do not go back. Then one comparison of whole columns decides for all rows.
+The few rows whose versions go back inside the batch are replayed one by one. So the outcome is the same wherever
+batches are cut.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GuardedBatch:
 
     batch: ChangeBatch
     stale: int
-    """The number of changes that were set aside, as a whole or in part (the DELETE or the INSERT of an UPDATE)."""
+    """The number of changes that were ignored, as a whole or in part (the DELETE or the INSERT of an UPDATE)."""
     tombstones: Tombstones
     irregular: bool
     """Whether some row of the target differs from the before image of the first applied change of its key."""
@@ -85,7 +85,7 @@ class _TargetVersions:
 
 
 class VersionGuard:
-    """Decides by versions which changes of one table are set aside.
+    """Decides by versions which changes of one table are ignored.
 
     The changes are in log order and have full row images.
 

@@ -1,14 +1,15 @@
-"""Scans ordinary transactions in compiled code: makes a line of numbers for each transaction in a block of events.
+"""Finds ordinary transactions in a block of events, in compiled code, and makes a line of numbers for each of them.
 
 Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at the
-end. `LogWalker` and `TransactionScanner` are the specification. The scan stops before any other event, and before a
-malformed event, without changing anything. The specification then handles this event.
+end. The function `scan` stops before any other event, and before a malformed event, without changing anything.
+`LogWalker` and `TransactionScanner` then handle this event. They are the specification: the scan must find the same
+transactions as they do.
 
-On request, the scan also reads the groups of events that are a step of an XA transaction: groups that end in
-XA_PREPARE, and groups with only `XA COMMIT` or `XA ROLLBACK`.
+On request, the scan also reads the steps of XA transactions. Such a step is an event group that ends with XA_PREPARE,
+or an event group with only `XA COMMIT` or `XA ROLLBACK`.
 
-The state is one array of numbers, so that a transaction may begin in one block and end in another. Memory is only read
-between the addresses of the block, and only written within the bounds in the state.
+The state is one array of numbers, so that a transaction may begin in one block and end in another. The scan reads only
+memory of the block, and writes only within the bounds in the state.
 """
 
 from __future__ import annotations
@@ -30,27 +31,28 @@ from pidts.binlog.statements import FIXED_VARIABLES
 from pidts.binlog.values import charsets
 from pidts.model.errors import Halted
 
-# The reasons why the scan stopped. Functions that read an event return one of these, and DONE if the scan goes on.
+# The reasons why the scan stopped. Functions that read an event return one of these; DONE means that the scan goes on.
 DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 
-# The indexes of the state's numbers. First, the position in the log.
+# The state is an array of numbers. These are the indexes of the numbers in it. First, the position in the log.
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
 # The open transaction.
 (OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
-# The addresses of the open transaction's GTID, of its tables' numbers, of each table's last transaction, and of the
-# known tables.
+# The addresses of the open transaction's GTID, of the numbers of its tables, of the serial number of each table's last
+# transaction, and of the known tables: a hash table with their numbers, its mask, their names and the ends of the
+# names. Then the address of the charsets (`plain_charsets`).
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
 # The results: for each array its address, the used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
-# For MySQL's compressed transactions: the entries of the decompressed ones (`UnpackedTransactions`), their number,
-# and the next one. Then the place of an unknown table's event inside a compressed transaction (-1: it is outside), and
-# the number of table maps inside the last one.
+# For MySQL's compressed transactions: the entries of those that are decompressed (`UnpackedTransactions`), the number
+# of entries, and the next entry. Then the place of an unknown table's event inside a compressed transaction (-1: it is
+# not inside one), and the number of table maps in the last compressed transaction.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INNER_AT, INNER_MAPS) = range(32, 37)
-# Whether steps of XA transactions are read, and the number of those in the results.
+# Whether steps of XA transactions are read, and the number of steps in the results.
 (STEPS, STEP_COUNT) = range(37, 39)
 STATE_SIZE = 39
 
-# The indexes of the numbers in a transaction's line.
+# A line has these numbers of a transaction; these are their indexes.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
 # For a step of an XA transaction: the step (`XaStep`; 0: none), the byte at which its event begins, and the size of its
 # name's text, which follows the text of the GTID.
@@ -62,7 +64,7 @@ _WRAP = 2**32
 
 OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS, PREPARES = range(9)
 _ENDED, _UNUSUAL = -1, -2
-"""The kinds of statements besides steps of XA transactions: the end of a transaction, or an unusual statement."""
+"""Results of `_statement`: the statement ends a transaction, or is not part of an ordinary transaction."""
 _XID_ROOM = 512
 """More bytes than the longest name of an XA transaction. A longer statement is not read here."""
 _LONGEST_PART = 64
@@ -113,7 +115,9 @@ _HEX = int.from_bytes(b"X'", "little")
 _SPACE, _COMMA = 32, 44
 C_NONE, C_BEGIN, C_END = range(3)
 XA_NONE, XA_PREPARE, XA_COMMIT, XA_ROLLBACK, XA_START, XA_END = range(6)
-"""The kinds of XA statements. XA_PREPARE is an event, never a statement. Three numbers are those of `XaStep`."""
+"""The kinds of XA statements, and XA_PREPARE, which is an event. The numbers of XA_PREPARE, XA_COMMIT and XA_ROLLBACK
+are those of `XaStep`.
+"""
 
 
 @jit
@@ -159,7 +163,7 @@ def _variables(at: int, end: int) -> int:  # noqa: C901 - one branch per setting
 
 @jit
 def control_of(body: int, end: int, plain: int) -> int:
-    """Returns what a statement is: BEGIN, the end of a transaction (COMMIT, ROLLBACK), or another one."""
+    """Returns which statement this is: C_BEGIN for BEGIN, C_END for COMMIT or ROLLBACK, C_NONE for any other one."""
     if end - body < 14:
         return C_NONE
     variables = body + 13
@@ -182,7 +186,7 @@ def control_of(body: int, end: int, plain: int) -> int:
 
 @inline
 def _behind_hex(at: int, end: int) -> int:
-    """Returns the place after a text such as X'6f6e65'; `end` + 1 if there is no such text."""
+    """Returns the place after the hexadecimal text (X'6f6e65') at `at`; `end` + 1 if there is none at `at`."""
     if end - at < 3 or load16(at) != _HEX:
         return end + 1
     place_ = at + 2
@@ -213,7 +217,7 @@ def _is_xid(at: int, end: int) -> bool:
 
 @jit
 def xa_of(body: int, end: int, plain: int) -> int:
-    """Returns which XA statement this is, if it is one."""
+    """Returns which XA statement this is; XA_NONE if it is none."""
     if end - body < 14:
         return XA_NONE
     variables = body + 13
@@ -241,7 +245,7 @@ def xa_of(body: int, end: int, plain: int) -> int:
 
 @jit
 def _prepare_of(body: int, end: int) -> int:
-    """Returns whether an XA_PREPARE event prepares (1) or commits in one phase (0); -1 if it is malformed."""
+    """Returns 1 if an XA_PREPARE event prepares, 0 if it commits in one phase, and -1 if it is malformed."""
     if end - body < 13:
         return -1
     first, second = load32(body + 5), load32(body + 9)
@@ -252,7 +256,7 @@ def _prepare_of(body: int, end: int) -> int:
 
 @inline
 def _put_part(at: int, part: int, size: int) -> int:
-    """Writes the text of one of a name's two parts, and a comma; returns the address after them."""
+    """Writes the text of a part of an XA transaction's name, and a comma; returns the address after them."""
     store8(at, 88)
     store8(at + 1, 39)
     at += 2
@@ -268,7 +272,7 @@ def _put_part(at: int, part: int, size: int) -> int:
 
 @jit
 def _put_prepared_xid(at: int, body: int) -> int:
-    """Writes the name in an XA_PREPARE event as text, as `XaPrepare` does, and returns its size."""
+    """Writes the text of the name in an XA_PREPARE event, as `XaPrepare` does; returns the text's size."""
     first, second = load32(body + 5), load32(body + 9)
     stop = _put_part(_put_part(at, body + 13, first), body + 13 + first, second)
     return put_number(stop, load32(body + 1)) - at
@@ -276,7 +280,7 @@ def _put_prepared_xid(at: int, body: int) -> int:
 
 @jit
 def _put_xid(at: int, body: int, end: int, verb_size: int) -> int:
-    """Writes the name in an XA statement as text, as `XaStatement` does, and returns its size."""
+    """Writes the text of the name in an XA statement, as `XaStatement` does; returns the text's size."""
     text = body + 13 + load16(body + 11) + load8(body + 8) + 1 + 3 + verb_size + 1
     digits = end
     while load8(digits - 1) != _COMMA:
@@ -292,7 +296,7 @@ def _put_xid(at: int, body: int, end: int, verb_size: int) -> int:
 
 @inline
 def key_size(names: int, end: int) -> int:
-    """Returns the size of a table map's two names with their lengths and ends; 0 if they are malformed."""
+    """Returns the size of a table map's two names, with their lengths and end bytes; 0 if they are malformed."""
     if end - names < 4:
         return 0
     schema: int = load8(names)
@@ -390,7 +394,7 @@ def _unpacked_at(state: Any, at: int) -> int:
 
 @jit
 def _inner(state: Any, begin: int, size: int) -> int:
-    """Checks the events of a compressed transaction, of which only the last may end it.
+    """Checks the events of a compressed transaction: only the last one may end it.
 
     Returns DONE, or the reason why the scan stops. Adds nothing to the open transaction.
     """
@@ -467,7 +471,7 @@ def _packed(state: Any, at: int, end: int) -> int:
 def _close(state: Any, at: int, end: int, block_end: int, step: int, xid_size: int) -> None:
     """Writes the line of the open transaction, whose last event begins at byte `at` of the log file.
 
-    If it is a step of an XA transaction, the name's text is already after the place of the GTID's text.
+    If it is a step of an XA transaction, the text of the name is already written, after the place of the GTID's text.
     """
     line = state[LINES] + state[LINE_COUNT] * (LINE * 8)
     store64(line + 8 * L_BEGIN, state[BEGIN])
@@ -509,8 +513,8 @@ def place(expected: int, log_pos: int, size: int) -> int:
 def _statement(state: Any, offset: int, body: int, end: int) -> int:
     """Handles a statement.
 
-    Returns `_ENDED` for the end of the transaction, XA_COMMIT or XA_ROLLBACK for such a step of an XA transaction,
-    `_UNUSUAL` for a statement that is not ordinary, and XA_NONE for any other one.
+    Returns XA_NONE if the transaction continues, and `_ENDED` if it ends. Returns XA_COMMIT or XA_ROLLBACK for such a
+    step of an XA transaction, and `_UNUSUAL` for a statement that the scan does not handle.
     """
     control = control_of(body, end, state[CHARSETS])
     xa = xa_of(body, end, state[CHARSETS]) if control == C_NONE else XA_NONE

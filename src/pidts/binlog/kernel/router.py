@@ -1,9 +1,9 @@
-"""Reads the events of a slice in compiled code; ordinary events need no Python call.
+"""Reads the events of a slice in compiled code, which calls no Python code for ordinary events.
 
-A transaction is ordinary if its tables and the column presences of its images are already known, and it ends with XID
-or COMMIT.
-`LogWalker` and `RowDecoder` are the reference. This walk stops before any other event, and before a malformed event,
-and changes nothing. The reference then reads this event.
+The function `route` is called the *walk*. It reads ordinary transactions: their tables and the column presences of
+their images are already known, and they end with XID or COMMIT. The walk stops before any other event, and before a
+malformed event, and changes nothing. `LogWalker` and `RowDecoder` then read this event. They are the reference: the
+walk must return the same rows as they do.
 """
 
 from __future__ import annotations
@@ -37,44 +37,47 @@ from pidts.binlog.kernel.inflate import MOST_TIMES, inflate
 from pidts.binlog.kernel.presence import known_presence
 from pidts.model.event import Op
 
-# The reasons why the walk stopped. The results of `read_rows` are further reasons. Functions that handle an event
-# return a reason or `_GO_ON`.
+# The reasons why the walk stopped. DONE: all events are read. HAND_OVER: the reference has to read the next event.
+# MAKE_ROOM: a table has as many bytes of images as the caller allows (`LIMIT`). The results of `read_rows` are further
+# reasons. Functions that handle an event return a reason or `_GO_ON`.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
 """The event is read, and the walk goes on."""
 MORE_ARENA = 4
-"""There is no memory for the `NEEDED` bytes that the images of the next event have after decompression."""
+"""The next event's images need `NEEDED` bytes of memory after decompression, more than there is."""
 PACKED = 5
 """The next event is a compressed transaction, which is not decompressed yet."""
 
-# The indexes of the state's numbers.
+# The state is an array of numbers. These are the indexes of the numbers in it.
 (AT, OFFSET, CHECKSUMS, CAREFUL, MAP_SERIAL, SERIAL, ENTRIES, MASK) = range(8)
 (LIMIT, AFTER, PREFIX, PAYLOAD, CHARSETS, RESUME, TOUCHED, TOUCHED_COUNT) = range(8, 16)
 (CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, BASE) = range(16, 23)
 # For compressed events: the memory into which images are decompressed, the arguments `done` and `uncompress` of
 # `inflate`, and the images of the event that is being read.
 (ARENA, ARENA_ROOM, NEEDED, DONE_SIZE, UNCOMPRESS, INFLATED, INFLATED_SIZE) = range(23, 30)
-# For MySQL's compressed transactions: the entries of the decompressed ones (`UnpackedTransactions`), their number,
-# and the next one. Then whether events of one are being read, the address and the size of these events, and the next
-# byte.
+# For MySQL's compressed transactions: the entries of those that are decompressed (`UnpackedTransactions`), the number
+# of entries, and the next entry. Then: whether the walk is inside a compressed transaction, the address and the size of
+# the transaction's events, and the next byte in them.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
-# For groups of events that have prepared XA transactions: their entries, their number, the next one, the byte of the
-# log file at which the group's first event begins (-1: not known yet), the byte at which the event that commits the
-# group begins (-1: there are no groups), and the number after those of the group's events so far (`EventGroupPlaces`).
-# An entry has the byte of the block at which the group begins, a byte of the log file at or before its first event, and
-# the byte of the event that commits it.
+# For event groups that have prepared XA transactions: the entries of the groups, the number of entries, and the next
+# entry. An entry has three numbers: the byte of the block at which the group begins; a byte of the log file at or
+# before the group's first event; and the byte of the event that commits the group.
+# Then, for the present group: the byte of the log file at which its first event begins (-1: not known yet), the byte at
+# which the event that commits it begins (-1: there are no groups), and the next free number (`EventGroupPlaces`).
 (GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(37, 43)
 STATE_SIZE = 43
 LARGEST_INFLATED = 1 << 26
 """The most bytes of images that are decompressed in compiled code.
 
-It needs the memory for all bytes that the event announces. Python's `zlib` takes memory only for bytes that exist.
+Compiled code takes the memory for all bytes that the event announces. Python's `zlib` takes memory only for bytes that
+exist, so it decompresses larger images.
 """
 _PACKS, _PREPARES = 7, 8
-"""The roles of a compressed transaction, and of the end of a group that prepares an XA transaction."""
+"""The roles of two events: a compressed transaction, and the end of a group that prepares an XA transaction."""
 
-# The entry of a known table map: the table id; address and size of its body; the table (0: not wanted) and its program
-# (0: not compiled); the serial number of the transaction in which it last occurred; the number of the table map.
+# The entry of a known table map has these numbers: the table id; the address and the size of the table map's body; the
+# table (0: not wanted) and its program (0: not compiled); the serial number (`MAP_SERIAL`) of the transaction in which
+# the table map last occurred; and the number of the table map.
 (E_ID, E_BODY, E_SIZE, E_TABLE, E_PROGRAM, E_MAPPED, E_NUMBER) = range(7)
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY
@@ -95,7 +98,7 @@ _ROLES[EventType.TRANSACTION_PAYLOAD], _ROLES[EventType.XA_PREPARE] = _PACKS, _P
 
 @inline
 def slot_of(table_id: int) -> int:
-    """Returns where the search for a table's entries begins."""
+    """Returns the slot at which the search for a table's entries begins."""
     return table_id ^ table_id >> 7
 
 
@@ -107,7 +110,7 @@ def _table_id(body: int) -> int:
 
 @jit
 def _mapped(state: Any, table_id: int) -> int:
-    """Returns the entry of the table that has this id now; 0 if there is none."""
+    """Returns the entry of the table map that has this id in the present transaction; 0 if there is none."""
     slot = slot_of(table_id) & state[MASK]
     while True:
         entry: int = state[ENTRIES] + slot * _ENTRY_BYTES
@@ -120,7 +123,7 @@ def _mapped(state: Any, table_id: int) -> int:
 
 @jit
 def _map(state: Any, body: int, size: int) -> int:
-    """Makes the known table map with the same bytes current again; any other map with its id is no longer current."""
+    """Reads a table map: the known one with the same bytes is now current, and no other with its id is."""
     if size < 8:
         return HAND_OVER
     table_id = _table_id(body)
@@ -176,7 +179,7 @@ def _bitmaps_at(body: int, end: int, kind: int, width: int) -> int:
 
 @inline
 def _touch(state: Any, table: int) -> None:
-    """Notes how many rows the table had before the open transaction, which has rows of the table."""
+    """Notes how many rows the table had before the open transaction, unless this is noted already."""
     if load64(table + at.TOUCHED) != state[SERIAL]:
         store64(table + at.TOUCHED, state[SERIAL])
         store64(table + at.ROWS_BEFORE, load64(table + at.ROWS))
@@ -201,7 +204,7 @@ def _begin_event(state: Any, table: int, presence: int, offset: int, call: int) 
 
 @jit
 def _announced_size(place_: int, end: int) -> int:
-    """Returns the size of the images after decompression; -1 if the bytes before the zlib stream are malformed."""
+    """Returns the announced size of decompressed images; -1 if the bytes before the zlib stream are malformed."""
     head = load8(place_) if place_ < end else 0
     count = head & 7
     if head & 0xF8 != 0x80 or count == 0 or count > 4 or end - place_ <= count:
@@ -299,7 +302,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
         return HAND_OVER
     if role == STATEMENT:
         control = control_of(body, end, state[CHARSETS])
-        # Of BEGIN, COMMIT and ROLLBACK, only ROLLBACK ends with K.
+        # 75 is the letter K: of BEGIN, COMMIT and ROLLBACK, only ROLLBACK ends with it.
         if control == C_NONE:
             return _GO_ON if xa_of(body, end, state[CHARSETS]) else HAND_OVER
         if load8(end - 1) == 75:
@@ -311,7 +314,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
     elif role == STARTS:
         _begin(state)
     elif role == _PREPARES and state[COMMIT] < 0:
-        return HAND_OVER  # The rows are dropped, except at a commit in one phase.
+        return HAND_OVER  # The group's rows are dropped, unless the event commits in one phase.
     else:
         _end(state)
     return _GO_ON
@@ -319,7 +322,7 @@ def _transaction(state: Any, role: Any, body: int, end: int) -> int:
 
 @inline
 def _begin_group(state: Any, here: int) -> None:
-    """If a group begins at byte `here` of the block, notes the group's commit."""
+    """If a group begins at byte `here` of the block, makes it the present group."""
     entry = state[GROUPS] + _GROUP_BYTES * state[GROUP_NEXT]
     if load64(entry) == here:
         state[OFFSET], state[COMMIT], state[GROUP] = load64(entry + 8), load64(entry + 16), -1
@@ -330,7 +333,7 @@ def _begin_group(state: Any, here: int) -> None:
 def _go_inside(state: Any, here: int, offset: int) -> int:
     """Goes to the events of the compressed transaction at byte `here` of the block."""
     if offset == state[AFTER]:
-        return HAND_OVER  # Some of its rows are left out, others are not.
+        return HAND_OVER  # Only rows after a place inside this transaction are wanted.
     while state[UNPACKED_NEXT] < state[UNPACKED_COUNT]:
         entry = state[UNPACKED] + _UNPACKED_BYTES * state[UNPACKED_NEXT]
         if load64(entry) > here:
@@ -355,9 +358,9 @@ def _is_in_order(state: Any, event: int, size: int, offset: int, tail: int) -> b
 
 @jit
 def _inflated_size(body: int, end: int, kind: int) -> int:
-    """Returns the size that an event's images say they have after decompression; -1 if the event is malformed.
+    """Returns the announced size of an event's images after decompression; -1 if the event is malformed.
 
-    `rows_event.inflated_size` is the reference. The result is 0 if the images are not compressed.
+    The result is 0 if the images are not compressed. `rows_event.inflated_size` is the reference.
     """
     if not _IS_COMPRESSED[kind]:
         return 0
@@ -384,7 +387,7 @@ def _inflated_size(body: int, end: int, kind: int) -> int:
 
 @inline
 def _group_event(state: Any, role: Any, kind: int, size: int, offset: int, body: int, stop: int, call: int) -> int:
-    """Reads one event of a group that has prepared an XA transaction; `EventGroupPlaces` defines its number."""
+    """Reads one event of a group that has prepared an XA transaction; `EventGroupPlaces` defines the event's number."""
     if state[GROUP] < 0:
         state[GROUP], state[PLACES_END] = offset, 0
     first = offset - state[GROUP]

@@ -157,10 +157,10 @@ class ShardGroups:
                 self._states.setdefault(target, GroupState()).was_shared = True
             self.known.recall(source, dropped)
 
-    def set_aside(self, source: str, *, aside: bool) -> None:
-        """Excludes a part that begins for the first time, or includes it again. Nobody waits for an excluded part."""
+    def exclude(self, source: str, *, excluded: bool) -> None:
+        """Excludes a part that begins for the first time, or includes it again. No shard waits for an excluded part."""
         with self._changing():
-            if self.known.set_aside(source, aside=aside):
+            if self.known.exclude(source, excluded=excluded):
                 self._notify()
 
     def forget(self, source: str) -> None:

@@ -23,7 +23,7 @@ class Members:
         self.sources = frozenset(expected)
         """The sources of all parts."""
         self._known = set[str]()
-        self._presumed, self._aside = set[str](), set[str]()
+        self._presumed, self._excluded = set[str](), set[str]()
         self._leaving: dict[str, frozenset[TableName]] = {}
         self._reads, self._last_read = 0, dict[TableName, int]()
         self.members: dict[Member, Table] = {}
@@ -38,12 +38,12 @@ class Members:
     @property
     def absent(self) -> frozenset[str]:
         """Returns the sources whose tables are not known."""
-        return self.sources - self._known - self._aside
+        return self.sources - self._known - self._excluded
 
     def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
         """Sets a source's members. Returns whether, until now, they were known only from the record."""
         self._known.add(source)
-        self._aside.discard(source)
+        self._excluded.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
         self._add_all(source, target_table)
         was_presumed = source in self._presumed
@@ -67,11 +67,11 @@ class Members:
             for name, table in target_table.items()
         }
 
-    def set_aside(self, source: str, *, aside: bool) -> bool:
-        """Sets whether the source is excluded, so that nobody waits for it. Returns whether this has changed."""
-        if source in self._known or aside == (source in self._aside):
+    def exclude(self, source: str, *, excluded: bool) -> bool:
+        """Sets whether the source is excluded: no shard waits for its members. Returns whether this has changed."""
+        if source in self._known or excluded == (source in self._excluded):
             return False
-        (self._aside.add if aside else self._aside.discard)(source)
+        (self._excluded.add if excluded else self._excluded.discard)(source)
         return True
 
     def next_read(self) -> int:

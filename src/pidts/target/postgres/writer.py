@@ -56,8 +56,8 @@ _IS_PLAIN = (
     "pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')) "
     "FROM pg_catalog.pg_class c WHERE oid = %s::pg_catalog.regclass"
 )
-"""This query returns whether nothing on the target can notice how a row is written. In the role of a replica, a trigger
-fires only if it is enabled for this role.
+"""This query returns whether no rule, trigger or policy depends on how a row is written. In the role of a replica, a
+trigger fires only if it is enabled for this role.
 """
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 
@@ -218,7 +218,7 @@ class Writer:
         return rows.filter(pc.invert(known))
 
     def _is_plain(self, table: Table) -> bool:
-        """Whether nothing on the target can notice how a row is written, and no table inherits from this table."""
+        """Whether the table has no triggers, rules or policies that a write could set off, and no inheriting tables."""
         ((is_plain,),) = self._pipeline.now(_IS_PLAIN, (qualified(table.name),), table=str(table.name)).rows
         return bool(is_plain)
 

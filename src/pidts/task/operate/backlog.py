@@ -271,7 +271,7 @@ def _oldest_change(
 ) -> float:
     """Returns when the source committed the oldest change of these tables that the target lacks.
 
-    Changes that a copy leaves out (`CopyState.since`) do not count.
+    Changes before the place from which a copied table gets changes (`CopyState.since`) do not count.
 
     Returns 0 if there is none, or if the search takes too long. The relay shows the time, so it is the same while the
     task runs, after a restart, and while the task does not run.

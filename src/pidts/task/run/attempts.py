@@ -407,7 +407,7 @@ class Attempts:
         need.begin()
         own = self._config.source.source_id
         other_parts = [part for part in self._shared.reload.parts if part.source.source_id != own]
-        self._shared.shards.set_aside(own, aside=False)
+        self._shared.shards.exclude(own, excluded=False)
         try:
             if self._config.target.is_datacenter:
                 return begin_channel(
@@ -432,7 +432,7 @@ class Attempts:
                 epoch=self._epoch,
             )
         except ShardAhead:
-            self._shared.shards.set_aside(own, aside=True)
+            self._shared.shards.exclude(own, excluded=True)
             raise
         except Transient:
             raise

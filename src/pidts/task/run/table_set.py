@@ -107,7 +107,7 @@ class StartRequest:
 
     resync: Patterns = None
     unknown: frozenset[str] = frozenset()
-    """Tables with rows in the log that the last attempt could not read."""
+    """The tables whose rows the last attempt could not read in the log."""
     renames: bool = False
     """Whether the log did not fit the tables that are known, perhaps because a table has joined under another name."""
     lost: LogLoss | None = None
@@ -411,7 +411,7 @@ class TableSet:
             return
         config, reader = self._config, self._reader
         rewind = Rewind(config, self._source, self._target, reader.replicator, reader.stop, claimed[0])
-        # A worker that was ahead of the others when a run ended leaves out what it has already applied.
+        # A worker that was ahead of the others when a run ended skips the changes that it has already applied.
         reached = max(one.lsn for one in claimed)
         found = rewind.record(point, reached, state, known)
         again = {name: known[name] for name in {*found.keys, *found.whole}}
