@@ -89,7 +89,7 @@ class ApplyRules:
         return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
 
     def keeps_away(self, batch: ChangeBatch) -> bool:
-        """Whether an update of this table may concern a row that the filters have dropped."""
+        """Whether an update of this table may concern a row that the filters have left out."""
         return not self.safe and self.filters.keeps_away(batch.origin)
 
     def compares(self, batch: ChangeBatch) -> bool:
@@ -152,8 +152,8 @@ class ApplyRules:
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether a row may be left to a copy under way, which reads the row again by its recorded key.
 
-        The copy cannot read the row again if a filter may have dropped it on purpose, or if the version guard decides
-        which version counts.
+        The copy must not read the row again if a filter may have left it out on purpose, or if the version guard
+        decides which version counts.
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False

@@ -2,17 +2,17 @@
 
 The changes are prepared inside the open transaction, after the worker's checkpoint is locked. Rows that the target has
 at this time do not change before the batch is written. A row that another writer inserts in between is overwritten. The
-target's rows are read only if images are partial, if there is a version column, if a filter may have dropped a row, or
-if rows are compared.
+target's rows are read only in four cases: images are partial; there is a version column; a filter may have left out a
+row; rows are compared.
 
 While the full copy of a table is not complete, the target may have rows in a state that they get only later in the log
 (`pidts.plan.copy.state`). Then every row that the log changes is removed before it is written. If a batch does not
 reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair
 it is not known which rows the target has: rows that collide are removed, and no version on the target counts as newer
 than the copied version. The target's row may also differ from the row that the source had before a change because a
-filter has dropped an earlier change:
+filter has left out an earlier change:
 
-    u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1): row 2 must be removed before
+    u is unique    UPDATE 2: u 1 -> 2, left out    UPDATE 2: v = 9    INSERT (1, u=1): row 2 must be removed before
 
 Crash points: besides rows, this module writes tombstones, locks, keys that may have moved, and keys to read again, in
 the transaction of their rows. A crash before the COMMIT leaves neither these notes nor the rows, and the next attempt

@@ -76,12 +76,12 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     """Returns the row changes of whole transactions, per table in log order.
 
     `offset` is the byte of the log file at which `raw` begins, or any earlier byte less than 2 GiB away. Tables that
-    are not in `structures` are skipped. Rows at or before `after` are left out. So are rows that a table's early filter
-    drops. Each structure of a table has one batch, unless its rows are too large for an Arrow array.
+    are not in `structures` are skipped. So are rows at or before `after`, and rows that a table's early filter leaves
+    out. Each structure of a table has one batch, unless its rows are too large for an Arrow array.
 
-    The rows of a prepared XA transaction are left out, since the transaction may be rolled back. When it is committed,
+    The rows of a prepared XA transaction are skipped, since the transaction may be rolled back. When it is committed,
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
-    transaction, which is the place of all its rows, and `commit_time` is the time in that event's header.
+    transaction; all rows of the transaction have this place. `commit_time` is the time in that event's header.
 
     Raises `LargeSliceError` if the rows of a table take `most_bytes` or more: a compressed log may be many times as
     large in memory. The error is not raised while a savepoint is open, since `decode_stream` could not do better.

@@ -82,7 +82,7 @@ class TableRows:
         self.after.truncate(after)
 
     def take(self, early_filter: EarlyFilter | None = None) -> ChangeBatch:
-        """Returns the rows so far as one batch, without those that an early filter drops; a new batch begins."""
+        """Returns the rows so far as one batch, without those that an early filter leaves out; a new batch begins."""
         ops = pa.Array.from_buffers(pa.int8(), len(self.ops), [None, pa.py_buffer(bytes(self.ops))])
         lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), len(self.lsns), [None, pa.py_buffer(b"".join(self.lsns))])
         before = self._struct(self.before, pc.not_equal(ops, int(Op.INSERT)))

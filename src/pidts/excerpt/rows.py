@@ -288,10 +288,9 @@ def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
 def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
     """Returns the numbers of the columns that an image has.
 
-    If there are two bitmaps, the first belongs to the before image, the second to the after image. Only their length
-    shows how many images a change has. The kind of one change with these bitmaps does not show this, since changes of
-    other kinds may have the same bitmaps. For example, one bitmap may belong to the before image of a DELETE, and also
-    to the after image of an INSERT.
+    `bitmaps` has one bitmap for each image: two for an UPDATE (before image, after image), one for an INSERT or a
+    DELETE. Their length shows how many there are. A single bitmap serves for both sides, since it may belong to the
+    before image of a DELETE and also to the after image of an INSERT.
     """
     size = (len(table.columns) + 7) // 8
     bits = int.from_bytes(bitmaps[-size:] if side == "after" else bitmaps[:size], "little")

@@ -74,7 +74,7 @@ class _Images:
         ]
 
     def narrow(self) -> list[pa.Array]:
-        """Returns numbers of each image that are quickly compared: equal rows have equal numbers."""
+        """Returns columns of numbers by which images are compared quickly: equal images have equal numbers."""
         found = []
         for before, after in zip(self.before, self.after, strict=True):
             if not pa.types.is_floating(before.type):

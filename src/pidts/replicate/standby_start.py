@@ -232,10 +232,10 @@ def _back_to(
     awaited: Counter[Identity],
     first: Identity,
 ) -> Counter[Identity]:
-    """Returns `awaited` and earlier received transactions, back to the transaction `first` if the relay has it.
+    """Adds earlier received transactions to `awaited`: back to the transaction `first`, if the relay has it.
 
-    `first` is the standby's first transaction after the sampled place. If the standby lags, its log also has, after
-    this place, transactions that the source's log has before the sampled place.
+    `first` is the standby's first transaction after the sampled place. If the standby lags, it logs transactions after
+    this place that the source has logged before it.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]

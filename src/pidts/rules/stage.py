@@ -109,13 +109,13 @@ class Rules:
             self.expressions.check(table)
 
     def drops(self, name: TableName) -> bool:
-        """Whether a filter may drop changes of this table, so that the target's rows may differ from the source's."""
+        """Whether a filter may leave out changes of this table, so that the target's rows may differ."""
         if self.expressions.concerns(name):
             return True
         return any(verdict is not FilterDecision.TAKE for verdict in self._verdicts(name).values())
 
     def keeps_away(self, name: TableName) -> bool:
-        """Whether the target may lack a row of the source because a filter has dropped the change that made the row."""
+        """Whether the target may lack a row of the source because a filter has left out the change that made it."""
         if any(rule.concerns(name) and not rule.delete for rule in self.expressions.rules):
             return True
         return bool(self.events.rules) and any(
@@ -123,7 +123,7 @@ class Rules:
         )
 
     def keeps_rows(self, name: TableName) -> bool:
-        """Whether the target may have a row that the source lacks because a filter has dropped its DELETE."""
+        """Whether the target may have a row that the source lacks because a filter has left out its DELETE."""
         return self.drops(name) or any(self.events(name, {event}) is not FilterDecision.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
@@ -209,7 +209,7 @@ class Rules:
     def _dropped(
         self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch, times: pa.Array | None = None
     ) -> pa.BooleanArray | None:
-        """Returns TRUE for changes that the expression filter drops; None if no rule concerns the table.
+        """Returns TRUE for changes that the expression filter leaves out; None if no rule concerns the table.
 
         Halts at the first refused change. `times` has the times of the changes in the source's log.
         """

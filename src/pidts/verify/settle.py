@@ -81,7 +81,7 @@ class UnequalKeys:
 
 @dataclass(slots=True)
 class _Watch:
-    """The last round's rows of a key, and the number of rounds in which they were the same."""
+    """The rows that both sides had for a key in the last round, and the number of successive rounds with these rows."""
 
     seen: tuple[_Stamp, _Stamp] | None = None
     rounds: int = 0
@@ -173,8 +173,8 @@ class _Rounds:
     ) -> dict[int, int]:
         """Compares the rows of one page of keys with the target's rows, and notes what is found.
 
-        `before` has each key's row on the source at the round's first reading. Returns the unequal keys whose row has
-        stayed the same since, each with the number of rounds in which both sides had the same rows.
+        `before` has each key's row on the source at the round's first reading. Returns the unequal keys whose row on
+        the source is still the same; for each, the number of successive rounds in which neither side has changed.
         """
         matcher, table = self._matcher, self._table
         # A lock may be resolved just after its row was read, so the locked rows are queried before and after the

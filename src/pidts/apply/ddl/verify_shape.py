@@ -53,8 +53,8 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
     """Returns statements that drop columns: other members had them when the change began, but have dropped them since.
 
-    Members that have arrived since the change began have dropped columns that the target still has, but the continued
-    journal has no statements that drop them.
+    The target still has these columns. The journal, which was begun before these members arrived, has no statements
+    that drop them.
     """
     statement = change.statement
     if not isinstance(statement, AlterTable):

@@ -6,8 +6,8 @@ the rows that the target must have. Other targets refuse a new row if they have 
 transaction is rolled back and repeated with all rows read. So what differs, and which rows are locked, is only decided
 by comparing rows that were read.
 
-Even if all rows were read, a target that refuses known keys does not overwrite a row that another program has inserted
-since then (`ComparisonSettings.inserts`).
+Another program may insert a row after the rows were read. A target that refuses known keys does not overwrite this row
+either (`ComparisonSettings.inserts`).
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def _unread(
 def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
     """Whether the target itself may compare these changes with its rows, while it writes them.
 
-    It may not if owners, other tasks' deletes or unique values decide as well, or if it may already have the changes.
+    It must not compare them in two cases: owners, deletes of other tasks or unique values decide as well; or the target
+    may already have the changes.
     """
     if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
         return False

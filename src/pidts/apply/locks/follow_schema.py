@@ -196,8 +196,8 @@ def _demand_own_task(session: TargetSession, task: str, source: str, epoch: int)
 def carried(lock: RowLock, after: Table) -> RowLock:
     """Returns a lock with the structure after a schema change.
 
-    A column that was added after the lock was made keeps the default that it was added with, since the rows got that
-    default.
+    If a column was added after the lock was made, a later change of its default does not count: the rows have got the
+    first default.
     """
     old, first = {column.name: column for column in lock.structure.columns}, set(lock.table.arrow.names)
     columns = (

@@ -54,9 +54,9 @@ versions. Between zones that have to converge, this rule does not work:
 Two solutions are possible. In the first, the task that reads a's log writes tombstones into a. But the tasks that write
 to a would have to wait until that task has seen each DELETE. Every new row finds nothing under its key, so each batch
 would wait for a task of the other direction, which may not even run. The second solution was chosen: the DELETE
-*returns*. A task that writes to a zone also carries removals back to that zone: those that other tasks have made on its
-source on behalf of that zone. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has
-had row 4 already; otherwise the tombstone of this DELETE would stop row 4 at g. Then g has one of these states:
+*returns*. If a task removes a row in zone g because of a change of zone a, the task from g to a carries this removal
+back to a. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already;
+otherwise the tombstone of this DELETE would stop row 4 at g. Then g has one of these states:
 
     a row up to version 5      it is removed, and its DELETE returns to a after 4, with the row's version: 4 or later
     a later row                it reaches a, too, and is later than 4

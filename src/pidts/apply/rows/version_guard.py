@@ -179,7 +179,10 @@ class VersionGuard:
         return np.unique(self._key[self._tie])
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Returns the applied changes. `rows` has the full rows of `tied`, `at` the index of each key's row, or -1."""
+        """Decides which changes are applied, and returns them.
+
+        `rows` has the full rows of `tied`, and `at` has, for each key, the index of its row in `rows`, or -1.
+        """
         equal = np.zeros(len(self._key), np.bool_)
         ties = np.nonzero(self._tie & (at[self._key] >= 0))[0]
         if len(ties):
@@ -288,7 +291,7 @@ class VersionGuard:
 
 
 def taken_rows(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
-    """Returns these rows of each column."""
+    """Returns each column with only these rows."""
     return [values.take(pa.array(rows)) for values in columns]
 
 

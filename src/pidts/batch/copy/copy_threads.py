@@ -22,8 +22,8 @@ class CopyThreads:
     """Carries out pieces in up to `copy_threads` threads, which begin at once.
 
     If a piece fails, or if `is_over` becomes true, each thread ends after its current piece. Nothing has to wait for
-    the threads, since a piece that is loaded too late is refused, like a piece of a Spark task that Spark assumes to be
-    dead.
+    the threads: the target refuses a piece that is loaded too late, as it does if Spark wrongly assumes that a Spark
+    task is dead.
     """
 
     def __init__(self, context: JobContext, pieces: Sequence[RequestedChunk], is_over: Callable[[], bool]) -> None:

@@ -42,7 +42,7 @@ def show_answers(answers: Answers, out: TextIO) -> None:
 
 
 def of_source(server: SourceConfig) -> Answer:
-    """Returns the source's answer. COUNT(*) is the count of totals, as in `of_warehouse`, since no total is NULL."""
+    """Returns the source's answer. COUNT(*) counts the totals, as `of_warehouse` does, since no total is NULL."""
     with closing(connect(server)) as session:
         rows = query(session, "SELECT state, COUNT(*), SUM(total) FROM shop.orders GROUP BY state")
     return {str(state): (int(count), Decimal(total)) for state, count, total in rows}

@@ -299,9 +299,9 @@ class ShardGroups:
     def failed(self, run: RunDecision, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
         """Notes that nothing was recorded: all members that have arrived are still before the change.
 
-        If it is not known whether something was recorded, the group waits until the leader's source makes an attempt
-        after the epoch `in_doubt_since`, which reads the record. `moves` is false if nothing has changed for the other
-        members.
+        With `in_doubt_since`, it is not known whether something was recorded. The group then waits until the leader's
+        source makes an attempt after this epoch: such an attempt reads the record. `moves` is false if nothing has
+        changed for the other members.
         """
         source = run.leader.member.source
         with self._changing():

@@ -188,7 +188,8 @@ def _put_step(at: int, line: int, change_no: int, log_index: int, gtids: int, li
 def _put_group(at: int, group: int, first: Any, change_no: int, log_index: int, segment: int) -> int:
     """Writes the place of the group of events that the line `group` describes; returns the address after it.
 
-    `first` is the first line, with the bytes of the segment at which its events and the block begin.
+    `first` has the first line of the block, and two bytes of the segment: those at which this line's events begin, and
+    at which the block begins.
     """
     line, begin, base = first
     if group != line:

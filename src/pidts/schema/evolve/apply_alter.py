@@ -225,7 +225,8 @@ def _move(
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:
     """Returns, for each old column's name, the column that replaces the old column in keys.
 
-    In `CHANGE h i int, ADD h int`, two columns could replace `h`. The first of the two in the new table does.
+    In `CHANGE h i int, ADD h int`, both `i` and the new `h` could replace the old `h`. The column that comes first in
+    the new table replaces it.
     """
     before = {_fold(column.name): column for column in table.columns}
     kept: dict[str, KeptColumn] = {}

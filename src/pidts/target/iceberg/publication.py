@@ -134,5 +134,6 @@ def _move(session: IcebergSession, record: ServerRecord, server: ServerCatalog) 
             else:
                 if problem != entry.problem:
                     _log.warning("a table is not published", table=str(name), place=place, why=problem)
-                # Without a former state, the server has answered that it does not have the next state.
+                # An entry without a former state has no next state either: the server's answer shows that the server
+                # does not have it.
                 record.put(place, name, replace(entry, next=entry.next if entry.metadata else "", problem=problem))

@@ -154,7 +154,7 @@ class Progress:
     is_notice: bool = False
     """Whether the message reports something that has happened, and not a state that lasts."""
     cause: PidtsError | None = None
-    """The error because of which a run is paused until the error's cause is gone; None if there is no such error."""
+    """The error that has paused the run until the error's cause is gone; None if the run is not paused by an error."""
     refetched: int = 0
     """The number of damaged parts of the relay that this run has fetched again from the source."""
 

@@ -7,8 +7,8 @@ Without this record, they would count as soon as the table is tried again, at ea
     12:00  the run is restarted, and t is tried again: the lag is three hours, and an alert about the lag is sent
     12:00  t is halted again; the alert about the halt waits for the next document
 
-So a table that is tried again counts as a waiting table, until it has the log that the relay had when it was tried
-again. The record outlives attempts: if the next attempt begins because another table was halted, the table has not
+So a table that is tried again still counts as a waiting table, until it has applied all log that the relay had at that
+moment. The record outlives attempts: if the next attempt begins because another table was halted, the table has not
 caught up yet.
 """
 

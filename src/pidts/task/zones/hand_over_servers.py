@@ -96,7 +96,7 @@ class SeedTask:
                         where=Where(table=str(table), file=str(self.config.path)),
                         todo="Nothing has changed. Look at the task (pidts status TASK). Then repeat the command on "
                         "the machine that has the task's relay: without the relay, the command cannot find out whether "
-                        "a table that no program writes to has caught up",
+                        "tables without new changes have caught up",
                     )
 
     def has_begun_change(self, session: TargetSession, task: TaskNames, after: Lsn) -> bool:

@@ -127,8 +127,8 @@ def _await(
             why,
             where=Where(table=str(table), file=str(config.path)),
             todo="The range stays with its owner. Look at the task (pidts status TASK), then move it again. Run this "
-            "where the tasks run: without their relays, the command cannot find out whether a table that no program "
-            "writes to has caught up",
+            "where the tasks run: without their relays, the command cannot find out whether tables without new changes "
+            "have caught up",
         )
 
 

@@ -222,9 +222,9 @@ def _decimal(kind: ColumnType) -> CellType | None:
 
 
 def _limbs(values: pa.Array) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.bool_]]:
-    """Returns the absolute value of each decimal without its point, as four numbers of 32 bits, and which are negative.
+    """Returns the digits of each decimal as one whole number without sign, and which decimals are negative.
 
-    The highest of the four comes first.
+    The whole number is split into four numbers of 32 bits; the highest comes first.
     """
     if values.null_count:
         values = pc.fill_null(values, pa.scalar(0, values.type))

@@ -108,7 +108,7 @@ class NextAttempt:
     def note_start(self, begun: StartState) -> None:
         """Forgets the request, since the start has recorded its work on the target.
 
-        Raises the error that tables were to resolve, if no table has joined.
+        The request may have been made to resolve an error: tables were to join. If none has joined, raises this error.
         """
         asked, self._asked, self.request = self._asked, None, StartRequest()
         if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
