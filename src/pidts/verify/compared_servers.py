@@ -157,7 +157,7 @@ class SourceSide(KeyedSource, Protocol):
         """Returns the key of the row that comes last now; None if there is no row."""
 
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
-        """Yields adjacent parts that cover a span, which has an `upto`.
+        """Yields adjacent parts that together cover a span. The span must have an `upto`.
 
         A part has a few times `rows` rows if all of it will be `read`; otherwise it has `rows` rows of each member.
         """

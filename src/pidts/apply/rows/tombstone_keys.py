@@ -78,7 +78,10 @@ def _short(text: str) -> str:
 
 
 def value_texts(values: pa.Array) -> pa.Array:
-    """Returns texts with backslash and bar escaped, so that ('a|', 'b') is not ('a', '|b'); NULL has none."""
+    """Returns the values as texts, in which a bar is escaped: joined by bars, ('a|', 'b') and ('a', '|b') differ.
+
+    A backslash is escaped, too. The text of NULL is NULL.
+    """
     if pa.types.is_binary(values.type):
         return pa.array([value if value is None else value.hex() for value in values.to_pylist()], pa.string())
     if pa.types.is_string(values.type):

@@ -151,7 +151,7 @@ class MySqlSchema(ServerSchema[MyTable]):
                 raise refuse_rounded(column.name, kind.scale or 0, old, instead)
 
     def _is_rounded_away(self, name: str, kind: ColumnType) -> str:
-        """Returns the condition that a value changes when a server rounds it for this type."""
+        """Returns an SQL condition: true for values that change when a server rounds them for this type."""
         value, digits = f"({name} * 1e0)", f"1e{kind.scale}"
         made = f"(FLOOR({value}) + ROUND(({value} - FLOOR({value})) * {digits}) / {digits})"
         if kind.kind is Kind.DOUBLE:

@@ -88,8 +88,8 @@ class Writer:
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
         self._plain: dict[TableName, bool] = {}
-        """For each table, whether nothing on the target can notice how rows are written. Each net change that relies on
-        the answer asks the server again.
+        """For each table, whether no rule, trigger or policy depends on how rows are written. Each net change that
+        relies on the answer asks the server again.
         """
 
     def write(self, change: NetChange) -> None:
