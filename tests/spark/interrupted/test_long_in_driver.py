@@ -183,12 +183,13 @@ def test_a_row_that_is_refused_in_a_later_part_halts_its_table_and_is_named(
     is_there = at.write("UPDATE wide SET n = 7 WHERE id = 17000")
 
     def halts() -> list[Halt]:
+        """Returns the halts of the table; other tests on the same server may have left halts of their tables."""
         at.target.execute("SELECT about FROM pidts_meta.halt")
-        return [Halt.loads(about) for (about,) in at.target.fetchall()]
+        found = [Halt.loads(about) for (about,) in at.target.fetchall()]
+        return [halt for halt in found if [str(name) for name in halt.tables] == [f"{at.schema}.wide"]]
 
     run.wait_until(lambda: bool(halts()), "the table has halted")
     (halt,) = halts()
-    assert [str(name) for name in halt.tables] == [f"{at.schema}.wide"]
     assert "17000" in str(halt.to_json())
     assert at.count()[0] == 1, "no part of the transaction is there"
     run.stop()

@@ -295,9 +295,10 @@ class _Comparison:
         self.recorded_rows[name] += len(rows)
         wrong = sorted(matcher.verdicts(keys, self._texts(whole).find(texts, keys), text_rows(texts, rows)))
         if may_lack_changes:
-            self._add(name, rows=len(facts) - len(wrong), not_compared=len(wrong))
+            unsure = sum(facts[place].row is not None for place in wrong)
+            self._add(name, rows=len(rows) - unsure, not_compared=len(wrong))
             return
-        self._add(name, rows=len(facts))
+        self._add(name, rows=len(rows))  # the keys of deleted rows are compared, too, but they are no rows
         doubtful = self.doubtful.setdefault((name, columns), {})
         doubtful.update((facts[place].key, facts[place]) for place in wrong)
         if len(doubtful) >= _DOUBTFUL:
@@ -342,17 +343,18 @@ class _Comparison:
         keys = text_keys(texts, list(facts))
         settled = settle(self._texts(whole), recorded, self.catch_up, matcher, keys, _PAGE, self.callbacks.pause)
         counts: Counter[DifferenceKind] = Counter()
-        unknown = 0
+        unknown = uncounted = 0
         for place, (key, (kind, names)) in enumerate(zip(texts_of_keys(settled.keys), settled.found, strict=True)):
             if key in recorded.unknown:
                 unknown += 1
+                uncounted += facts[key].row is not None
                 continue
             if counts.total() < self.most:
                 self.examples.append(RowDifference(name, kind, matcher.readable(settled.keys, place), names))
             counts[kind] += 1
         self.examples = divided(self.examples, self.most)
         found = {kind.value: count for kind, count in counts.items()}
-        self._add(name, **found, rows=-unknown, not_compared=unknown)
+        self._add(name, **found, rows=-uncounted, not_compared=unknown)
         report = self.reports[name]
         self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
 
