@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
+from pidts.model.advice import NO_CHECKPOINT
 
 _SET_RIGHT = (
     "Do not continue from this checkpoint: changes would be applied again, and rows of tables without a key would be "
@@ -80,7 +81,7 @@ def demand_epoch(stored: Sequence[Checkpoint], task: str, source: str, epoch: in
             "fenced",
             f"task {task} has no checkpoint on this target",
             where=Where(source=source),
-            todo="Another run has begun the task anew. See: pidts status TASK",
+            todo=NO_CHECKPOINT,
         )
     for row in stored:
         if row.epoch != epoch:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, OtherCheckpoint, Transient, Where
+from pidts.model.advice import NO_CHECKPOINT
 from pidts.model.records.altered_record import reading_record
 from pidts.target.checkpoint_row import read_progress, written_progress
 from pidts.target.meta_schema import META_EXISTS, Run, seconds
@@ -216,9 +217,9 @@ def no_checkpoint(task: str, source: str, worker: int) -> Fenced:
     """Returns the error of a worker without a row: it never claimed the task, or a later claim removed its row."""
     return Fenced(
         "fenced",
-        f"task {task} has no worker {worker} on this target",
+        f"task {task} has no checkpoint of worker {worker} on this target",
         where=Where(source=source),
-        todo="Another run has begun the task anew. See: pidts status TASK",
+        todo=NO_CHECKPOINT,
     )
 
 

@@ -38,6 +38,7 @@ from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import connect, position, read_structures
 from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
+from pidts.task.checks.source import check_one_source
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.presence import show_presence
@@ -282,10 +283,26 @@ def test_rows_of_a_table_that_was_dropped_again_are_skipped(task: Task) -> None:
     assert not any("does not see" in note for note in begun.notes), "its DROP is in the log"
 
 
+def test_a_task_whose_checkpoint_was_deleted_is_copied_again_if_a_person_asks(task: Task) -> None:
+    task.start()
+    task.there(f'INSERT INTO "{task.schema}".t VALUES (7, 7)')
+    task.there(f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task.config.name}'")
+    command = f"pidts run {task.config.path} --resync"
+    with pytest.raises(PrecheckFailed, match="it already has rows on the target") as caught:
+        task.start()
+    assert command in caught.value.todo
+    (found,) = [one for one in check_one_source(task.config) if not one.ok]
+    assert command in found.fix
+    assert all(one.ok for one in check_one_source(task.config, ()) if one.item == "target_tables")
+    task.start(resync=())
+    assert task.state().copy[task.name("t")].mode is CopyMode.REPAIR
+
+
 def test_a_start_does_not_warn_of_tables_that_were_dropped_with_their_database(task: Task) -> None:
     task.start()
     task.follow("t", "gone")
-    task.sql("CREATE TABLE gone (id INT PRIMARY KEY)", f"DROP DATABASE {task.schema}", f"CREATE DATABASE {task.schema}")
+    task.sql("CREATE TABLE gone (id INT PRIMARY KEY)", f"DROP DATABASE {task.schema}")
+    task.run_sql(task.source, f"CREATE DATABASE {task.schema}")
     begun = task.start(unknown=frozenset({f"{task.schema}.gone"}))
     assert begun.joined == (task.name("gone"),)
     assert not any("does not see" in note for note in begun.notes)

@@ -39,7 +39,12 @@ from pidts.task.operate.backlog import load_held_tables
 from pidts.task.operate.warehouse import catalog_finding, reached
 from pidts.task.tables.copy_start import Patterns, is_selected
 from pidts.task.tables.merged import by_target, own_shards, shards_of_other_sources, with_extracted_keys
-from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
+from pidts.task.tables.rule_changes import (
+    require_unmoved_rows,
+    tables_without_checkpoint,
+    tables_written_by,
+    with_other_writers,
+)
 from pidts.task.tables.target_fit import TableFit, fit_of
 
 _WHOLE_ROWS = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
@@ -255,10 +260,12 @@ def _fit(
         left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
         new = [table for table in new if target_name(config.rules, table.name) not in left]
     merged = by_target(others)
+    recorded: Collection[TableName] = known if resumed or resync is None else tables_without_checkpoint(config, target)
     for table in new:
         there = merged.get(target_name(rules, table.name), [])
         begins = config.zones.both_have_rows or may_find_rows(config, target)
-        may_have_rows = is_selected(resync, table.name) if resumed else begins
+        may_have_rows = is_selected(resync, table.name) and (resumed or table.name in recorded)
+        may_have_rows = may_have_rows or (begins and not resumed)
         try:
             fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=there)
             (fit,) = with_other_writers(config, target, [fit])

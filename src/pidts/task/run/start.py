@@ -67,7 +67,7 @@ from pidts.task.run.read_structures import (
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.table_set import StartRequest, TableSet
 from pidts.task.tables import rule_changes
-from pidts.task.tables.copy_start import copy_states
+from pidts.task.tables.copy_start import Patterns, copy_states, is_selected
 from pidts.task.tables.merged import Shard, by_target, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rewind_request import demand_sent
 from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of
@@ -141,7 +141,7 @@ def begin_task(
             demand_sent(config, source, stored, wanted.rewind)
         demand_returned(config, source)
         demand_no_others(config, source, target)
-        claimed = _first_start(config, source, target, reader, other_parts, on_claim)
+        claimed = _first_start(config, source, target, reader, other_parts, on_claim, wanted.resync)
     # This check is made after the claim: a cutover that records its end later also claims the task later, and fences
     # this run.
     demand_not_cut_over(target, config)
@@ -258,15 +258,16 @@ def _first_start(
     reader: StructureReader,
     other_parts: Sequence[TaskConfig],
     on_claim: Callable[[int], None],
+    resync: Patterns,
 ) -> tuple[Checkpoint, ...]:
     given = config.source.start if config.mode == "incremental" else None
     read = read_at_start(config, source, reader)
     copies = config.mode != "incremental"
     # Existing rows that the source does not have would be removed, so a table with such rows is refused here, too.
-    fits = _fits(config, target, read.structures, other_parts, copies=copies)
+    fits = _fits(config, target, read.structures, other_parts, resync, copies=copies)
     if any(fit.problem for fit in fits):
         # The task may have begun with another source meanwhile. Then the existing rows may be that source's rows.
-        fits = _fits(config, target, read.structures, other_parts, copies=copies)
+        fits = _fits(config, target, read.structures, other_parts, resync, copies=copies)
     demand_fit(fits, is_first=True)
     create_missing(target, config.name, fits, before_copy=copies)
     # The target may already have the changes between the start in the task file and now.
@@ -330,17 +331,23 @@ def _fits(
     target: TargetSession,
     structures: Mapping[TableName, Table],
     other_parts: Sequence[TaskConfig],
+    resync: Patterns,
     *,
     copies: bool,
 ) -> list[TableFit]:
+    """Returns the fits of all tables at a first start.
+
+    If somebody has deleted the task's checkpoint, tables of `resync` may have rows on the target.
+    """
     others = shards_of_other_sources(target, other_parts, config.rules, structures, asks=True)
     may_have_rows = config.zones.both_have_rows or may_find_rows(config, target)
+    recorded = rule_changes.tables_without_checkpoint(config, target) if resync is not None else frozenset()
     fits = fits_of(
         target,
         structures.values(),
         config.rules,
         copies=copies,
-        may_have_rows=lambda _: may_have_rows,
+        may_have_rows=lambda name: may_have_rows or (name in recorded and is_selected(resync, name)),
         other_shards=others,
     )
     if not may_have_rows:

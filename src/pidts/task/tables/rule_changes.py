@@ -95,9 +95,20 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
         strangers = sorted(f"{one.table} of task {one.task}" for one in others if one.task != task and one.table)
         keeps = bool(others) and fit.mode is CopyMode.REPAIR
         careful = replace(fit, mode=CopyMode.ADD, stay=(OTHER_TABLES,)) if keeps else fit
-        own = any(one.task == task for one in there.get(fit.target_table.name, ()))
-        found.append(_with(_with_safe_advice(careful, config, own=own, begun=begun), strangers))
+        owners = [one for one in there.get(fit.target_table.name, ()) if one.task == task]
+        is_recorded = any((one.source, one.table) == (source, fit.name) for one in owners)
+        advised = _with_safe_advice(careful, config, own=bool(owners), begun=begun, is_recorded=is_recorded)
+        found.append(_with(advised, strangers))
     return found
+
+
+def tables_without_checkpoint(config: TaskConfig, target: TargetSession) -> frozenset[TableName]:
+    """Returns the tables that the task has recorded for this source, for a task without a checkpoint.
+
+    Somebody has deleted the checkpoint. The target still has the task's rows, so `--resync` may repair them.
+    """
+    place = config.name, SourceTablesKey(config.source.source_id)
+    return frozenset(name for *found, name in target.meta.structures.tables() if tuple(found) == place)
 
 
 def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
@@ -105,11 +116,12 @@ def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
     return frozenset(name for name, ones in tables_in_targets(target).items() if any(one.task == task for one in ones))
 
 
-def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bool) -> TableFit:
+def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bool, is_recorded: bool) -> TableFit:
     """Returns the fit with advice that does not delete the task's own rows.
 
     The task's own rows include the rows of tables that have left the task, and of dropped shards. `own` says whether
-    the target table belongs to the task, `begun` whether the task has begun with this source.
+    the target table belongs to the task, `begun` whether the task has begun with this source, and `is_recorded` whether
+    the task has a record of the source table. If it has not begun, somebody has deleted its checkpoint.
     """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
@@ -118,6 +130,12 @@ def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bo
     if begun:
         name = shlex.quote(f"{config.source.source_id}:{fit.name}")
         fix = f"Compare its rows with the source's and repair them: {config.run_command(f' --resync {name}')}"
+        return replace(fit, fix=fix)
+    if is_recorded and not config.is_between_zones:
+        fix = (
+            "The rows are of this task, whose checkpoint is not there any more. Compare them with the source's and "
+            f"repair them: {config.run_command(' --resync')}"
+        )
         return replace(fit, fix=fix)
     if own:
         fix = (
