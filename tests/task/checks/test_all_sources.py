@@ -114,3 +114,10 @@ def test_a_source_whose_tables_come_later_keeps_the_others_from_nothing(
     run_sql(mariadb, f"DROP TABLE `{database}_a`.t")
     with pytest.raises(PrecheckFailed, match="table_list"):
         require_all_sources_fit(parts, {})
+
+
+def test_findings_about_the_source_servers_name_the_sources(write: Write) -> None:
+    found = check_all_sources(write())
+    about = {one.item: one.message.partition(": ")[0] for one in found}
+    assert about["version"] == about["binlog_enable"] == "all sources"
+    assert not about["target_connection"].startswith("all")

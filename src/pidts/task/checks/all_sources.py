@@ -19,13 +19,17 @@ from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
 
+_OF_TASK = frozenset({"owners", "relay_directory", "relay_server", "rules", "target_connection", "target_privilege"})
+"""Checks of the task, of its target or of this machine: equal findings of these checks concern no source."""
+
 
 @lost_is_down()
 def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns] | None = None) -> list[Finding]:
     """Returns the findings of every check.
 
-    A finding that is the same for all sources is returned once; any other finding names its source. Raises `ServerDown`
-    if a connection is lost during the checks.
+    With several sources, a finding that is the same for all of them is returned once and names "all sources", unless it
+    concerns the task or its target. Any other finding names its source. Raises `ServerDown` if a connection is lost
+    during the checks.
     """
     together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
     seen: dict[str, Collection[TableName]] = {}
@@ -86,12 +90,13 @@ def _of_each(
     }
     if len(parts) == 1:
         return next(iter(found.values()))
-    common = [one for one in next(iter(found.values())) if all(one in findings for findings in found.values())]
+    same = [one for one in next(iter(found.values())) if all(one in findings for findings in found.values())]
+    common = [one if one.item in _OF_TASK else replace(one, message=f"all sources: {one.message}") for one in same]
     own = [
         replace(one, message=f"{source}: {one.message}")
         for source, findings in found.items()
         for one in findings
-        if one not in common
+        if one not in same
     ]
     return [*common, *own]
 
