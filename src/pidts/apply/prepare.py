@@ -341,7 +341,8 @@ def _target_tables(
 ) -> dict[TableName, CopyState]:
     """Returns the progress of each copy, keyed by the target's table names.
 
-    Of several copies into a merged table, a repair counts first, then a copy whose rows may be ahead of the log.
+    If several members of a merged table are copied, the result has only one of the copies: a repair, if there is one;
+    otherwise a copy whose rows may be ahead of the log.
     """
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))

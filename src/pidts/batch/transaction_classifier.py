@@ -71,7 +71,7 @@ class TransactionClassifier:
     a row in the source's zone, the task carries this removal back (`pidts.apply.rows.convergence`).
     """
     reads_notes: bool = False
-    """Whether the task reads the notes about changes that tasks into the source have left out
+    """Whether the task reads the notes about changes that were already made in the source
     (`pidts.apply.locks.zone_notes`).
     """
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)

@@ -31,7 +31,7 @@ counted, and exists until the zone has returned.
 """
 
 LEFT_OUT = "left_out"
-"""The meta table of notes about changes that a task has left out, for the tasks that read the zone's log."""
+"""The meta table of notes about changes that were already made in the zone, for the tasks that read the zone's log."""
 
 _FROM = "pidts_from_zone_"
 _DROPPED_FROM = "pidts_dropped_from_zone_"

@@ -18,7 +18,7 @@ entry; None: all entries after the first place.
 
 
 NOTES = "*"
-"""Stands for a zone's name if the transaction has notes about changes that were left out. No zone has this name."""
+"""Stands for a zone's name if the transaction has notes about changes that were already made. No zone has this name."""
 
 
 class RelevanceKind(Enum):

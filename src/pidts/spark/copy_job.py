@@ -62,7 +62,7 @@ _WHILE_SPARK_STARTS = 200_000
 _MOST_PAUSE = 2.5
 """The longest time, in seconds, for which a copy waits for its rate limit before it leaves rows to a later copy.
 
-Batches wait for the copy meanwhile. The limit is no longer than batches wait for a copy without a rate limit.
+Batches wait meanwhile. Without a rate limit, a copy may let batches wait for this long, too.
 """
 
 

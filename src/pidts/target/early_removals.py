@@ -65,7 +65,7 @@ class EarlyRemovalRecord:
         insert_about(self._insert, "early_removal", task, source, [table] * len(ordered), values)
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Inserts notes about left out changes and deletes the notes again, so that only the server's log has them."""
+        """Inserts notes about changes that were already made, and deletes them: only the server's log has them then."""
         if not notes:
             return
         by_key = {(sha256(one.key.encode()).hexdigest(), one.removed): one for one in notes}

@@ -30,10 +30,10 @@ and that the change x -> y was already made in one zone.
 With deletes the rule is weaker: only the change that makes the deleted row again is set aside.
 `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a length.
 
-The note has the values of the key, since digests of texts differ between servers. Where there are only two zones, no
+The note has the values of the key, since digests of texts differ between servers. If there are only two zones, no
 notes are written. A task that forwards changes of other zones does not read notes: there the argument does not hold in
-any case. Where versions decide, tables without a version have notes, too, except in transactions whose removals return
-(`pidts.apply.rows.convergence`).
+any case. With `pidts.conflict: version`, notes are written only for tables that do not converge. They are not read from
+transactions whose removals return (`pidts.apply.rows.convergence`).
 
 The transaction that writes a note into the log of zone c has locked the row. So a program of c that changes the row
 waits for this transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this

@@ -134,7 +134,7 @@ class RoutedDecoder(decode.RowDecoder):
         return super()._steps_of(event)
 
     def _is_cut(self, event: Event) -> bool:
-        """Whether some rows of the event are left out, and others are not."""
+        """Whether some rows of the event are wanted, and others are not."""
         return self._after is not None and self._after.at_row(0) == Lsn(self._change_no, event.log_index, event.offset)
 
     def _payload_steps(self, event: Event) -> Iterator[None]:
@@ -273,7 +273,7 @@ class RoutedDecoder(decode.RowDecoder):
                 self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
 
     def _last_left_out(self, lsn: Lsn) -> int:
-        """Returns the byte up to which rows of this Lsn's log file are left out; -1 if none of them are left out."""
+        """Returns the byte up to which rows of this Lsn's log file are not wanted; -1 if all of them are wanted."""
         if self._after is None:
             return -1
         here = (lsn.change_no, lsn.log_index)

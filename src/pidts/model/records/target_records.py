@@ -73,7 +73,7 @@ class EarlyRemoval:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A note to other zones: a task has left out a change of this row because the change was already made."""
+    """A note to other zones: a change of this row, which a task has brought, was already made."""
 
     key: str
     """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""

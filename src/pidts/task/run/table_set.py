@@ -17,16 +17,21 @@ refused, unless `resync` names the table.
 
 **A table is copied again** (`resync`) while it stays in the task: its changes and schema changes are applied as before,
 and its rows are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position.
-If a table to copy again is halted because the target refuses its rows, the log that has these rows is left out. If the
-log has no later schema change of the table, the table joins anew, after this log. Otherwise the table stays before the
-next schema change (`SchemaChangesAhead`): its changes up to there are left out (`CopyState.since`), the schema change
-is run like any other, and the rows are copied when the table has caught up. If the table joined anew, its schema change
-would also be left out, and the target's table would keep its former columns and keys. The table joins anew nevertheless
-if the target's table is missing, or does not fit the structure before the schema change. It also joins anew if it was
-altered by a statement that is not in the log: then the log's rows do not fit the recorded structure, whatever statement
-comes later. In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to
-the next schema change, or up to the present end of the log, are left out. A table that was altered by a statement that
-is not in the log is refused there (`check`), since its copy would halt again.
+
+A table to copy again may be halted because the target refuses its rows. Then the log that has these rows is skipped:
+
+- If the log has no later schema change of the table, the table joins anew, after this log.
+- Otherwise the table stays before its next schema change (`SchemaChangesAhead`). Its changes up to there are skipped
+  (`CopyState.since`), the schema change is run like any other, and the rows are copied when the table has caught up. If
+  the table joined anew, its schema change would also be skipped, and the target's table would keep its former columns
+  and keys.
+- The table joins anew nevertheless if the target's table is missing, or does not fit the structure before the schema
+  change. It also joins anew if it was altered by a statement that is not in the log: then the log's rows do not fit the
+  recorded structure, whatever statement comes later.
+
+In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next schema
+change, or up to the present end of the log, are skipped. A table that was altered by a statement that is not in the log
+is refused there (`check`), since its copy would halt again.
 
 Crash points:
 
@@ -41,7 +46,7 @@ Crash points:
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
 5. A table stays before its next schema change, or, in an incremental task, before the end of the log. Before the
    COMMIT, it is still halted. After the COMMIT, the checkpoint has its place, its new copy, and `since`: every later
-   start leaves out the same changes. So does a start that is asked for a copy once more, whether the halt is still
+   start skips the same changes. So does a start that is asked for a copy once more, whether the halt is still
    recorded or not: `since` never becomes earlier.
 """
 
@@ -164,9 +169,9 @@ class TableSet:
         self._anew: set[TableName] = set()
         """The joining tables that were in the task before."""
         self._ahead: dict[TableName, SchemaChangesAhead] = {}
-        """The schema changes ahead of the tables whose refused rows are left out."""
-        self._left_out: dict[TableName, Lsn] = {}
-        """The places up to which changes of tables that stay in the task are left out."""
+        """The schema changes ahead of the tables whose refused rows are skipped."""
+        self._skipped: dict[TableName, Lsn] = {}
+        """The places up to which changes of tables that stay in the task are skipped."""
         self._continued: dict[TableName, Table | None] = {}
         """Tables that continue after a skipped part of the log, each with its target table, if this is known."""
         self.notes: list[str] = []
@@ -227,9 +232,9 @@ class TableSet:
         self._leave(change, known, state)
         refused, altered = self._refused()
         end, self._ahead = self._schema_changes_ahead(refused, state) if refused else (state.lsn, {})
-        self._left_out = {name: one.since for name, one in self._ahead.items()}
+        self._skipped = {name: one.since for name, one in self._ahead.items()}
         if self._config.mode == "incremental":
-            self._left_out |= dict.fromkeys(refused - self._ahead.keys(), end)
+            self._skipped |= dict.fromkeys(refused - self._ahead.keys(), end)
         else:
             self._anew = altered | (refused - self._staying(known))
         self._continued = dict.fromkeys(self._anew)
@@ -310,7 +315,7 @@ class TableSet:
             )
 
     def _warn_of_unseen(self, gone: set[TableName], pending: Sequence[tuple[Lsn, Statement]]) -> None:
-        """Warns of tables whose changes are left out although no statement in the log removes the tables.
+        """Warns of tables whose changes are skipped although no statement in the log removes the tables.
 
         The source shows an account only the tables that the account may read.
         """
@@ -392,7 +397,7 @@ class TableSet:
     def _resync(self, change: _Change, known: Mapping[TableName, Table], state: PlanState) -> None:
         meant = {name: table for name, table in known.items() if self._is_selected(name)}
         fits = self._copy_again(change, meant, known, state)
-        skipping = sorted(name for name in meant if name in self._left_out)
+        skipping = sorted(name for name in meant if name in self._skipped)
         if others := sorted(meant.keys() - skipping):
             self.notes.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} copied again")
         self.notes += [
@@ -441,9 +446,9 @@ class TableSet:
         demand_fit(fits)
         create_missing(self._target, self._config.name, fits, before_copy=True)
         for name, begun in copy_states(self._source, meant, {fit.name: fit.mode for fit in fits}).items():
-            # A copy that is not complete yet may have left out changes, and they stay left out.
+            # A copy that is not complete yet may have skipped changes. They stay skipped.
             places = [state.copy[name].since if name in state.copy else None]
-            places.append(self._left_out.get(name))
+            places.append(self._skipped.get(name))
             since = max((place for place in places if place is not None), default=None)
             change.copy[name] = replace(begun, since=since)
         return fits

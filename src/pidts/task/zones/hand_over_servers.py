@@ -23,7 +23,10 @@ Directions = Mapping[Direction, TaskConfig]
 def hand_over_of(
     directions: Directions, zone: str, stop: threading.Event, say: Callable[[str], None]
 ) -> HandOver | None:
-    """Returns the hand-over of a zone; None if no task into it forwards changes that the file lets others carry."""
+    """Returns the hand-over of a zone; None if there is nothing to hand over.
+
+    That is so if no task into the zone forwards changes which, by the file, other tasks carry.
+    """
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
         what = f"{zone!r} is not a zone of this file, or no zone feeds it"
