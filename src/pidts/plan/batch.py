@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pidts.model import CommittedEventGroups, Extent, LogEntry, Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest
-from pidts.plan.relevance import NOTES, JoinedTables, Log, RelevanceKind, RelevanceOf, is_end_of_entry
+from pidts.plan.relevance import NOTES, JoinedTables, Log, Relevance, RelevanceKind, RelevanceOf, is_end_of_entry
 from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
@@ -41,8 +41,8 @@ class LogSlice:
     other tables. None: all tables.
     """
     without: frozenset[TableName] = frozenset()
-    """Tables whose rows are not taken from the slice: they are held, have their own slices, or `plan_between` leaves
-    them out.
+    """Tables whose rows are not taken from the slice: they are held, have their own slices, or have no key and are not
+    copied yet.
     """
     is_returned: bool = False
     """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
@@ -124,81 +124,84 @@ class BatchPlan:
 def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: RelevanceOf) -> BatchPlan:
     """Returns the batch between two states.
 
-    The batch has, for each table, the log between the table's places in the two states. Changes before a table has
-    joined the task are left out. All changes of a table without a key that is not copied yet are left out, too.
+    The batch has, for each table, the log between the table's places in the two states. It has no changes from before a
+    table has joined the task, and no changes of a table without a key that is not copied yet.
     """
     uncarried, joined = end.uncarried, JoinedTables(end.copy)
     log = joined.cut(log)
+    slices = _Slices()
+    moving = start.index.unlike(end.index) - uncarried
+    for begin, to, only in _parts_of_held_tables(moving, start, end, log):
+        _take_held(slices, _up_to(to, log(begin, to)), only, joined, relevance_of)
     apart = frozenset(start.exceptions).union(end.exceptions) - uncarried
     without = apart | uncarried if uncarried else apart
-    moving = start.index.unlike(end.index) - uncarried
-    slices = _Slices()
-    cut = False  # whether rows after the last slice were left out
-    carried: set[TableName] = set()
-    origins: set[str] = set()
-    row_events = 0
-    for begin, to, only in _parts_of_held_tables(moving, start, end, log):
-        cut = False
-        for entry in _up_to(to, log(begin, to)):
-            relevance = relevance_of(entry)
-            if relevance.comes_back or relevance.origin == NOTES:
-                cut = True
-                continue
-            late = joined.late(entry.transaction.lsn)
-            mine = only - late if late else only
-            tables = mine.intersection(entry.transaction.tables)
-            if tables and entry.transaction.row_events:
-                row_events += entry.transaction.row_events
-                carried |= tables
-                origins.add(relevance.origin)
-                place, back = entry.transaction.begin, relevance.is_returned
-                piece = LogSlice(entry.extent, place, len(slices), only=mine, is_returned=back)
-                slices.add(piece, entry, cut=cut)
-                cut = False
-            else:
-                cut |= relevance.is_returned
     gtids: list[str] = []
     count = timestamp = 0
-    cut = False
+    slices.begin_part()
     for entry in _up_to(end.lsn, log(start.lsn, end.lsn)):
         transaction = entry.transaction
         count += entry.count
         timestamp = transaction.timestamp or timestamp
         if transaction.gtid:
             gtids.append(transaction.gtid)
-        if not transaction.row_events:
+        if transaction.row_events:
+            _take_main(slices, entry, without, joined, relevance_of)
+    if len(slices.origins) > 1:
+        zones = ", ".join(sorted(slices.origins))
+        raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {zones}")
+    origin = next(iter(slices.origins - {NOTES}), "")
+    tables = frozenset(slices.tables)
+    return BatchPlan(start, end, slices.all(), count, slices.row_events, timestamp, tuple(gtids), tables, origin)
+
+
+def _take_held(
+    slices: _Slices,
+    entries: Iterable[LogEntry],
+    only: frozenset[TableName],
+    joined: JoinedTables,
+    relevance_of: RelevanceOf,
+) -> None:
+    """Takes the rows of held tables (`only`) from a part of the log."""
+    slices.begin_part()
+    for entry in entries:
+        relevance = relevance_of(entry)
+        if relevance.comes_back or relevance.origin == NOTES:
+            slices.skip()
             continue
-        relevance = joined.narrow(relevance_of(entry), transaction.lsn)
-        cut |= relevance.comes_back
-        if relevance.kind is not RelevanceKind.NOTHING:
-            ours = (
-                relevance.tables
-                if relevance.kind is RelevanceKind.ROWS and relevance.tables is not None
-                else transaction.tables
-            )
-            early = joined.late(transaction.lsn)
-            tables = frozenset(ours) - without - early
-            if tables:
-                row_events += transaction.row_events
-                carried |= tables
-                origins.add(relevance.origin)
-                piece = LogSlice(
-                    entry.extent,
-                    transaction.begin,
-                    len(slices),
-                    without=without | early if early else without,
-                    only=tables if relevance.origin == NOTES else None,
-                    is_returned=relevance.is_returned,
-                    has_notes=relevance.origin == NOTES,
-                )
-                slices.add(piece, entry, cut=cut)
-                cut = False
-            else:
-                cut |= relevance.is_returned
-    if len(origins) > 1:
-        raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {', '.join(sorted(origins))}")
-    origin = next(iter(origins - {NOTES}), "")
-    return BatchPlan(start, end, slices.all(), count, row_events, timestamp, tuple(gtids), frozenset(carried), origin)
+        late = joined.late(entry.transaction.lsn)
+        mine = only - late if late else only
+        tables = mine.intersection(entry.transaction.tables)
+        if tables and entry.transaction.row_events:
+            slices.take(entry, relevance, tables, only=mine)
+        elif relevance.is_returned:
+            slices.skip()
+
+
+def _take_main(
+    slices: _Slices,
+    entry: LogEntry,
+    without: frozenset[TableName],
+    joined: JoinedTables,
+    relevance_of: RelevanceOf,
+) -> None:
+    """Takes the rows of an entry, except those of the tables in `without`."""
+    transaction = entry.transaction
+    relevance = joined.narrow(relevance_of(entry), transaction.lsn)
+    if relevance.comes_back:
+        slices.skip()
+    if relevance.kind is RelevanceKind.NOTHING:
+        return
+    if relevance.kind is RelevanceKind.ROWS and relevance.tables is not None:
+        ours: Iterable[TableName] = relevance.tables
+    else:
+        ours = transaction.tables
+    early = joined.late(transaction.lsn)
+    tables = frozenset(ours) - without - early
+    if tables:
+        only = tables if relevance.origin == NOTES else None
+        slices.take(entry, relevance, tables, only=only, without=without | early if early else without)
+    elif relevance.is_returned:
+        slices.skip()
 
 
 def _parts_of_held_tables(
@@ -238,38 +241,74 @@ def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
 
 
 class _Slices:
-    """The slices of a batch; entries are added in log order."""
+    """The slices of a batch. The entries of each part of the log are added in log order."""
 
     def __init__(self) -> None:
+        self.row_events = 0
+        self.tables: set[TableName] = set()
+        """The tables whose rows are taken from the slices."""
+        self.origins: set[str] = set()
         self._slices: list[LogSlice] = []
+        self._cut = False
+        """Whether rows after the last slice were skipped."""
         self._more: list[CommittedEventGroups] = []
         """Further prepared groups of the last slice, which it gets when it is complete."""
         self._group_bytes = 0
         """The bytes of all prepared groups of the last slice."""
 
-    def __len__(self) -> int:
-        return len(self._slices)
+    def begin_part(self) -> None:
+        """Begins another part of the log."""
+        self._cut = False
+
+    def skip(self) -> None:
+        """Notes that rows are skipped."""
+        self._cut = True
+
+    def take(
+        self,
+        entry: LogEntry,
+        relevance: Relevance,
+        tables: Collection[TableName],
+        *,
+        only: frozenset[TableName] | None = None,
+        without: frozenset[TableName] = frozenset(),
+    ) -> None:
+        """Takes the rows of these tables from an entry."""
+        self.row_events += entry.transaction.row_events
+        self.tables.update(tables)
+        self.origins.add(relevance.origin)
+        piece = LogSlice(
+            entry.extent,
+            entry.transaction.begin,
+            len(self._slices),
+            only=only,
+            without=without,
+            is_returned=relevance.is_returned,
+            has_notes=relevance.origin == NOTES,
+        )
+        self._add(piece, entry)
+        self._cut = False
 
     def all(self) -> tuple[LogSlice, ...]:
         """Returns all slices; nothing may be added afterwards."""
         self._complete()
         return tuple(self._slices)
 
-    def add(self, piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
+    def _add(self, piece: LogSlice, entry: LogEntry) -> None:
         """Adds a slice, or extends the last one.
 
-        If rows between the last slice and this one were left out (`cut`), the bytes between them become a gap.
+        If rows between the last slice and this one were skipped, the bytes between them become a gap.
         """
         if (groups := entry.groups) is not None:
             self._add_groups(replace(piece, extent=groups.extent, begin=groups.begin, groups=groups), groups)
             return
         last = self._slices[-1] if self._slices else piece
-        if self._slices and last.groups is None and _alike(last, piece) and not (cut and _is_far(last, piece)):
+        if self._slices and last.groups is None and _alike(last, piece) and not (self._cut and _is_far(last, piece)):
             extent, before = piece.extent, last.extent
             near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
             if near and extent.end - before.offset <= _SLICE_BYTES:
                 longer = Extent(before.segment, before.offset, extent.end - before.offset)
-                gaps = (*last.gaps, (before.end, extent.offset)) if cut else last.gaps
+                gaps = (*last.gaps, (before.end, extent.offset)) if self._cut else last.gaps
                 self._slices[-1] = replace(last, extent=longer, gaps=gaps)
                 return
         self._append(piece)

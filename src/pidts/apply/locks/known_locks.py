@@ -78,7 +78,7 @@ class KnownLocks:
         return [self._forms[one] for one in ids]
 
     def classes(self, keys: pa.Table, ids: Sequence[str]) -> tuple[list[str], Mapping[str, RowLock]]:
-        """Returns each key's class of equal keys, and the locks of the classes that have a lock.
+        """Returns a class for each key, and the locks keyed by their classes. Equal keys have the same class.
 
         If several locks have the same class, the one with the lowest id is returned.
         """

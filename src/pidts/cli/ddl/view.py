@@ -106,7 +106,7 @@ def _commands(halt: Halt, quoted: str, source: str) -> list[str]:
 
 
 def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
-    """Returns the commands after a refused row that the halt's own advice lacks.
+    """Returns the commands that an operator may need after a refused row, except those in the halt's own advice.
 
     The halt shows whether the target, or the row, has to be corrected. If it does not show this, the operator chooses.
     """

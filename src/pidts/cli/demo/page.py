@@ -33,7 +33,7 @@ _END_SECONDS: Final = 60.0
 
 
 class _BoundStarter:
-    """Starts a task's process that is killed when the thread that has started it ends."""
+    """Starts the process of a task. The process is killed when the thread that has started it ends."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> StartedProcess:
         with output_file(folder).open("ab") as output:

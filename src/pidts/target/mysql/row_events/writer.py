@@ -10,8 +10,8 @@ Row events bypass some work of the server. So they are used only if the result i
 - The target has exactly the columns of the source, with the same types. Row events name columns by their places. So
   before its first event, each transaction locks the table's definition, and compares SHOW CREATE TABLE with the text
   from which the layout was made.
-- BINLOG does not check the account's privileges for the table. So the statement that locks the definition is one that
-  the server refuses to an account that may not insert and update rows.
+- BINLOG does not check the account's privileges for the table. So the definition is locked by a statement for which the
+  server does check them: it is refused if the account may not insert and update rows.
 - Row events fire no triggers (by default) and check no constraints. So tables with triggers or with CHECK constraints,
   except those of JSON columns, are written as SQL. The server shows triggers only to an account with the privilege
   TRIGGER.
