@@ -43,6 +43,7 @@ from pidts.target.postgres import PostgresTarget
 from pidts.task.config.servers import TargetSpec
 from pidts.task.config.task_file import load_parts
 from pidts.task.operate.run_end import remembered_end
+from pidts.task.operate.unseen_tables import add_unseen
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -248,6 +249,25 @@ def test_shards_that_lack_a_column_of_others_are_reported(recorded: RecordedTask
     assert "note: 2 of 3 shards have it, all but s2: shop.t_2\n" in recorded.text()
 
 
+def test_tables_that_the_account_does_not_see_are_named_until_the_task_has_their_structures(
+    recorded: RecordedTask,
+) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+
+    def step(session: TargetSession) -> None:
+        for table in (B, A):
+            session.begin()
+            add_unseen(session, "t", "s1", [table])
+            session.commit()
+
+    recorded.record(step)
+    assert recorded.status()["sources"][0]["unseen"] == ["shop.a", "shop.b"]
+    assert "  unseen     shop.a: the account does not see it on the source" in recorded.text()
+    assert f"pidts run {recorded.path} --resync s1:shop.a,s1:shop.b\n" in recorded.text()
+    recorded.has("s1", A)
+    assert recorded.status()["sources"][0]["unseen"] == ["shop.b"]
+
+
 def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> None:
     copy = {A: CopyState(rows=500, estimate=2000), B: CopyState(phase=Phase.FINISH, rows=7)}
     recorded.is_at("s1", PlanState(at(9), copy), PlanState(at(5), copy))
@@ -267,6 +287,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> 
         "held",
         "halted",
         "locked_rows",
+        "unseen",
     ]
     assert one["applied"] == {"lsn": str(at(5)), "gtid": "0-1-7", "file": "bin.000001", "position": 1005}
     assert (one["copy"]["done"], one["copy"]["of"]) == (1, 3)

@@ -116,6 +116,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
             if one.halt is not None
         ],
         "locked_rows": [{"table": str(one.table), "rows": one.rows} for one in source.locked_rows],
+        "unseen": list(map(str, source.unseen)),
     }
 
 
@@ -213,6 +214,12 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         print(f"             {retained_log(source.held)}")
     if source.held.since:
         print(f"             the oldest change that waits is from {moment(source.held.since)}")
+    hidden = "the account does not see it on the source, and its changes are left out"
+    _list("unseen", [f"{name}: {hidden}" for name in source.unseen])
+    if source.unseen:
+        again = shlex.quote(",".join(f"{source.source}:{name}" for name in source.unseen))
+        copy = f"pidts run {shlex.quote(str(task))} --resync {again}"
+        print(f"             give the account SELECT (pidts grants prints it), then: {copy}")
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
         print(f"             see them: pidts locks list {shlex.quote(str(task))}")

@@ -42,6 +42,7 @@ from pidts.task.checks.source import check_one_source
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.presence import show_presence
+from pidts.task.operate.status import task_status
 from pidts.task.run import start, table_set
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.replicator_process import ReplicatorProcess
@@ -319,6 +320,16 @@ def test_a_start_warns_of_a_table_of_the_log_that_the_account_does_not_see(task:
     assert f"--resync {task.schema}.hidden" in note
     (line,) = (line for line in lines if line.get("table") == f"{task.schema}.hidden")
     assert line["log_level"] == "warning"
+
+    def unseen() -> tuple[TableName, ...]:
+        (found,) = task_status([task.config]).sources
+        return found.unseen
+
+    task.start()
+    assert unseen() == (task.name("hidden"),)
+    task.sql("CREATE TABLE hidden (id INT PRIMARY KEY)")
+    task.start(resync=(f"{task.schema}.hidden",), unknown=frozenset({f"{task.schema}.hidden"}))
+    assert unseen() == (), "the task has the table now"
 
 
 def test_a_table_that_leaves_is_forgotten_and_has_to_be_copied_when_it_comes_back(task: Task) -> None:

@@ -27,6 +27,7 @@ from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
+from pidts.task.operate.unseen_tables import unseen_tables
 from pidts.task.operate.warehouse import change_tables, demand_warehouse, publications, server_state_of
 from pidts.task.tables.merged import Shard
 
@@ -65,6 +66,8 @@ class SourceStatus:
     halted: tuple[BlockedChange, ...] = ()
     locked_rows: tuple[LockedTable, ...] = ()
     """The target tables with locked rows."""
+    unseen: tuple[TableName, ...] = ()
+    """The tables of the log whose changes are left out, since the account does not see them on the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,11 @@ def _source(
         ),
         halted=tuple(one for one in blocked if one.source == source),
         locked_rows=tuple(LockedTable(*one) for one in sorted(locked.items())),
+        unseen=tuple(
+            name
+            for name in unseen_tables(target, config.name, source)
+            if config.allow(name) and (SourceTablesKey(source), name) not in known
+        ),
     )
 
 

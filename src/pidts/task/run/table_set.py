@@ -91,6 +91,7 @@ from pidts.source import Session, position, read_structures, source_dialect, tab
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss
+from pidts.task.operate.unseen_tables import add_unseen
 from pidts.task.run.pending_renames import joining_tables, removed_by
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
 from pidts.task.run.rewind import Rewind, note_sent_again, notes_of
@@ -175,6 +176,8 @@ class TableSet:
         self._continued: dict[TableName, Table | None] = {}
         """Tables that continue after a skipped part of the log, each with its target table, if this is known."""
         self.notes: list[str] = []
+        self._unseen: Sequence[TableName] = ()
+        """Tables of the log that the account does not see on the source."""
 
     @property
     def is_new_beginning(self) -> bool:
@@ -319,7 +322,8 @@ class TableSet:
 
         The source shows an account only the tables that the account may read.
         """
-        for name in sorted(gone - removed_by(pending, gone)):
+        self._unseen = sorted(gone - removed_by(pending, gone))
+        for name in self._unseen:
             todo = (
                 "If the table exists, the account may not read it: give it the SELECT that pidts grants TASK prints, "
                 f"then copy the table: {self._config.run_command(f' --resync {shlex.quote(str(name))}')}"
@@ -585,6 +589,8 @@ class TableSet:
             record_shared_tables(target, task, lsn, shared)
             if shadows is not None:
                 target.meta.shadows.replace(task, source_id, shadows)
+            if self._unseen:
+                add_unseen(target, task, source_id, self._unseen)
             for row in rows:
                 target.meta.checkpoints.save(row)
             target.commit()

@@ -1,0 +1,30 @@
+"""The record of tables whose changes are left out because the account does not see them on the source.
+
+A start warns of such a table once. The record lets `pidts status` name the table until the task has its structure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from pidts.apply import TargetSession
+from pidts.model import SourceTablesKey, TableName
+from pidts.model.records.altered_record import reading_record
+
+_UNSEEN = TableName("", "unseen tables")
+"""The name of the note. The note concerns no single table."""
+
+
+def add_unseen(target: TargetSession, task: str, source: str, tables: Iterable[TableName]) -> None:
+    """Adds tables to the record, in the open transaction."""
+    names = sorted({*unseen_tables(target, task, source), *tables})
+    text = json.dumps([[name.schema, name.name] for name in names], ensure_ascii=False)
+    target.meta.notes.write(task, SourceTablesKey(source), _UNSEEN, text)
+
+
+def unseen_tables(target: TargetSession, task: str, source: str) -> list[TableName]:
+    """Returns the recorded tables."""
+    told = target.meta.notes.read(task, SourceTablesKey(source), _UNSEEN)
+    with reading_record("note", column="told", task=task, source=source, table_name=_UNSEEN.name):
+        return [TableName(str(schema), str(name)) for schema, name in json.loads(told or "[]")]
