@@ -69,6 +69,17 @@ OF_MARIADB = {
     "UUID": ("'00000000-0000-0000-0000-000000000000'", "'123e4567-e89b-12d3-a456-426614174000'"),
     "INET6": ("'::'", "'::1'", "'1.2.3.4'"),
 }
+OTHERS = frozenset("ntbj")
+"""The columns that no key has."""
+JSON_TEXTS = ('{"a": 1, "b": [1, 2, "x"]}', '{"a": "text", "c": {"d": null}}', '[1, {"a": 2}]', "{}")
+JSON_CHANGES = (
+    "JSON_SET(j, '$.a', n)",
+    "JSON_SET(j, '$.a', t, '$.b', n)",
+    "JSON_REPLACE(j, '$.a', n, '$.b[1]', 'y')",
+    "JSON_REMOVE(j, '$.b[0]')",
+    "JSON_REMOVE(j, '$.a', '$.c')",
+    "JSON_SET(j, '$[1].a', REPEAT('w', n))",
+)
 
 
 def many(its: str) -> str:
@@ -108,6 +119,7 @@ class RandomKeys:
 
     chance: random.Random
     kind: str
+    has_json: bool = False
 
     def __post_init__(self) -> None:
         chance, types = self.chance, key_types(self.kind)
@@ -143,13 +155,16 @@ class RandomKeys:
             self.is_generated = True
         else:
             self.is_generated = False
-        self.definitions += ["n INT DEFAULT 5", "t TEXT", "b BLOB"]
+        self.definitions += ["n INT DEFAULT 5", "t TEXT", "b BLOB", *(["j JSON"] if self.has_json else [])]
         chance.shuffle(self.definitions)
         if self.is_generated and self.kind == "mysql56":
             self.definitions = [one for one in self.definitions if not one.startswith("g ")]
             self.keys = [one for one in self.keys if "(g" not in one]
         self.columns |= {"n": "INT", "t": "TEXT", "b": "BLOB"}
         numbers = tuple(map(str, range(40)))
+        if self.has_json:
+            self.columns["j"] = "JSON"
+            self.values["j"] = ("NULL", *(f"'{text}'" for text in JSON_TEXTS))
         self.values |= {"n": numbers, "t": ("NULL", "'t'", "REPEAT('u', 30)"), "b": ("NULL", "x'00ff'", "''")}
 
     def statement(self, name: str) -> str:
@@ -160,7 +175,7 @@ class RandomKeys:
 
     def condition(self) -> str:
         chance = self.chance
-        column = chance.choice([one for one in self.columns if one not in "tb"])
+        column = chance.choice([one for one in self.columns if one not in OTHERS - {"n"}])
         value = self.value(column)
         return chance.choice(
             [f"{column} = {value}", f"{column} = {value}", f"{column} <= {value}", f"n % 3 = {chance.randrange(3)}"]
@@ -178,12 +193,14 @@ class RandomKeys:
         # MariaDB logs a REPLACE with MINIMAL images as an UPDATE without the columns that get their defaults.
         replace = "REPLACE" if self.kind != "mariadb" or listed == every else "INSERT IGNORE"
         into = f"INTO {name} ({', '.join(listed)}) VALUES {rows}"
-        keyed = [one for one in self.columns if one not in "ntb"]
+        keyed = [one for one in self.columns if one not in OTHERS]
         one = chance.choice(keyed)
         first, second = self.value(one), self.value(one)
         sets = ", ".join(f"{column} = {self.value(column)}" for column in some[:2])
         order = f"ORDER BY {chance.choice(keyed)} {chance.choice(['', 'DESC'])} LIMIT {chance.randrange(1, 4)}"
         swap = f"CASE WHEN {one} = {first} THEN {second} WHEN {one} = {second} THEN {first} ELSE {one} END"
+        if self.has_json and chance.random() < 0.2:
+            return f"UPDATE {name} SET j = {chance.choice(JSON_CHANGES)} WHERE {self.condition()}"
         return chance.choice(
             [
                 f"INSERT IGNORE {into}",
@@ -206,7 +223,7 @@ class RandomKeys:
         """Returns a statement that concerns hundreds of rows."""
         chance, least, count = self.chance, self.chance.randrange(600), self.chance.randrange(65, 700)
         if chance.random() < 0.5:
-            listed = [one for one in self.columns if one not in "ntb"]
+            listed = [one for one in self.columns if one not in OTHERS]
             values = [self.bulk_value(one, least) for one in listed]
             digits = "SELECT 0 AS d" + "".join(f" UNION ALL SELECT {digit}" for digit in range(1, 10))
             numbers = (
@@ -216,7 +233,7 @@ class RandomKeys:
             into, chosen = ", ".join([*listed, "n", "t"]), ", ".join([*values, "seq", text])
             rows = f"SELECT {chosen} FROM ({numbers}) s ORDER BY seq LIMIT {count}"
             return [f"INSERT IGNORE INTO {name} ({into}) {rows}"]
-        keyed = chance.choice([one for one in self.columns if one not in "ntb"])
+        keyed = chance.choice([one for one in self.columns if one not in OTHERS])
         order = f"ORDER BY {keyed}, n LIMIT {count}"
         if self.shape == "none" and count > 100:
             order = f"ORDER BY {keyed}, n, t LIMIT 100"
@@ -237,7 +254,7 @@ class RandomKeys:
     def swap(self, name: str) -> list[str]:
         """Returns statements that let two rows exchange a value by way of a third value."""
         chance = self.chance
-        column = chance.choice([one for one in self.columns if one not in "ntb"])
+        column = chance.choice([one for one in self.columns if one not in OTHERS])
         first, second, third = (self.value(column) for _ in range(3))
         pairs = (first, third), (second, first), (third, second)
         return [f"UPDATE {name} SET {column} = {new} WHERE {column} = {old} LIMIT 1" for old, new in pairs]

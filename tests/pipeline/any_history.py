@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,10 +24,15 @@ from tests.values_target.session import ValuesSession, ValuesTarget
 from pidts.apply import ApplyRules, Committer
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
+from pidts.batch.context import JobContext
+from pidts.batch.lagging_merge import MovedKeysCleanup
 from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit
 from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import NetChange, buckets, with_whole_keys
+from pidts.rules import RouteRule, Routes, Rules
+from pidts.schema import Dialect
+from pidts.source import SourceConfig
 
 INT = ColumnType(Kind.INT)
 TEXT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
@@ -34,6 +40,7 @@ EXACT = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4
 DOUBLE = ColumnType(Kind.DOUBLE)
 NAME = TableName("shop", "cart")
 SHARDS = (TableName("shop", "cart_1"), TableName("shop", "cart_2"))
+MERGING = Rules(routes=Routes((RouteRule("shop", "cart_*", NAME.schema, NAME.name),), "s"))
 
 Row = dict[str, Any]
 Change = tuple[int, Op, Row | None, Row | None]
@@ -136,6 +143,11 @@ class History:
     """Whether the log has MINIMAL images: the key before the change, and the changed columns after it. Updates of keys
     are logged in full.
     """
+    is_cut: bool = False
+    """Whether transactions may be cut between any two changes. Then no two tables may have a row with the same key or
+    the same unique value, not even inside a transaction. The exception is a row that has just been inserted into one
+    table, and is now deleted from the other.
+    """
     transactions: list[list[Change]] = field(default_factory=list)
     states: list[list[Row]] = field(default_factory=lambda: [[]])
 
@@ -144,12 +156,24 @@ class History:
         servers = [Server(self.table) for _ in range(self.shards)]
         for transaction in transactions:
             tried = [Server(self.table, server.rows) for server in servers]
-            changes = [change for wish in transaction for change in self._wished(tried, wish)]
+            changes, is_valid = [], True
+            for wish in transaction:
+                for change in self._wished(tried, wish):
+                    changes.append(change)
+                    is_valid = is_valid and not (self.is_cut and self._collide(tried, is_moving=wish[0] == "give"))
+                is_valid = is_valid and not (self.is_cut and self._collide(tried, is_moving=False))
             whole = [row for server in tried for row in server.rows]
-            if changes and Server(self.table, whole).fits():
+            if changes and is_valid and Server(self.table, whole).fits():
                 servers = tried
                 self.transactions.append(changes)
                 self.states.append(whole)
+
+    def _collide(self, servers: Sequence[Server], *, is_moving: bool) -> bool:
+        """Returns whether rows of two tables have the same key or unique value; while a row moves, it is one row."""
+        rows = [row for server in servers for row in server.rows]
+        if is_moving and (identity := self.table.identity):
+            rows = list({tuple(row[name] for name in identity): row for row in rows}.values())
+        return not Server(self.table, rows).fits()
 
     def _wished(self, servers: list[Server], wish: Wish) -> Iterator[Change]:
         what, shard, at, values, column, to = wish
@@ -309,6 +333,8 @@ class Run:
         session.close()
         begin = sum(history.end(number) <= min(c.lsn for c in checkpoints) for number in range(len(history.states) - 1))
         rules = self.writing()
+        context = self.context(checkpoints[0].epoch, rules)
+        moved_keys = MovedKeysCleanup(context, checkpoints, lambda _: None)
         with Committer(self.target, "t", "s", checkpoints[0].epoch, sleep=lambda _: None, rules=rules) as committer:
             while begin < len(history.transactions):
                 end = min(len(history.transactions), begin + self.chance.randrange(1, 6))
@@ -322,6 +348,7 @@ class Run:
                                 blobs[worker].append(Blob.unpack(worker, order, Blob(worker, order, part).pack()))
                 for worker in self.chance.sample(range(self.workers), self.workers):
                     self.apply(committer, Commit(tuple(checkpoints), tuple(moved)), worker, blobs[worker])
+                moved_keys.batch_done(context, Commit(tuple(checkpoints), tuple(moved)), cut=self.is_long)
                 begin, checkpoints = end, moved
                 if any(checkpoint.lsn > history.end(end - 1) for checkpoint in checkpoints):
                     continue  # One worker is still ahead of the others.
@@ -333,8 +360,16 @@ class Run:
 
     def writing(self) -> ApplyRules:
         """Returns the rules with which the task writes."""
-        merged = frozenset({self.history.structure.name}) if self.history.shards > 1 else frozenset()
-        return ApplyRules(source="s", merged=merged)
+        if self.history.shards == 1:
+            return ApplyRules(source="s")
+        return ApplyRules(task="t", source="s", filters=MERGING, merged=frozenset({self.history.structure.name}))
+
+    def context(self, epoch: int, rules: ApplyRules) -> JobContext:
+        source = SourceConfig("memory", 1, "u", "p", source_id="s")
+        return JobContext(
+            task="t", source=source, relay=Path(), staging=Path(), target=self.target, workers=self.workers,
+            epoch=epoch, change_no=0, structures={}, dialect=Dialect(), charsets={}, rules=rules.filters,
+        )  # fmt: skip
 
     def apply(self, committer: Committer, commit: Commit, worker: int, blobs: list[Blob]) -> None:
         """Applies a batch at once, or as one that is too large: slice by slice, or some rows at a time."""
@@ -343,7 +378,7 @@ class Run:
             return
         slices = [list(mine) for _, mine in itertools.groupby(blobs, key=lambda blob: blob.slice)]
         log_parts = [LogPart([blob.changes for blob in mine], inside=self.split is not None) for mine in slices]
-        apply_long(committer, commit, worker, lambda: log_parts, self.split)
+        apply_long(committer, commit, worker, lambda: log_parts, self.split, SHARDS if self.history.shards > 1 else ())
 
     def rows(self) -> list[Row]:
         return list(self.target.store.content(NAME).values())
