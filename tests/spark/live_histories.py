@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from itertools import count, islice
 from typing import Any
 
 from tests.apply.server_histories import RandomKeys, content
@@ -24,6 +25,8 @@ from pidts.sandbox import Server
 
 IMAGES = (("FULL",), ("NOBLOB", "NOBLOB", "FULL"), ("MINIMAL", "NOBLOB", "FULL"))
 SHARDS = ("1", "2", "3")
+SHARD = Column("shard", ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin"))
+"""The column with the name of the source table, in the keys of a merged table."""
 
 
 class LiveHistory:
@@ -35,16 +38,21 @@ class LiveHistory:
         self.source, self.schema, self.chance, self.images = source, schema, chance, images
         self.trip = RoundTrip(source, ["SET innodb_lock_wait_timeout = 1"], schema)
         self.trip.begin()
-        self.shards = SHARDS if is_merged else ("",)
-        made = [RandomKeys(chance, source.kind, has_json=source.kind == "mysql97") for _ in range(tables)]
+        self.is_merged, self.shards = is_merged, SHARDS if is_merged else ("",)
+        has_json = source.kind == "mysql97"
+        drawn = (RandomKeys(chance, source.kind, has_json) for _ in count())
+        # Merged tables have a key.
+        usual = islice((one for one in drawn if one.shape != "none" or not is_merged), tables)
+        self.groups = {f"t{number}_": one for number, one in enumerate(usual)}
+        """The tables by the names of their target tables."""
         self.tables = {
-            f"{schema}.t{number}_{shard}": drawn for number, drawn in enumerate(made) for shard in self.shards
+            f"{schema}.{group}{shard}": drawn for group, drawn in self.groups.items() for shard in self.shards
         }
         self.names = list(self.tables)
         self.added = dict.fromkeys(self.names, 0)
         """The number of columns that the program has added to each of the merged tables."""
-        self.alters = False
-        """Whether the program changes the structures of merged tables."""
+        self.has_begun = False
+        """Whether the task has begun. Until then no XA transaction is prepared, and merged tables stay alike."""
         self.prepared: list[str] = []
         self.statements: list[str] = []
         for name, drawn in self.tables.items():
@@ -56,11 +64,10 @@ class LiveHistory:
     def routes(self) -> dict[str, dict[str, Any]]:
         """Returns the task's routes."""
         to = {"schema-pattern": self.schema, "target-schema": f"{self.schema}_to"}
-        if len(self.shards) == 1:
+        if not self.is_merged:
             return {"all": to}
         extract = {"extract-table": {"table-regexp": "_(.)$", "target-column": "shard"}}
-        groups = dict.fromkeys(name.partition(".")[2][:-1] for name in self.names)
-        return {group: {**to, "table-pattern": f"{group}*", "target-table": group, **extract} for group in groups}
+        return {group: {**to, "table-pattern": f"{group}*", "target-table": group, **extract} for group in self.groups}
 
     @contextmanager
     def written(self) -> Iterator[None]:
@@ -86,7 +93,7 @@ class LiveHistory:
     def transaction(self) -> None:
         """Runs a random transaction, or changes the structure of a merged table."""
         chance = self.chance
-        if self.alters and chance.random() < 0.02:
+        if self.is_merged and self.has_begun and chance.random() < 0.02:
             self.add_column(chance.choice(self.names))
         images = chance.choice(self.images)
         self.run(f"SET SESSION binlog_row_image = {images}")
@@ -104,7 +111,7 @@ class LiveHistory:
                 self.run(statement)
         if not number:
             self.run("COMMIT" if chance.random() < 0.95 else "ROLLBACK")
-        elif self.run(f"XA END {number}") and chance.random() < 0.2:
+        elif self.run(f"XA END {number}") and (not self.has_begun or chance.random() < 0.2):
             self.run(f"XA COMMIT {number} ONE PHASE")
         else:
             self.run(f"XA PREPARE {number}")
@@ -137,15 +144,16 @@ class LiveHistory:
         """Returns the statements of the tables whose rows on the target are other than on the source."""
         structures, found = self.trip.structures(), []
         with closing(target_on(self.source).connect()) as source, closing(target_on(target).connect()) as there:
-            for name in sorted({name.partition(".")[2][:-1] if len(self.shards) > 1 else name.partition(".")[2] for name in self.names}):
-                shards = {shard: structures[TableName(self.schema, f"{name}{shard if len(self.shards) > 1 else ''}")] for shard in self.shards}
-                wanted = [row[:-1] + f", {shard!r}]" if shard else row for shard, table in shards.items() for row in content(source, table)]
-                table = next(iter(shards.values())).renamed(TableName(f"{self.schema}_to", name))
-                if len(self.shards) > 1:
-                    column = Column("shard", ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin"))
-                    table = replace(table, columns=(*table.columns, column))
-                if sorted(wanted) != content(there, table):
-                    found.append(f"{name} {self.tables[f'{self.schema}.{name}' + ('1' if len(self.shards) > 1 else '')].statement(name)}")
+            for number, drawn in self.groups.items():
+                wanted, table = [], structures[TableName(self.schema, f"{number}{self.shards[0]}")]
+                for shard in self.shards:
+                    rows = content(source, structures[TableName(self.schema, f"{number}{shard}")])
+                    wanted += [f"{row[:-1]}, {shard!r}]" if self.is_merged else row for row in rows]
+                if self.is_merged:
+                    table = replace(table, columns=(*table.columns, SHARD))
+                goal = TableName(f"{self.schema}_to", number)
+                if sorted(wanted) != content(there, table.renamed(goal)):
+                    found.append(drawn.statement(str(goal)))
         return found
 
     def close(self) -> None:
