@@ -409,3 +409,25 @@ def test_the_safe_range_is_the_last_one_that_the_first_start_saved(session):
         session.commit()
         assert session.meta.safe_range.read(task, "s") == lsn
     assert session.meta.safe_range.read(task, "other") is None
+
+
+@pytest.mark.parametrize("count", [1, 300], ids=["as SQL", "as row events"])
+def test_a_later_row_without_a_new_column_gets_its_default(session, table, count):
+    """The zone that made the later row gives it the default, too, when the schema change arrives there."""
+    keys = range(1, count + 1)
+    converges = replace(RULES, converges=True)
+    before = [at(insert(row(5, key=key))) for key in [*keys, 1000]]
+    apply(session, [batch_of(table, before)], converges)
+    if session.schema.transactional_ddl:
+        session.begin()
+    session.execute(f"ALTER TABLE guarded.{table.name.name} ADD COLUMN c INT NOT NULL DEFAULT 1")
+    session.execute(f"UPDATE guarded.{table.name.name} SET c = 9")
+    if session.schema.transactional_ddl:
+        session.commit()
+    later = [at(update(row(5, key=key), row(6, key=key))) for key in keys]
+    earlier = at(update(row(2, key=1000), row(3, key=1000)))
+    apply(session, [batch_of(table, [*later, earlier, at(insert(row(6, key=1001)))], 20)], converges)
+    wider = replace(table, columns=(*table.columns, Column("c", ColumnType(Kind.INT))))
+    found = {one["id"]: one["c"] for one in session.read_rows(wider).to_pylist()}
+    assert found == {**dict.fromkeys(keys, 1), 1000: 9, 1001: 1}
+    assert {one["id"]: one["w"] for one in rows_of(session, table)}.keys() == found.keys()

@@ -36,7 +36,7 @@ from pidts.apply.locks.check import ComparisonSettings, WritableChanges, checked
 from pidts.apply.locks.presence import Presence
 from pidts.apply.locks.zone_notes import record_left_out
 from pidts.apply.merge.align import aligned, own_columns
-from pidts.apply.merge.extra_columns import wider_tables
+from pidts.apply.merge.extra_columns import has_more_columns, wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
 from pidts.apply.merge.moved_rows import LaggingTables, without_moved
 from pidts.apply.merge.recorded_tables import identifies_own_rows, removes_extra_rows
@@ -66,6 +66,7 @@ from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import FEW, identities
 from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
+from pidts.shards.structures import names_of
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 """The operations in the log; all other operations come from a copy or a repair."""
@@ -140,6 +141,8 @@ def prepared(
         differing_rows += [unlocked.differing_rows[name]] if name in unlocked.differing_rows else []
         changes_of_table = [one for one in reduced if one.table.name == name] if differing_rows else []
         written = _with_deletes_of_other_versions(change, changes_of_table, watched[name], differing_rows)
+        if rules.converges:
+            written = _with_defaults(session, written, guarded)
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
         origins_of_table = origins.get(name, set()) if name in rules.merged else set()
         origin = next(iter(origins_of_table)) if len(origins_of_table) == 1 else None
@@ -639,8 +642,34 @@ def _with_deletes_of_other_versions(
         return change
     written = pa.concat_tables([one.upserts.select(names) for one in together])
     present = pa.concat_tables([rows.select(names) for rows in differing_rows])
-    again = written.filter(pa.array(_are_among(written, present)))
-    deletes = pa.concat_tables([change.deletes, again]).group_by(names, use_threads=False).aggregate([])
+    return _removing(change, written.filter(pa.array(_are_among(written, present))))
+
+
+def _with_defaults(session: TargetSession, change: NetChange, guarded: Sequence[GuardedBatch]) -> NetChange:
+    """Adds a delete of each overwritten row if the target's zone has columns that the change lacks.
+
+    A program of the target's zone has added these columns, and the schema change has not arrived in the source's zone
+    yet. There it gives the later row the columns' defaults. Without the delete, the row would keep its values here:
+
+        a adds column c and makes row 1 (c = 9);  b makes row 2, without c      a has row 2 (c = 9), b has row 2
+
+    The guard has read these rows in this transaction, so no other session alters the table before its end.
+    """
+    names = list(change.table.identity)
+    present = [verdict.present.select(names) for verdict in guarded if verdict.present is not None]
+    written = change.upserts.select(names)
+    if not present or not written.num_rows:
+        return change
+    again = written.filter(pa.array(_are_among(written, pa.concat_tables(present))))
+    if not again.num_rows or not has_more_columns(session, change.table.name, [names_of(change.table)]):
+        return change
+    return _removing(change, again)
+
+
+def _removing(change: NetChange, rows: pa.Table) -> NetChange:
+    """Returns a change that also removes rows with these keys before it writes rows."""
+    names = list(change.table.identity)
+    deletes = pa.concat_tables([change.deletes, rows]).group_by(names, use_threads=False).aggregate([])
     deletes = deletes.sort_by([(name, "ascending") for name in names]).combine_chunks()
     return replace(change, deletes=deletes, likely_new=None)
 

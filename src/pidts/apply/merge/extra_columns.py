@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from pidts.apply.merge.align import OwnColumns
 from pidts.apply.port import TargetSession
-from pidts.model import ChangeBatch, MergedTablesKey, Table, TableName
+from pidts.model import ChangeBatch, MergedTablesKey, TableName
 from pidts.reduce.identity import brought, identities
 from pidts.shards.structures import names_of
 
@@ -60,10 +60,12 @@ def wider_tables(
     shared = coming.keys() & merged
     if len(shared) < len(coming):  # Reading the record is ten times faster than reading the catalog.
         shared |= coming.keys() & session.meta.structures.load(task, MergedTablesKey()).keys()
-    return {name for name in shared if _is_wider(session.schema.structure(name), coming[name])}
+    return {name for name in shared if has_more_columns(session, name, coming[name])}
 
 
-def _is_wider(there: Table | None, widths: Collection[frozenset[str]]) -> bool:
+def has_more_columns(session: TargetSession, name: TableName, widths: Collection[frozenset[str]]) -> bool:
+    """Whether the target's table has columns that some of these sets of names lack."""
+    there = session.schema.structure(name)
     if there is None:
         return False
     names = {column.name.lower() for column in there.columns if not column.generated}
