@@ -49,8 +49,11 @@ class TombstoneRecord:
             return []
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
         rows = [row for part in parts for row in self._find(place, part)]
-        with reading_record("tombstone", table_schema=name.schema, table_name=name.name):
-            return [Tombstone(key, version, source, Lsn.parse(lsn)) for key, version, source, lsn in rows]
+        found = []
+        for key, version, source, lsn in rows:
+            with reading_record("tombstone", table_schema=name.schema, table_name=name.name, row_key=key):
+                found.append(Tombstone(key, version, source, Lsn.parse(lsn)))
+        return found
 
     def write(self, name: TableName, tombstones: Tombstones) -> None:
         """Inserts or overwrites tombstones, in the order of the meta table's own key."""

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 
+import pyarrow as pa
 import pytest
 
 from pidts.apply import Target, TargetSession
@@ -27,6 +28,7 @@ from pidts.model import (
     SourceTablesKey,
     Table,
     TableName,
+    Tombstones,
 )
 from pidts.target import IcebergTarget
 from pidts.target.meta_schema import META_TABLES
@@ -173,6 +175,30 @@ def test_settled_keys_are_forgotten_without_a_record_that_cannot_be_read(
         with pytest.raises(Halted) as caught:
             session.meta.rereads.read(task, "s", T, lsn(5), 9)
     assert caught.value.code == "record-altered"
+
+
+def test_an_altered_tombstone_is_named_with_its_key(kind: str, target: Target, request: pytest.FixtureRequest) -> None:
+    name = TableName("shop", "altered_tombstone")
+    texts = [pa.array(one) for one in (["a", "b"], ["1", "1"], [str(lsn(1))] * 2)]
+    with closing(target.connect()) as session:
+        session.meta.prepare()
+        session.begin()
+        session.meta.tombstones.write(name, Tombstones(texts[0], texts[1], "s", texts[2]))
+        session.commit()
+    where = "table_schema = 'shop' AND table_name = 'altered_tombstone'"
+    try:
+        change_by_hand(
+            kind, target, f"UPDATE pidts_meta.tombstone SET lsn = 'x' WHERE {where} AND row_key = 'b'", request
+        )
+        error = error_of(target, lambda session: session.meta.tombstones.read(name, ["a", "b"]))
+        assert error is not None
+        assert "row_key = 'b'" in error.what
+        assert "delete this row alone" in error.todo
+        change_by_hand(kind, target, f"DELETE FROM pidts_meta.tombstone WHERE {where} AND row_key = 'b'", request)
+        with closing(target.connect()) as session:
+            assert [one.key for one in session.meta.tombstones.read(name, ["a", "b"])] == ["a"]
+    finally:
+        change_by_hand(kind, target, f"DELETE FROM pidts_meta.tombstone WHERE {where}", request)
 
 
 def change_by_hand(kind: str, target: Target, sql: str, request: pytest.FixtureRequest) -> None:

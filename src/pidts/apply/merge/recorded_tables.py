@@ -18,12 +18,19 @@ from unicodedata import combining, normalize
 
 from pidts.apply.port import TargetSession
 from pidts.model import ConfigError, MergedTablesKey, RemainingRowsKey, SourceTablesKey, TableName
+from pidts.model.records.altered_record import reading_record
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD
 from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
 
 RULES = TableName("", "")
 """The name of the note with the rules under which a source's rows were written. This note concerns no single table."""
+
+
+def recorded_rules(note: str, task: str, source: str) -> Rules | None:
+    """Returns the rules in a source's note `RULES`; None if the note is empty."""
+    with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=RULES.name):
+        return from_text(note) if note else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ def _destination(
     """
     if (task, source) not in rules:
         text = session.meta.notes.read(task, SourceTablesKey(source), RULES)
-        rules[task, source] = from_text(text) if text else Rules()
+        rules[task, source] = recorded_rules(text, task, source) or Rules()
     try:
         return rules[task, source].routes.destination(name)
     except ConfigError:

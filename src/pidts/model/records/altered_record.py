@@ -11,16 +11,21 @@ from typing import Any
 from pidts.model.errors import Halted, Where
 
 _RESTORE = "Restore the old values of the row, for example from a backup of pidts_meta"
+_LOST = f"{_RESTORE}. If the values are lost"
 _TODO = {
     "halt": "Delete the row. It only informs: a run writes it again if the table still halts",
     "ddl_order": "Delete the row, and give the ddl command again: pidts ddl list TASK",
-    "cutover": f"{_RESTORE}. If the values are lost: see which steps of the cutover are done, do the others by hand, "
-    "and delete the row",
+    "note": f"{_LOST}, see that the task file still has the same routes, column-mappings and zones, delete this row "
+    "alone, and start the task: it writes the row again. Do not delete a row whose table_name is 'both have rows': "
+    "write {} into its column told",
+    "tombstone": f"{_LOST}, delete this row alone. Then an older change may bring the deleted row back: compare the "
+    "rows afterwards (pidts verify TASK)",
+    "cutover": f"{_LOST}: see which steps of the cutover are done, do the others by hand, and delete the row",
     "range_owner": f"{_RESTORE}. The same row is in pidts_meta of the other zones",
 }
 _OTHERWISE = (
-    f"{_RESTORE}. If the values are lost, delete the task's rows of this table, and make the target equal to the "
-    "source: pidts run TASK --resync"
+    f"{_LOST}, delete the task's rows of this table, and make the target equal to the source: pidts run TASK --resync. "
+    "Between zones, delete no rows: fill the whole zone again (docs/operate/zones.md, 'A zone that returns')"
 )
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)

@@ -14,13 +14,12 @@ from dataclasses import replace
 from pidts.apply import TargetSession
 from pidts.apply.apply_rules import is_guarded
 from pidts.apply.merge.discriminating_keys import keyed_targets
-from pidts.apply.merge.recorded_tables import RULES, identifies_own_rows, tables_in_targets
+from pidts.apply.merge.recorded_tables import RULES, identifies_own_rows, recorded_rules, tables_in_targets
 from pidts.model import ConfigError, SourceTablesKey, Table, TableName, Where
 from pidts.model.advice import START_ANEW
-from pidts.model.records.altered_record import reading_record
 from pidts.plan import CopyMode
 from pidts.rules import Destination, Rules, mapping_of
-from pidts.rules.record import from_text, to_text
+from pidts.rules.record import to_text
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.target_fit import CHANGE, OTHER_TABLES, TableFit
 
@@ -52,8 +51,7 @@ def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts:
     """Raises if the new rules contradict the rows that are already on the target (`rule_conflict`)."""
     task, source_id = config.name, config.source.source_id
     text = target.meta.notes.read(task, SourceTablesKey(source_id), RULES)
-    with reading_record("note", column="told", task=task, source=source_id, table_name=RULES.name):
-        before = from_text(text) if text else config.rules
+    before = recorded_rules(text, task, source_id) or config.rules
     if (before.routes, before.mappings) != (config.rules.routes, config.rules.mappings):
         sources = [source_id, *(part.source.source_id for part in other_parts)]
         halts = [halt for source in sources for halt in target.meta.halts.read(task, source)]
