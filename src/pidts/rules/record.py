@@ -1,11 +1,12 @@
-"""Converts routes and column mappings to a text, which the target stores together with the structures."""
+"""Converts rules to texts, which the target stores together with the structures."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
+from pidts.rules.allow_list import AllowList
 from pidts.rules.column_mapping import ColumnMapping
 from pidts.rules.routes import Extract, RouteRule, Routes
 from pidts.rules.stage import Rules
@@ -29,6 +30,21 @@ def from_text(text: str) -> Rules:
     routes = Routes(tuple(map(_route, about["routes"])), about["source-id"], about["case-sensitive"])
     mappings = (ColumnMapping(**{**one, "arguments": tuple(one["arguments"])}) for one in about["mappings"])
     return Rules(mappings=tuple(mappings), routes=routes)
+
+
+def allow_list_to_text(allow: AllowList) -> str:
+    """Returns a block-allow-list as text."""
+    about = {field.name: getattr(allow, field.name) for field in fields(AllowList) if field.init}
+    return json.dumps(about, ensure_ascii=False)
+
+
+def allow_list_from_text(text: str) -> AllowList:
+    """Returns the list from a text that `allow_list_to_text` has made."""
+    return AllowList(**{name: _hashable(value) for name, value in json.loads(text).items()})
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _route(about: dict[str, Any]) -> RouteRule:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from tests.forked_programs import LoadedPrograms
+from tests.running import NOT_THERE
+from tests.spark.commands import Run
 from tests.task.zones.returning_pair import RunSql
 
 from pidts.model import PrecheckFailed
@@ -53,6 +57,27 @@ class Shop:
         }
         self.file.write_text(json.dumps(content))
 
+    def check(self, direction: str) -> str:
+        return self._programs.run(["check", f"{self.file}@{direction}"], 200).stdout.decode()
+
+    @contextmanager
+    def started(self, direction: str) -> Iterator[Run]:
+        """Runs a direction in the background; at the end, all tables are synced."""
+        log = self.file.with_name(f"{direction}.log")
+        with log.open("wb") as output:
+            run = Run(self._programs.start(["run", f"{self.file}@{direction}"], output, output), log)
+            try:
+                yield run
+            finally:
+                run.kill()
+
+    def waits(self, zone: str) -> bool:
+        """Whether the task into this zone has its place in the log, and waits for the task of the other direction."""
+        asked = f"SELECT 1 FROM pidts_meta.note WHERE task LIKE 'm_{self.database}-%' AND table_name = 'both have rows'"
+        with suppress(*NOT_THERE):
+            return bool(self.sql(zone, asked))
+        return False
+
     def refusal(self, direction: str = "a-b") -> str:
         ran = self._programs.run(["run", f"{self.file}@{direction}", "--until-synced"], 200)
         assert ran.returncode == PrecheckFailed.exit_code, ran.stderr.decode()
@@ -80,20 +105,53 @@ def test_tables_that_cannot_be_put_together(shop: Shop) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_tables_that_come_or_go_while_a_direction_waits_do_not_end_it(shop: Shop) -> None:
+    for zone in "ab":
+        shop.sql(zone, f"CREATE TABLE v {COLUMNS})")
+    with shop.started("a-b") as waiting:
+        waiting.wait_until(lambda: shop.waits("b"), "the direction has its place in the log")
+        waiting.wait_until(
+            lambda: "no row is written before the task from zone b to zone a begins" in waiting.log.read_text(),
+            "the run says what it waits for",
+        )
+        shop.sql("b", "DROP TABLE v")
+        for zone in "ab":
+            shop.sql(zone, f"CREATE TABLE u {COLUMNS})")
+            shop.sql(zone, f"INSERT INTO u VALUES ({ord(zone)}, 1, NOW(6))")
+        shop.sql("a", "DROP TABLE v")
+        with shop.started("b-a") as other:
+            for run, table in ((waiting, "t"), (other, "u")):
+                rows = f"SELECT id FROM {table} ORDER BY id"
+                run.wait_until(
+                    lambda rows=rows: shop.sql("a", rows) == shop.sql("b", rows) == [(97,), (98,)],
+                    f"the rows of {table} are in both zones",
+                )
+            shop.sql("a", "DELETE FROM u WHERE id = 98")
+            waiting.wait_until(lambda: shop.sql("b", "SELECT id FROM u") == [(97,)], "a DELETE is carried")
+
+
+@pytest.mark.timeout(600)
 def test_no_other_tasks_may_have_begun(shop: Shop) -> None:
     shop.sql("b", "DELETE FROM t")
     shop.write_file(both=False)
     done = shop._programs.run(["run", f"{shop.file}@a-b", "--until-synced"], 200)
     assert done.returncode == 0, done.stderr.decode()
     shop.write_file(both=True)
-    assert "a copy would overwrite rows" in shop.refusal("b-a"), "the task from a to b has begun without a copy"
+    assert "has begun without both-have-rows" in shop.refusal("b-a")
     place = f"task = 'm_{shop.database}-a-b' AND table_schema = '' AND table_name"
     shop.sql(
         "b",
-        f"INSERT INTO pidts_meta.note SELECT task, source, '', 'both have rows', 'yes' FROM pidts_meta.note "
+        f"INSERT INTO pidts_meta.note SELECT task, source, '', 'both have rows', '{{}}' FROM pidts_meta.note "
         f"WHERE {place} = 'zone'",
     )
-    assert "zone-not-joined" in shop.refusal("b-a"), "the task from a to b has already written rows"
+    refused = shop.refusal("b-a")
+    assert "zone-not-joined" in refused, "the task from a to b has already written rows"
+    statement = f"DELETE FROM `pidts_meta`.checkpoint WHERE task = 'm_{shop.database}-a-b'"
+    assert statement in refused
+    checked = shop.check("b-a")
+    assert "zone-not-joined" in checked or statement in checked
+    shop.sql("b", statement)
+    assert "zone-not-joined" not in shop.check("b-a")
 
 
 def test_all_tasks_that_forward_the_changes_of_a_joining_zone_are_waited_for(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.hive import hive_findings, image_findings
-from pidts.task.checks.joining.both_have_rows import fits_between_zones
+from pidts.task.checks.joining.both_have_rows import fits_between_zones, others_findings
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.not_replicated import online_findings, sequence_findings
 from pidts.task.checks.owners import owner_findings, record_findings
@@ -152,6 +152,7 @@ def _source(
             findings += rule_findings(config.rules, tables.values())
             if target is not None:
                 findings += circle_findings(config, session, target, tables)
+                findings += [] if resumed else others_findings(config, session, target)
             if config.is_between_zones and target is not None:
                 findings += _auto_increment(config, session, target, tables.values())
             image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")

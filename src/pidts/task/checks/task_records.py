@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.apply.merge.recorded_tables import RULES
+from pidts.apply.merge.recorded_tables import RULES, recorded_rules
 from pidts.model import Cutover, CutoverStage, PidtsError, SourceTablesKey, TableName
 from pidts.model.records.altered_record import reading_record, texts
 from pidts.model.zone import ZONE_NOTE
-from pidts.rules import Rules
-from pidts.rules.record import from_text
+from pidts.rules import AllowList, Rules
+from pidts.rules.record import allow_list_from_text, allow_list_to_text
 from pidts.source import Session, query, server_info
 from pidts.source.connection import IDENTIFYING, PLACE_OF_MARIADB, ServerInfo
 from pidts.source.structures import quoted
@@ -40,7 +41,7 @@ FORWARDS = TableName("", "forwards")
 
 
 MERGES = TableName("", "both have rows")
-"""The key of the note of a task that has begun to copy into a zone with rows of its own."""
+"""The key of the note with the block-allow-list of a task that has begun to copy into a zone with rows of its own."""
 
 
 CONFLICT = TableName("", "conflict")
@@ -104,8 +105,8 @@ class WritingTask:
     """The other zones whose changes the task forwards."""
     conflict: str = ""
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
-    merges: bool = False
-    """Whether the task has begun to copy into a zone with rows of its own."""
+    merges: AllowList | None = None
+    """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise."""
 
     @property
     def carries(self) -> frozenset[str]:
@@ -122,7 +123,8 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession, *,
     """Records on the target the identity of the source, and the servers whose changes other tasks carry to it.
 
     `merges`: the task has just begun to copy into a zone with rows of its own. This is recorded in the same
-    transaction as the task's zone, so the task of the opposite direction never sees only one of the two.
+    transaction as the task's zone, so the task of the opposite direction never sees only one of the two. Later starts
+    record the tables that the task then selects.
     """
     there = server_identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []
@@ -134,8 +136,8 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession, *,
         notes.write(*place, TARGET_ZONE, config.zones.target)
         notes.write(*place, FORWARDS, json.dumps(config.zones.forwards))
         notes.write(*place, CONFLICT, conflict_rule(config))
-    if merges:
-        notes.write(*place, MERGES, "yes")
+    if merges or notes.read(*place, MERGES):
+        notes.write(*place, MERGES, allow_list_to_text(config.allow))
     if origins or notes.read(*place, ORIGINS):
         notes.write(*place, ORIGINS, _as_text(origins))
     target.commit()
@@ -207,8 +209,17 @@ def _as_text(origins: Iterable[FeedingServer]) -> str:
 
 def forwarded_zones(note: str, task: str, source: str) -> frozenset[str]:
     """Returns the zones in a task's note `FORWARDS`; none if the note is empty."""
-    with reading_record("note", column="told", task=task, source=source, table_name=FORWARDS.name):
+    with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=FORWARDS.name):
         return frozenset(texts(note or "[]"))
+
+
+def recorded_forwards(config: TaskConfig) -> frozenset[str]:
+    """Returns the zones whose changes the task forwards by the record on its target; none if it has not begun."""
+    with closing(config.target.server.connect()) as target:
+        if not target.meta.checkpoints.read(config.name, config.source.source_id):
+            return frozenset()
+        note = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), FORWARDS)
+    return forwarded_zones(note, config.name, config.source.source_id)
 
 
 def _from_text(text: str) -> list[FeedingServer]:
@@ -274,9 +285,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
         tables.setdefault((task, source), set()).add(TableName(str(table_schema), str(name)))
     found = []
     for task, source in begun:
-        text = noted.get((task, source, RULES))
-        with reading_record("note", column="told", task=task, source=source, table_name=RULES.name):
-            rules = from_text(text) if text else Rules()
+        rules = recorded_rules(noted.get((task, source, RULES), ""), str(task), str(source)) or Rules()
         ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
         zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE_NOTE, TARGET_ZONE, FORWARDS))
         own = FeedingServer(
@@ -285,8 +294,10 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
             {name: end for name, end in ends if end is not None},
             zone,
         )
-        with reading_record("note", column="told", task=task, source=source, table_name=ORIGINS.name):
+        with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=ORIGINS.name):
             before = _from_text(noted.get((task, source, ORIGINS), ""))
+        with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=MERGES.name):
+            merges = allow_list_from_text(text) if (text := noted.get((task, source, MERGES))) else None
         earlier = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
         found.append(
             WritingTask(
@@ -298,7 +309,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
                 target_zone,
                 forwarded_zones(forwards, str(task), str(source)),
                 noted.get((task, source, CONFLICT), ""),
-                bool(noted.get((task, source, MERGES))),
+                merges,
             )
         )
     return found

@@ -106,13 +106,16 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
         what = f"task {writer.task} reads another server that is also named zone {writer.zone}"
         found.append(failed(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
     begun = target.meta.checkpoints.read(config.name, config.source.source_id)
-    merges = config.zones.both_have_rows and writer.merges
+    merges = config.zones.both_have_rows and writer.merges is not None
     if config.mode != "incremental" and not begun and not merges:
-        what = (
-            f"task {writer.task} already carries changes from this task's target to its source, and a copy would "
-            "overwrite rows"
-        )
-        found.append(failed(what, "Write task-mode: incremental in the task that begins second"))
+        what = f"task {writer.task} already carries changes from this task's target to its source"
+        if config.zones.both_have_rows:
+            what += ", and has begun without both-have-rows: rows that programs have deleted meanwhile would come back"
+            fix = "Remove both-have-rows, and write task-mode: incremental in this task if it has a file of its own"
+        else:
+            what += ", and this task would copy its rows back"
+            fix = "Write task-mode: incremental in the task that begins second"
+        found.append(failed(what, fix))
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
 
 Whether an edited route or mapping can be applied depends on the tables: see `rule_changes`.
 """
-_WAITS: Mapping[str, str] = {
+_WAITS: Mapping[str, str | Mapping[str, str]] = {
     "online": "online-ddl",
     "safe_start": "syncers.safe-mode-duration",
     "name": "name",
@@ -55,7 +56,14 @@ _WAITS: Mapping[str, str] = {
     "target": "target-database",
     "workers": "syncers.worker-count",
     "version_column": "pidts.version-column",
-    "zones": "pidts.zone, pidts.target-zone, pidts.forward, pidts.conflict, pidts.owners",
+    "zones": {
+        "name": "pidts.zone",
+        "target": "pidts.target-zone",
+        "forwards": "pidts.forward",
+        "converges": "pidts.conflict",
+        "owners": "pidts.owners",
+        "both_have_rows": "pidts.both-have-rows",
+    },
     "counters_ahead": "pidts.counters-ahead",
     "heartbeat": "pidts.heartbeat",
     "relay": "pidts.relay",
@@ -88,9 +96,13 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
     taken: dict[str, Any] = {name: getattr(file, name) for name in changed if name in _SAFE}
     if "rules" in taken:
         taken["rules"] = _with_tools(file.rules, running.rules)
-    waiting = tuple(_WAITS[name] for name in changed if name not in _SAFE)
-    names = [key for name in taken for key in _keys(_SAFE[name], getattr(running, name), taken[name])]
-    return ConfigDifference(replace(running, **taken), tuple(names), waiting)
+    waiting = {name: getattr(file, name) for name in changed if name not in _SAFE}
+
+    def keys(known: Mapping[str, str | Mapping[str, str]], edited: Mapping[str, Any]) -> tuple[str, ...]:
+        found = (_keys(known[name], getattr(running, name), value) for name, value in edited.items())
+        return tuple(chain.from_iterable(found))
+
+    return ConfigDifference(replace(running, **taken), keys(_SAFE, taken), keys(_WAITS, waiting))
 
 
 def _with_tools(rules: Rules, other: Rules) -> Rules:

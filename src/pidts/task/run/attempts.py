@@ -430,6 +430,7 @@ class Attempts:
                 other_parts,
                 on_claim=self._claims,
                 epoch=self._epoch,
+                show_step=self._show_step,
             )
         except ShardAhead:
             self._shared.shards.exclude(own, excluded=True)

@@ -102,6 +102,7 @@ def begin_task(
     other_parts: Sequence[TaskConfig] = (),
     on_claim: Callable[[int], None] = lambda _: None,
     epoch: int = 0,
+    show_step: Callable[[str], None] = lambda _: None,
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
@@ -109,6 +110,7 @@ def begin_task(
     lost, and the start may fail after the claim. Tables of `other_parts` may share target tables with this part.
     `epoch` is the epoch of this run's last claim: a run does not take the task back from a run that has replaced it. If
     the source cannot be reached, `source` is the error, and only a task that has begun continues, with the relay's log.
+    `show_step` receives what the start waits for.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
@@ -149,7 +151,7 @@ def begin_task(
     config.zones.owners.moved(target.meta.range_owners.read())  # raises if the file contradicts the records
     rule_changes.record_rules(config, target)
     record_source(config, source, target, merges=begins_merging(config, target, checkpoints))
-    if not await_opposite(config, target, checkpoints, stop):
+    if not await_opposite(config, target, checkpoints, stop, show_step):
         raise StartStopped
     # The structures are read after the claim: until then, another run may commit a schema change and move the
     # checkpoint past it.

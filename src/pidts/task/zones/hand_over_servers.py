@@ -11,7 +11,7 @@ from pidts.apply import TargetSession
 from pidts.model import ConfigError, Lsn, PrecheckFailed, SourceTablesKey, Where
 from pidts.source import connect
 from pidts.target.mysql import MySqlSession
-from pidts.task.checks.task_records import FORWARDS, forwarded_zones
+from pidts.task.checks.task_records import recorded_forwards
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
@@ -33,7 +33,7 @@ def hand_over_of(
         raise ConfigError(
             "unknown-name", what, todo=f"Name one of {', '.join(sorted({one.target for one in directions}))}"
         )
-    seeds = {source: (config, carried) for source, config in into.items() if (carried := _carried_on(config))}
+    seeds = {source: (config, carried) for source, config in into.items() if (carried := recorded_forwards(config))}
     direct = {one.source for one in directions if one.target == zone}
     seeds = {source: found for source, found in seeds.items() if found[1] & direct}
     if not seeds:
@@ -62,15 +62,6 @@ def hand_over_of(
 
 def _task(config: TaskConfig) -> TaskNames:
     return TaskNames(config.name, config.source.source_id, config.workers)
-
-
-def _carried_on(config: TaskConfig) -> frozenset[str]:
-    """Returns the zones whose changes the task forwards, according to the record on its target."""
-    with closing(config.target.server.connect()) as target:
-        if not target.meta.checkpoints.read(config.name, config.source.source_id):
-            return frozenset()
-        note = target.meta.notes.read(config.name, SourceTablesKey(config.source.source_id), FORWARDS)
-    return forwarded_zones(note, config.name, config.source.source_id)
 
 
 @dataclass(frozen=True, slots=True)

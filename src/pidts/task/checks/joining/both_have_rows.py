@@ -23,28 +23,34 @@ removes it, too (`pidts.apply.rows.convergence`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
 from pidts.apply import TargetSession
 from pidts.apply.rows.convergence import why_not
-from pidts.model import PrecheckFailed, SourceTablesKey, Where
+from pidts.model import PrecheckFailed, TableName, Where
+from pidts.model.errors import listed
 from pidts.plan import CopyMode
 from pidts.source import Session, query
+from pidts.source.finding import Finding
 from pidts.source.structures import quoted
-from pidts.task.checks.task_records import FORWARDS, WritingTask, meta_schemas, writers_of_target, writers_on
+from pidts.task.checks.task_records import (
+    WritingTask,
+    meta_schemas,
+    recorded_forwards,
+    writers_of_target,
+    writers_on,
+)
+from pidts.task.checks.zone_topology import forgotten
 from pidts.task.config.task_file import TaskConfig, load_directions, load_task
 from pidts.task.config.zones_file import Direction, path_of, split_path
 from pidts.task.tables.target_fit import TableFit
 
 _PAGE = "docs/operate/zones.md, 'Zones that both have rows'"
-_MERGE = (
-    "To keep the rows of both zones, write conflict: version and both-have-rows: true in pidts, for both directions "
-    f"({_PAGE}). Otherwise empty the table in the target's zone. TRUNCATE removes all of its rows, even those that the "
-    "source does not have: look at them first"
+_EMPTY = (
+    "mpty the table in the target's zone. TRUNCATE removes all of its rows, even those that the source does not have: "
+    "look at them first"
 )
 
 
@@ -53,13 +59,33 @@ def fits_between_zones(config: TaskConfig, fits: Iterable[TableFit]) -> list[Tab
     if not config.is_between_zones:
         return list(fits)
     if not config.zones.both_have_rows:
-        return [replace(fit, fix=_MERGE) if fit.problem and fit.has_rows else fit for fit in fits]
+        fix = _keep_or_empty(config)
+        return [replace(fit, fix=fix) if fit.problem and fit.has_rows else fit for fit in fits]
     return [fit if fit.problem else _merging(config, fit) for fit in fits]
+
+
+def _keep_or_empty(config: TaskConfig) -> str:
+    """Returns what an operator can do about a table with rows in the target's zone."""
+    file, own = split_path(config.path)
+    directions = load_directions(file) if own else ()
+    if own and not any((one.source, one.target) == (config.zones.target, config.zone) for one in directions):
+        return f"E{_EMPTY}"  # the target's zone feeds no other zone, or another one, so its rows would stay there
+    keys = [] if config.zones.converges else ["conflict: version", "version-column: COLUMN"]
+    keys.append("both-have-rows: true")
+    joins = ""
+    if len({one.target for one in directions}) > 2:
+        joins = f", and joins: {config.zone} for zone {config.zones.target}"
+    text = f"write {', '.join(keys)} in pidts, for both directions{joins} ({_PAGE})"
+    return f"To keep the rows of both zones, {text}. Otherwise e{_EMPTY}"
 
 
 def _merging(config: TaskConfig, fit: TableFit) -> TableFit:
     if fit.missing:
-        return replace(fit, problem="it does not exist in the target's zone", fix="Create it there, with no rows")
+        fix = (
+            "Create it there, with no rows. If it was dropped there, drop it here, too, or exclude it in "
+            "block-allow-list"
+        )
+        return replace(fit, problem="it does not exist in the target's zone", fix=fix)
     if reason := why_not(fit.target_table, config.version_column):
         what = f"its versions cannot decide which row stays: {reason}"
         return replace(fit, problem=what, fix="Change the table in both zones, or exclude it in block-allow-list")
@@ -86,16 +112,25 @@ def demand_no_others(config: TaskConfig, source: Session, target: TargetSession)
     schema = config.target.meta_schema
     into_source = writers_on(source) if schema in meta_schemas(ask) else []
     begun = f"SELECT 1 FROM {quoted(schema)}.checkpoint WHERE task = %s AND source = %s AND batch > 0 LIMIT 1"
-    others = []
+    others: list[WritingTask] = []
     for one in [*into_source, *writers_of_target(config, target)]:
         if is_opposite(config, one):
             is_late = not one.merges or bool(ask(begun, [one.task, one.source]))
         else:
             is_late = one.task not in in_file
         if is_late and one.zone and any(map(config.allow, one.tables)):
-            others.append(one.task)
+            others.append(one)
     if others:
-        raise not_together(config, sorted({*others}))
+        raise not_together(config, others)
+
+
+def others_findings(config: TaskConfig, source: Session, target: TargetSession) -> list[Finding]:
+    """Returns the finding of `pidts check` if the first start would raise in `demand_no_others`."""
+    try:
+        demand_no_others(config, source, target)
+    except PrecheckFailed as error:
+        return [Finding("circular_replication", ok=False, message=error.what, fix=error.todo, code=error.code)]
+    return []
 
 
 def _tasks_of_file(config: TaskConfig) -> Iterator[tuple[Direction, TaskConfig]]:
@@ -120,24 +155,36 @@ def forwarding(config: TaskConfig) -> list[TaskConfig]:
     return [other for direction, other in _tasks_of_file(config) if config.zone in direction.forwards]
 
 
-def not_forwarding(config: TaskConfig) -> list[str]:
-    """Returns the tasks that do not forward the changes of the source's zone yet."""
-    found = []
-    for other in forwarding(config):
-        with closing(other.target.server.connect()) as session:
-            begun = session.meta.checkpoints.read(other.name, other.source.source_id)
-            place = (other.name, SourceTablesKey(other.source.source_id))
-            if not begun or config.zone not in json.loads(session.meta.notes.read(*place, FORWARDS) or "[]"):
-                found.append(other.name)
-    return found
+def not_forwarding(config: TaskConfig, others: Iterable[TaskConfig]) -> list[str]:
+    """Returns those of the tasks in `forwarding` that do not forward the changes of the source's zone yet."""
+    return [other.name for other in others if config.zone not in recorded_forwards(other)]
 
 
-def not_together(config: TaskConfig, names: Iterable[str]) -> PrecheckFailed:
+def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> PrecheckFailed:
     """Returns the error about other tasks that have begun without copying into a zone with rows of its own."""
+    statements = {writer.task: forgotten(writer) for writer in sorted(writers, key=lambda one: one.task)}
     return PrecheckFailed(
         "zone-not-joined",
-        f"both zones have rows, and other tasks between zones have begun: {', '.join(names)}",
+        f"both zones have rows, and other tasks between zones have begun: {', '.join(statements)}",
         where=Where(source=config.source.source_id, file=str(config.path)),
-        todo="Write one file for all zones, with joins: ZONE for the zone that joins. If a task will never run again, "
-        f"remove its records. See {_PAGE}",
+        todo=f"Write one file for all zones, with joins: ZONE for the zone that joins ({_PAGE}). If a task will never "
+        f"run again, remove its records on the server that it writes to: {'; '.join(statements.values())}",
     )
+
+
+def demand_selected(config: TaskConfig, opposite: WritingTask, tables: Iterable[TableName]) -> None:
+    """Raises if the task of the opposite direction does not select all tables of this task.
+
+    It carries a table that it selects and has no structure of: the table was created later than its place in the log.
+    Or the table was dropped before this place, and this task halts the table when it finds none.
+    """
+    selects = opposite.merges
+    missing = sorted(one for one in tables if one not in opposite.tables and not (selects and selects(one)))
+    if missing:
+        raise PrecheckFailed(
+            "zone-not-joined",
+            f"both zones have rows of {listed(missing)}, and task {opposite.task} does not carry them back",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo=f"Exclude these tables in block-allow-list, as in the file of {opposite.task}, and start the task "
+            "again",
+        )

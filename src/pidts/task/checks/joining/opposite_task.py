@@ -12,7 +12,7 @@ wait. No other task can stop forwarding a zone's changes (`zone-way-lost`), exce
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 
 import structlog
@@ -22,7 +22,13 @@ from pidts.model import Checkpoint, SourceTablesKey
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import CopyMode, PlanState
 from pidts.source import connect
-from pidts.task.checks.joining.both_have_rows import is_opposite, not_forwarding, not_together
+from pidts.task.checks.joining.both_have_rows import (
+    demand_selected,
+    forwarding,
+    is_opposite,
+    not_forwarding,
+    not_together,
+)
 from pidts.task.checks.task_records import MERGES, writers_on
 from pidts.task.config.task_file import TaskConfig
 
@@ -44,11 +50,15 @@ def begins_merging(config: TaskConfig, target: TargetSession, claimed: Iterable[
 
 
 def await_opposite(
-    config: TaskConfig, target: TargetSession, claimed: Iterable[Checkpoint], stop: threading.Event
+    config: TaskConfig,
+    target: TargetSession,
+    claimed: Iterable[Checkpoint],
+    stop: threading.Event,
+    show_step: Callable[[str], None],
 ) -> bool:
     """Waits until the task of the opposite direction has its place in the log, if both zones have rows.
 
-    Returns whether the task may run; False if `stop` was set meanwhile.
+    Returns whether the task may run; False if `stop` was set meanwhile. `show_step` receives what the task waits for.
     """
     if not (config.is_between_zones and config.zones.converges):
         return True
@@ -56,23 +66,28 @@ def await_opposite(
     if not merges or not any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in claimed):
         return True
     own = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id)).keys()
-    is_told = False
+    others, is_told = forwarding(config), False
     while True:
         with closing(connect(config.source.server)) as source:
             found = [one for one in writers_on(source) if is_opposite(config, one)]
-        has_begun = any(one.merges and one.tables >= own for one in found)
-        if found and not has_begun:
-            raise not_together(config, (one.task for one in found))
-        others = not_forwarding(config)
-        if has_begun and not others:
+        if late := [one for one in found if not one.merges]:
+            raise not_together(config, late)
+        for one in found:
+            demand_selected(config, one, own)
+        waits_for = not_forwarding(config, others)
+        if found and not waits_for:
             return True
+        opposite = f"the task from zone {config.zones.target} to zone {config.zone} begins"
+        forwards = f"{', '.join(waits_for)} forward changes of zone {config.zone}"
+        conditions = [*([] if found else [opposite]), *([forwards] if waits_for else [])]
+        show_step(f"step 2 of 3: no row is written before {' and '.join(conditions)}")
         if not is_told:
             _log.warning(
                 "waits for other tasks, which have to begin before rows are written",
                 zone=config.zone,
                 target_zone=config.zones.target,
-                opposite="has begun" if has_begun else "has not begun",
-                not_forwarding=others,
+                opposite="has begun" if found else "has not begun",
+                not_forwarding=waits_for,
             )
             is_told = True
         if stop.wait(_LOOK_SECONDS):
