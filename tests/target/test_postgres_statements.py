@@ -12,6 +12,7 @@ from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.schema import apply, classify
 from pidts.target.difference import difference, unfillable
 from pidts.target.postgres import alter
+from pidts.target.postgres.create import create_table
 from pidts.target.postgres.divergent_rows import doubts
 from pidts.target.postgres.encode.binary import wire
 from pidts.target.postgres.encode.columns import form
@@ -188,13 +189,35 @@ def test_a_column_is_not_added_whose_default_postgresql_has_not():
 
 
 def added(definition):
+    return altered(f"ADD COLUMN c {definition}")
+
+
+def altered(clause):
     name = TableName("d", "t")
     before: dict[TableName, Table | None] = {}
     before |= apply(classify("CREATE TABLE t (id int PRIMARY KEY)", "d"), {}, {"d": ("utf8mb4", "utf8mb4_general_ci")})
-    statement = classify(f"ALTER TABLE t ADD COLUMN c {definition}", "d")
+    statement = classify(f"ALTER TABLE t {clause}", "d")
     after = apply(statement, before, {"d": ("utf8mb4", "utf8mb4_general_ci")})
     found = PgTable(name, "r", True, (pg_column("id"),), (), ())
     return alter.render(statement, before, after, {name: found}, 0).statements
+
+
+@pytest.mark.parametrize("name", ["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"])
+def test_a_column_with_the_name_of_a_system_column_is_refused_before_any_statement(name):
+    with pytest.raises(Halted, match=f"no column {name}") as error:
+        create_table(Table(TableName("s", "t"), (Column("id", INT), Column(name, INT))))
+    assert error.value.code == "bad-identifier"
+    for clause in (f"ADD COLUMN {name} INT", f"RENAME COLUMN id TO {name}"):
+        with pytest.raises(Halted, match=f"no column {name}"):
+            altered(clause)
+    assert altered(f"ADD COLUMN {name.upper()} INT"), "PostgreSQL tells upper case and lower case apart"
+
+
+def test_a_schema_with_a_name_of_postgresql_is_refused_before_any_statement():
+    with pytest.raises(Halted, match="no schema pg_shop") as error:
+        create_table(Table(TableName("pg_shop", "t"), (Column("id", INT),)))
+    assert error.value.code == "bad-identifier"
+    assert create_table(Table(TableName("pgshop", "t"), (Column("id", INT),))).statements
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from pidts.target.postgres.dialect import (
     is_nullable,
     label_check,
     literal,
+    new_column,
+    new_schema,
     qualified,
     type_name,
 )
@@ -65,7 +67,7 @@ def render(
             moves = _rename(name, target_name) if target_name != name else []
             return RenderedChange((*rendered.statements, *moves), (*rendered.notes, *left_out(statement)))
         case ddl.CreateDatabase(name=schema):
-            return RenderedChange((f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}",))
+            return RenderedChange((f"CREATE SCHEMA IF NOT EXISTS {new_schema(schema)}",))
         case ddl.DropDatabase(name=schema):
             gone = sorted(name for name, table in before.items() if table is not None and name.schema == schema)
             note = f"schema {schema} itself was not dropped: it may hold tables of other programs"
@@ -103,7 +105,7 @@ def _create(table: Table | None, *, replaces: bool) -> RenderedChange:
 def _rename(old: TableName, new: TableName) -> list[str]:
     sql = []
     if old.schema != new.schema:
-        sql.append(f"CREATE SCHEMA IF NOT EXISTS {identifier(new.schema)}")
+        sql.append(f"CREATE SCHEMA IF NOT EXISTS {new_schema(new.schema)}")
         sql.append(f"ALTER TABLE {qualified(old)} SET SCHEMA {identifier(new.schema)}")
     if old.name != new.name:
         sql.append(f"ALTER TABLE {qualified(TableName(new.schema, old.name))} RENAME TO {identifier(new.name)}")
@@ -245,7 +247,7 @@ class _Alter:
                 self._alter(f"RENAME COLUMN {identifier(old)} TO {identifier(middle)}")
             pairs = parked
         for old, new in pairs:
-            self._alter(f"RENAME COLUMN {identifier(old)} TO {identifier(new)}")
+            self._alter(f"RENAME COLUMN {identifier(old)} TO {new_column(new)}")
 
     def _add(self, column: Column) -> None:
         if column.name in self._has and column.name not in self._left:

@@ -12,6 +12,8 @@ from pidts.target.postgres.dialect import (
     is_nullable,
     label_check,
     literal,
+    new_column,
+    new_schema,
     qualified,
     refuse,
     type_name,
@@ -56,7 +58,7 @@ def create_table(table: Table, *, with_keys: bool = True) -> RenderedChange:
         lines.append(f"PRIMARY KEY ({', '.join(map(identifier, table.identity))})")
     name = qualified(table.name)
     statements = [
-        f"CREATE SCHEMA IF NOT EXISTS {identifier(table.name.schema)}",
+        f"CREATE SCHEMA IF NOT EXISTS {new_schema(table.name.schema)}",
         f"CREATE TABLE {name} (\n  " + ",\n  ".join(lines) + "\n)",
     ]
     for key in table.keys:
@@ -76,7 +78,7 @@ def create_table(table: Table, *, with_keys: bool = True) -> RenderedChange:
 def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
     """Returns name, type, nullability, default and the enum's check."""
     notes = []
-    parts = [identifier(column.name), type_name(column.type)]
+    parts = [new_column(column.name), type_name(column.type)]
     if not is_nullable(table, column):
         parts.append("NOT NULL")
     elif not column.nullable:

@@ -10,6 +10,7 @@ from pidts.model.advice import REJOIN
 from pidts.schema.literals import BytesLiteral, CurrentTime, Expression, Number, TextLiteral, parse_default
 
 MAX_NAME = 63
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 _SIMPLE = {
     Kind.FLOAT: "real",
     Kind.DOUBLE: "double precision",
@@ -30,6 +31,7 @@ _INTEGER = {
     Kind.INT: ("integer", "bigint"),
     Kind.BIGINT: ("bigint", "numeric(20)"),
 }
+_RENAME = f"Rename it on the source. If the task has begun: {REJOIN}"
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
@@ -40,9 +42,25 @@ def identifier(name: str) -> str:
         raise Halted(
             "identifier-too-long" if size > MAX_NAME else "bad-identifier",
             f"PostgreSQL allows names of 1 to {MAX_NAME} bytes without NUL, {name!r} has {size}",
-            todo=f"Rename it on the source. If the task has begun: {REJOIN}",
+            todo=_RENAME,
         )
     return '"' + name.replace('"', '""') + '"'
+
+
+def new_column(name: str) -> str:
+    """Quotes the name of a column that is created; raises if each table of PostgreSQL has a system column of it."""
+    if name in _SYSTEM_COLUMNS:
+        what = f"PostgreSQL allows no column {name}, since each table has a system column of this name"
+        raise Halted("bad-identifier", what, todo=_RENAME)
+    return identifier(name)
+
+
+def new_schema(name: str) -> str:
+    """Quotes the name of a schema that is created; raises if PostgreSQL keeps the name for itself."""
+    if name.startswith("pg_"):
+        what = f"PostgreSQL allows no schema {name}, since names that begin with pg_ are its own"
+        raise Halted("bad-identifier", what, todo="Write a route that leads its tables to another schema")
+    return identifier(name)
 
 
 def qualified(name: TableName) -> str:
