@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from pidts.binlog import Control, EventType, LogWalker, Query, iter_raw
@@ -9,12 +11,26 @@ from pidts.binlog.walk import format_of
 from pidts.model import DecodeError, LogEntry
 from pidts.relay import RelayReader
 
+_STATEMENTS = (EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LOAD_QUERY)
 log_format = lru_cache(maxsize=16)(format_of)
 """Returns the format that a segment's FORMAT_DESCRIPTION event describes."""
 
 
 def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:
-    """Returns the statement of an entry as the source wrote it, with the modes under which it ran."""
+    """Returns the statement of an entry as the source wrote it, with the modes under which it ran.
+
+    If the transaction has several statements, the text has all of them, and the modes are those of the first.
+    """
+    for query in statement_events(relay, entry):
+        ran = entry.transaction
+        return replace(query, sql=ran.ddl or query.sql, schema=ran.ddl_schema if ran.ddl else query.schema)
+    raise DecodeError(
+        "no-statement", f"the index names a statement that the log does not have: {entry.transaction.ddl}"
+    )
+
+
+def statement_events(relay: RelayReader, entry: LogEntry) -> Iterator[Query]:
+    """Yields the statements of an entry, without those that control the transaction."""
     begin, extent = entry.transaction.begin, entry.extent
     if entry.prepared is not None:
         begin, extent = entry.prepared.begin, entry.prepared
@@ -22,10 +38,7 @@ def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:
     walker = LogWalker(begin.position(relay.log_base).file, begin.offset, form)
     for raw in iter_raw(relay.read(extent)):
         event = walker.feed(raw)
-        if event.type in (EventType.QUERY, EventType.QUERY_COMPRESSED):
+        if event.type in _STATEMENTS:
             query = Query.parse(event)
             if query.control is Control.NONE:
-                return query
-    raise DecodeError(
-        "no-statement", f"the index names a statement that the log does not have: {entry.transaction.ddl}"
-    )
+                yield query

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pidts.batch.online_ddl import online_of
+from pidts.batch.side_effects import SideEffects
 from pidts.model import LogEntry, TableName, Transaction
 from pidts.model.zone import left_out_in, origin_of
 from pidts.plan import NOTES, Relevance, RelevanceKind
@@ -36,9 +37,15 @@ from pidts.schema import (
     Unknown,
     classify,
 )
+from pidts.schema.parse.classify import TEMPORARY
+from pidts.schema.parse.create_table import FROM_QUERY
 
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Relevance(RelevanceKind.NOTHING)
+FOREIGN = Relevance(RelevanceKind.NOTHING)
+"""The relevance of a statement without row events that names only other tables. It is compared by identity."""
+_TEMPORARY = Relevance(RelevanceKind.NOTHING)
+"""The relevance of a statement on temporary tables. It is compared by identity."""
 _COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
 _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 """The most relevances that are cached. A task may have 20,000 tables, and its transactions change each of them in turn.
@@ -49,6 +56,11 @@ with more than `_MANY_TABLES` tables is not cached, since it may have thousands 
 """
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""
+
+
+def written_by(statement: Statement) -> tuple[TableName, ...]:
+    """Returns the tables to which a statement without row events writes, without tables that it creates."""
+    return statement.tables if isinstance(statement, StatementDml) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,8 @@ class TransactionClassifier:
     """Whether the task reads the notes about changes that were already made in the source
     (`pidts.apply.locks.zone_notes`).
     """
+    side_effects: SideEffects | None = field(default=None, compare=False, repr=False)
+    """Finds statements on other tables that may have changed tables of the task, too. Without it, they are nothing."""
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -87,16 +101,30 @@ class TransactionClassifier:
         """Returns the relevance of an entry of the log."""
         transaction = entry.transaction
         if transaction.ddl is not None:
-            relevance = self._of_ddl(transaction.ddl, transaction.ddl_schema)
+            relevance = self.of_schema_change(transaction, entry)
             if relevance.kind is RelevanceKind.DDL:
                 return relevance
         if transaction.row_events:
             return self._rows.get(transaction.tables) or self._of_rows(transaction.tables)
         return _NOTHING
 
-    def of_schema_change(self, transaction: Transaction) -> Relevance:
-        """Returns the relevance of a transaction's statement, whatever rows the transaction has."""
-        return _NOTHING if transaction.ddl is None else self._of_ddl(transaction.ddl, transaction.ddl_schema)
+    def of_schema_change(self, transaction: Transaction, entry: LogEntry | None = None) -> Relevance:
+        """Returns the relevance of a transaction's statement, whatever rows the transaction has.
+
+        `entry` is the transaction's entry in the relay, if it comes from there.
+        """
+        if transaction.ddl is None:
+            return _NOTHING
+        relevance = self._of_ddl(transaction.ddl, transaction.ddl_schema)
+        if self.side_effects is None:
+            return relevance
+        if relevance is _TEMPORARY:
+            self.side_effects.note_temporary(transaction)
+        elif relevance is FOREIGN:
+            statement = self._statement(transaction.ddl, transaction.ddl_schema)
+            if self.side_effects.may_reach(transaction, written_by(statement), entry):
+                return Relevance(RelevanceKind.DDL)
+        return relevance
 
     def _of_rows(self, tables: tuple[TableName, ...]) -> Relevance:
         cached, most = (self._rows, _MOST_ROWS) if len(tables) <= _FEW_TABLES else (self._wide, _MOST_WIDE)
@@ -163,8 +191,8 @@ class TransactionClassifier:
 
     def _of_real(self, statement: Statement) -> Relevance:
         match statement:
-            case IgnoredStatement():
-                return _NOTHING
+            case IgnoredStatement(reason=reason):
+                return _TEMPORARY if reason == TEMPORARY else _NOTHING
             case Unknown(sql=text) if self.events(TableName("", ""), (), text) is FilterDecision.SKIP:
                 return _NOTHING
             case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
@@ -178,7 +206,9 @@ class TransactionClassifier:
             case Unknown() | StatementDml() if not statement.tables:
                 return Relevance(RelevanceKind.DDL)
             case _ if not any(map(self.allow, statement.tables)):
-                return _NOTHING
+                is_dml = isinstance(statement, StatementDml)
+                is_query = isinstance(statement, Unknown) and statement.reason == FROM_QUERY
+                return FOREIGN if is_dml or is_query else _NOTHING
             case Unknown() | StatementDml():
                 return Relevance(RelevanceKind.DDL)
             case _:

@@ -18,6 +18,8 @@ from pidts.model.errors import DecodeError
 FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
 _SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ = 1, 2, 4, 5, 6
 _INVOKER, _DATABASES = 11, 12
+_TOO_MANY = 254
+"""Stands for a number of databases that MySQL does not list."""
 
 
 class Control(Enum):
@@ -59,6 +61,11 @@ class Query:
     """The session's time zone if the statement used it; otherwise empty."""
     utf8_literals: bool = False
     """Whether the session's literals are in UTF-8; False if the log does not say."""
+    databases: frozenset[str] | None = None
+    """The databases of all tables that the statement has used, also by triggers, stored functions and views.
+
+    MySQL logs them with statements that change rows. None if the log does not say.
+    """
 
     @classmethod
     def parse(cls, event: Event) -> Query:
@@ -113,6 +120,14 @@ def _folded(name: str) -> str:
     return plain.upper()
 
 
+def _terminated(cursor: Cursor) -> str:
+    """Returns a text that ends with a zero byte."""
+    found = bytearray()
+    while (byte := bytes(cursor.take(1))) != b"\0":
+        found += byte
+    return found.decode("utf-8", "backslashreplace")
+
+
 def _variables(data: bytes) -> dict[str, Any]:
     """Returns the session's settings.
 
@@ -138,9 +153,8 @@ def _variables(data: bytes) -> dict[str, Any]:
             cursor.take(cursor.uint(1))
         elif code == _DATABASES:
             count = cursor.uint(1)
-            for _ in range(count if count < 254 else 0):
-                while cursor.take(1) != b"\0":
-                    pass
+            if count < _TOO_MANY:
+                session["databases"] = frozenset(_terminated(cursor) for _ in range(count))
         elif code in FIXED_VARIABLES:
             cursor.take(FIXED_VARIABLES[code])
         else:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from pidts.batch.context import JobContext
 from pidts.batch.relay_events import ddl_event
 from pidts.batch.sequences import sequences_of
-from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.batch.transaction_classifier import FOREIGN, TransactionClassifier, written_by
 from pidts.binlog import Query
 from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.halt_messages import waiting_code, waiting_halt
@@ -81,6 +81,16 @@ class DueChange:
     def relevance(self) -> Relevance:
         """The statement's relevance for the task, with the SQL modes under which it ran."""
         return TransactionClassifier(self.classifier.allow, self.dialect).of_statement(self.statement)
+
+    @property
+    def may_have_side_effects(self) -> bool:
+        """Whether the statement names only other tables, and the planner found that it may change the task's, too."""
+        return self.relevance is FOREIGN and self.classifier.side_effects is not None
+
+    def side_effect(self) -> str:
+        """Returns why such a statement may have changed tables of the task, as the source answers now; else empty."""
+        effects = self.classifier.side_effects
+        return effects.reason(self.entry, written_by(self.statement)) if effects is not None else ""
 
     @cached_property
     def origin(self) -> str:

@@ -101,6 +101,9 @@ class Interpreter:
         statement, allow = due.statement, due.classifier.allow
         if command is not None and overrides(command) and isinstance(statement, StatementDml | Unknown):
             return DueStatement(self._commanded_change(command))
+        if due.may_have_side_effects:
+            _demand_no_side_effect(due)
+            return None
         online = online_of(allow)
         if isinstance(statement, Unknown) and self._taken(statement, query.sql) is None:
             return None
@@ -317,6 +320,20 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             where=where,
             todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. Then pass the "
             f"statement: {SKIP}; and copy the table again: {RESYNC}",
+        )
+
+
+def _demand_no_side_effect(due: DueChange) -> None:
+    """Halts if a statement on other tables may have changed tables of the task, too."""
+    if why := due.side_effect():
+        raise Halted(
+            "statement-format",
+            "a statement on other tables is in the log instead of row events, and it may have changed tables of the "
+            f"task, too: {why}. The statement is: {due.query.sql[:200]}",
+            where=replace(due.where, table=", ".join(map(str, due.statement.tables))),
+            todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. If the account "
+            f"lacks a privilege, grant it, and run the task again. Otherwise pass the statement: {SKIP}; and copy the "
+            f"tables of the task that it has changed again: {RESYNC}",
         )
 
 

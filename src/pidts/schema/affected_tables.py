@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pidts.schema.statements as ddl
@@ -11,6 +12,7 @@ from pidts.model.table import TableName
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.classify import classify, statements_in
 from pidts.schema.parse.lexer import NotUnderstoodError
+from pidts.schema.parse.token_cursor import TokenCursor
 
 _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
 
@@ -58,6 +60,22 @@ def concerned(statement: ddl.Statement, text: str, there: Collection[TableName])
             of_database = _OF_A_DATABASE.match(text) is not None
             named = {name for name in there if mentions(text, name) or (of_database and _has_word(text, name.schema))}
             yield from ((name, False) for name in sorted({*names, *named}))
+
+
+def temporary_tables(text: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
+    """Returns the temporary tables that the statements of a transaction create."""
+    if "temporary" not in text.lower():
+        return ()
+    found = []
+    with suppress(NotUnderstoodError):
+        for part, schema in statements_in(text, default_schema, dialect):
+            cursor = TokenCursor(part, dialect, schema)
+            if cursor.take("CREATE", "OR", "REPLACE", "TEMPORARY", "TABLE") or cursor.take(
+                "CREATE", "TEMPORARY", "TABLE"
+            ):
+                cursor.if_not_exists()
+                found.append(cursor.table_name())
+    return tuple(found)
 
 
 def databases(statement: ddl.Statement, text: str, there: Collection[str]) -> tuple[str, ...]:

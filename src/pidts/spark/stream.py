@@ -319,7 +319,8 @@ class TaskStream:
 
     def start(self) -> None:
         """Starts the thread that plans and carries out the batches."""
-        options = SliceOptions(self._context.relay, self._context.source.source_id, self._classifier, self._note)
+        classifier = replace(self._classifier, side_effects=None)  # a Spark job only reads slices, and asks no source
+        options = SliceOptions(self._context.relay, self._context.source.source_id, classifier, self._note)
         options.save(self._slices)
         threading.Thread(target=copy_context().run, args=(self._work,), daemon=True).start()
 

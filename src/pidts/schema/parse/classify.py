@@ -20,8 +20,8 @@ from pidts.schema.parse.table_options import parse_default_charset
 from pidts.schema.parse.token_cursor import TokenCursor
 
 SEQUENCE = "a sequence"
-_TEMPORARY, _LOCK = "a temporary table", "a lock"
-_WITH_OTHERS = (ddl.IgnoredStatement(_TEMPORARY), ddl.IgnoredStatement(_LOCK))
+TEMPORARY, _LOCK = "a temporary table", "a lock"
+_WITH_OTHERS = (ddl.IgnoredStatement(TEMPORARY), ddl.IgnoredStatement(_LOCK))
 """The ignored statements that other statements may follow in the same transaction."""
 _SETTINGS_THAT_GIVE_MEANING = frozenset({"sql_mode", "old_mode", "time_zone", "explicit_defaults_for_timestamp"})
 _CHARSET_SETTINGS = ("character_set_", "collation_")
@@ -76,7 +76,7 @@ _OBJECTS = {
     "RESOURCE": "a resource group",
     "INSTANCE": "administration",
     "SEQUENCE": SEQUENCE,
-    "TEMPORARY": _TEMPORARY,
+    "TEMPORARY": TEMPORARY,
 }
 
 
@@ -132,7 +132,7 @@ def _of_transaction(parts: Sequence[tuple[str, str]], dialect: Dialect) -> ddl.S
             return ddl.StatementDml(verb or TokenCursor(part, dialect).peek().word)
         if isinstance(statement, ddl.StatementDml):
             verb = verb or statement.verb
-    return ddl.StatementDml(verb, tuple(names)) if names else ddl.IgnoredStatement(_TEMPORARY)
+    return ddl.StatementDml(verb, tuple(names)) if names else ddl.IgnoredStatement(TEMPORARY)
 
 
 def _statement(cursor: TokenCursor) -> ddl.Statement:

@@ -80,12 +80,13 @@ def _options(cursor: TokenCursor) -> list[Action]:
             options.append(option)
             cursor.take_sign(",")
         elif cursor.peek().word in _QUERY or cursor.at_sign("("):
-            raise NotUnderstoodError("columns that come from a query are not known")
+            raise NotUnderstoodError(FROM_QUERY)
         else:
             raise cursor.surprise("a table option")
     return options
 
 
+FROM_QUERY = "columns that come from a query are not known"
 _QUERY = frozenset({"SELECT", "AS", "WITH", "IGNORE", "REPLACE", "TABLE", "VALUES"})
 
 
@@ -95,6 +96,6 @@ def _partitions(cursor: TokenCursor) -> None:
         if cursor.at_sign("("):
             cursor.skip_parentheses()
         elif cursor.peek().word in _QUERY:
-            raise NotUnderstoodError("columns that come from a query are not known")
+            raise NotUnderstoodError(FROM_QUERY)
         else:
             cursor.next()

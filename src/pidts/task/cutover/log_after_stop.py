@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.cut import LogSelection, pieces
@@ -53,7 +54,8 @@ def demand_unchanged(part: TaskConfig, place: str, todo: str) -> None:
 def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transaction | None:
     """Returns the first transaction after a place in the log that has changed the task's tables."""
     wanted = LogSelection(part.allow, dialect, statements=True)
-    classifier = TransactionClassifier(part.allow, dialect)
+    side_effects = SideEffects(part.allow, dialect, lambda: closing(connect(part.source.server)))
+    classifier = TransactionClassifier(part.allow, dialect, side_effects=side_effects)
     # With a configured replica id, the server would end the dump of a replicator that runs on its own.
     reader = replace(part.source.server, server_id=None)
     for piece, _ in pieces(server_blocks(reader, place)):

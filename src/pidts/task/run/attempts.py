@@ -29,6 +29,7 @@ from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_not_fenced
 from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext
+from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers
 from pidts.ddl.outcome import CopyAgain
@@ -270,7 +271,11 @@ class Attempts:
             self._applied = state.needs
             self._begin_need(need, state.needs)
             context = self._context(begun, target, state, relay, until_synced=until_synced)
-            self._apply_log(self._stream(begun, context, scratch), relay, need)
+            statements = sessions.enter_context(closing(RelayReader(config.relay, config.source.source_id)))
+            side_effects = SideEffects(
+                config.allow, begun.dialect, lambda: closing(connect(config.source.server)), statements
+            )
+            self._apply_log(self._stream(begun, context, scratch, side_effects), relay, need)
 
     def _context(
         self, begun: StartState, target: TargetSession, state: PlanState, relay: RelayReader, *, until_synced: bool
@@ -362,7 +367,9 @@ class Attempts:
         if self._attempt == 1:
             self._tracker.show("starting", message=text)
 
-    def _stream(self, begun: StartState, context: JobContext, scratch: Path) -> TaskStream | ChannelStream:
+    def _stream(
+        self, begun: StartState, context: JobContext, scratch: Path, side_effects: SideEffects
+    ) -> TaskStream | ChannelStream:
         """Returns the stream that applies the log: a channel's if the target is a datacenter."""
         config = self._config
         classifier = TransactionClassifier(
@@ -373,6 +380,7 @@ class Attempts:
             frozenset(config.zones.forwards),
             config.returns_to,
             reads_notes=config.reads_notes,
+            side_effects=side_effects,
         )
         goal = self._goal.lsn if self._goal is not None else None
         if config.target.is_datacenter:

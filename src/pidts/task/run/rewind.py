@@ -33,7 +33,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -43,6 +43,7 @@ import structlog
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_epoch
 from pidts.apply.uncopied_keys import packed
+from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Format
 from pidts.excerpt.blocks import server_blocks
@@ -184,7 +185,10 @@ class Rewind:
 
         All schema changes have to be known before the first row is decoded with the present structures.
         """
-        classifier = TransactionClassifier(self._config.allow, self._dialect, self._config.rules.events)
+        side_effects = SideEffects(self._config.allow, self._dialect, lambda: nullcontext(self._source))
+        classifier = TransactionClassifier(
+            self._config.allow, self._dialect, self._config.rules.events, side_effects=side_effects
+        )
         start = replace(point, change_no=0) if isinstance(point, Lsn) else point
         cutter = LogCutter(LogSelection(self._config.allow, self._dialect, statements=False), _PART_BYTES)
         cut = RangeFilter(LogRange(start, replace(reached, change_no=0)))
