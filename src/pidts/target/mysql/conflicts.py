@@ -9,22 +9,25 @@ would silently become one.
 
 The server compares the values, so two values that are equal by a collation are the same value. A NULL in a unique key
 is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because PiDTS
-does not know their values. A collision in one of them stops the task, as it does outside of safe mode.
+does not know their values. A key over prefixes is left out if the source has no unique key from which it follows: then
+the source may have two rows with the same prefix. A collision in one of these keys stops the task, as it does outside
+of safe mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from itertools import zip_longest
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Column, Table
+from pidts.model import Column, Key, Table
 from pidts.target.mysql.dialect import identifier
 from pidts.target.mysql.encode import joined, literals, wrapped
 from pidts.target.mysql.exact import is_collated, rows_exactly
-from pidts.target.mysql.shape import MyTable
+from pidts.target.mysql.shape import MyTable, UniqueKeyParts
 
 _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
 
@@ -39,6 +42,8 @@ def conflicts(table: Table, found: MyTable, rows: pa.Table, *, respelled: bool) 
     for key in found.unique:
         if (key.columns == identity and not respelled) or not key.columns <= names.keys():
             continue
+        if key.has_prefixes and not any(_follows(key, one) for one in table.keys):
+            continue
         parts = [(names[name.lower()], prefix) for name, prefix in key.parts]
         whole = reduce(pc.and_, [pc.is_valid(rows[column.name]) for column, _ in parts])
         mine = rows.filter(whole)
@@ -46,6 +51,18 @@ def conflicts(table: Table, found: MyTable, rows: pa.Table, *, respelled: bool) 
             equal = [_equal(column, found.column(column.name) or column, prefix, mine) for column, prefix in parts]
             own = rows_exactly(map(table.column, table.identity), found, mine)
             yield wrapped(joined([*equal, wrapped(own, b"NOT (", b")")], b" AND "), b"(", b") OR ")
+
+
+def _follows(key: UniqueKeyParts, of_source: Key) -> bool:
+    """Whether rows that differ in a unique key of the source always differ in this key of the target, too."""
+    if not (of_source.primary or of_source.declared_unique):
+        return False
+    parts = {name.lower(): prefix for name, prefix in key.parts}
+    for name, prefix in zip_longest(of_source.columns, of_source.prefixes):
+        there = parts.get(name.lower(), 0)
+        if there is not None and (prefix is None or prefix > there):
+            return False
+    return True
 
 
 def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) -> pa.Array:

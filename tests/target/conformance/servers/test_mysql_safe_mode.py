@@ -48,6 +48,33 @@ def test_rows_with_equal_unique_values_are_removed_and_all_others_stay(session: 
         )
 
 
+def prefixed(column: str, length: int | None) -> Key:
+    return Key("u", (column,), unique=length is None, unique_prefixes=length is not None, prefixes=(length,))
+
+
+@pytest.mark.parametrize("of_source", [None, "whole", 4])
+def test_rows_with_the_same_prefix_stay_if_the_source_may_have_both(
+    session: TargetSession, name: TableName, of_source: str | int | None
+) -> None:
+    """A unique key of the source over more characters allows the same three characters in two rows."""
+    made(
+        session,
+        name,
+        "id varchar(40) COLLATE utf8mb4_general_ci PRIMARY KEY, u varchar(40) COLLATE utf8mb4_bin,"
+        " UNIQUE (id(3)), UNIQUE (u(3))",
+    )
+    folding = ColumnType(Kind.VARCHAR, length=40, charset="utf8mb4", collation="utf8mb4_general_ci")
+    structure = table(name, {"id": folding, "u": text()}, key=["id"])
+    if of_source is not None:
+        key = prefixed("u", None if of_source == "whole" else 4)
+        structure = replace(structure, keys=(*structure.keys, key))
+    write(session, change(structure, upserts=[("abc1", "100x"), ("other", "200x")]))
+    for upsert in (("abc2", "300x"), ("new", "200y")):
+        with pytest.raises(Halted, match="overwrite another"):
+            write(session, replace(change(structure, upserts=[upsert]), safe=True))
+    assert content(session, structure) == [("abc1", "100x"), ("other", "200x")]
+
+
 @pytest.mark.parametrize(
     ("column", "upsert", "gone"),
     [
@@ -55,7 +82,7 @@ def test_rows_with_equal_unique_values_are_removed_and_all_others_stay(session: 
         ("u varchar(40) COLLATE utf8mb4_bin, UNIQUE (u(3))", "1_0", {"1_0"}),
         ("u varchar(40) COLLATE utf8mb4_general_ci, UNIQUE (u(3))", "ÄBC", {"abcd"}),
         ("u varchar(40) COLLATE utf8mb4_general_ci, UNIQUE (u)", "ABCD", {"abcd"}),
-        ("u text COLLATE utf8mb4_bin, UNIQUE (u(10))", "it's \\", {"it's \\"}),
+        ("u text COLLATE utf8mb4_bin, UNIQUE (u(9))", "it's \\", {"it's \\"}),
         ("u varchar(40) COLLATE utf8mb4_bin, UNIQUE (u(3))", "|%", {"|%"}),
     ],
 )
@@ -63,7 +90,8 @@ def test_prefixes_and_collations_are_the_targets(
     session: TargetSession, name: TableName, column: str, upsert: str, gone: set[str]
 ) -> None:
     made(session, name, f"id int PRIMARY KEY, {column}")
-    structure = table(name, {"id": INT, "u": text()}, unique=["u"])
+    structure = table(name, {"id": INT, "u": text()})
+    structure = replace(structure, keys=(*structure.keys, prefixed("u", int(column[-3]) if "(u(" in column else None)))
     here = ["100%", "1_0", "abcd", "it's \\", "|%", "1", "|"]
     write(session, change(structure, upserts=list(enumerate(here))))
     write(session, replace(change(structure, upserts=[(99, upsert)]), safe=True))
@@ -131,7 +159,8 @@ def test_composite_identities_and_bytes(session: TargetSession, name: TableName)
 
 def test_prefixes_of_bytes(session: TargetSession, name: TableName) -> None:
     made(session, name, "id int PRIMARY KEY, u blob, UNIQUE (u(3))")
-    structure = table(name, {"id": INT, "u": ColumnType(Kind.BLOB)}, unique=["u"])
+    structure = table(name, {"id": INT, "u": ColumnType(Kind.BLOB)})
+    structure = replace(structure, keys=(*structure.keys, prefixed("u", 3)))
     here = [b"a_%\xff", b"aa%\xff", b"\x00'\\", b"a ", b"a", b"A"]
     write(session, change(structure, upserts=list(enumerate(here))))
     write(session, replace(change(structure, upserts=[(90, b"a_%"), (91, b"\x00'\\more"), (92, b"a")]), safe=True))

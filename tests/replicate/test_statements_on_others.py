@@ -1,0 +1,226 @@
+"""Statements on tables that a task does not replicate, in the logs of real servers: some have changed its tables, too.
+
+Each session uses binlog_format STATEMENT, so the log has no row events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from tests.running import connect as plain_connection
+
+from pidts.batch.relay_events import ddl_event, statement_events
+from pidts.batch.side_effects import SideEffects
+from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.model import LogEntry, TableName, Transient
+from pidts.plan import RelevanceKind
+from pidts.relay import RelayReader
+from pidts.replicate import ReplicatorConfig
+from pidts.rules import AllowList
+from pidts.sandbox import Server
+from pidts.source import SourceConfig, connect, source_dialect
+
+from .test_live import RunSql, end_of, following, source_of
+
+FUNCTION = (
+    "CREATE FUNCTION {other}.f(a INT) RETURNS INT DETERMINISTIC MODIFIES SQL DATA "
+    "BEGIN INSERT INTO {database}.t VALUES (a); RETURN a; END"
+)
+InOneSession = Callable[..., None]
+
+
+@pytest.fixture
+def other(mysql_like: Server, run_sql: RunSql, database: str) -> Iterator[str]:
+    """A schema without tables of the task: a plain table, a table with a trigger, a view and a stored function."""
+    other = f"{database[:50]}_o"
+    for sql in (
+        f"CREATE DATABASE {other}",
+        f"CREATE TABLE {database}.t (i INT)",
+        f"CREATE TABLE {other}.plain (i INT)",
+        f"CREATE TABLE {other}.watched (i INT)",
+        f"CREATE TRIGGER {other}.tr AFTER INSERT ON {other}.watched FOR EACH ROW INSERT INTO {database}.t VALUES (1)",
+        f"CREATE VIEW {other}.v AS SELECT * FROM {database}.t",
+        FUNCTION.format(other=other, database=database),
+    ):
+        run_sql(mysql_like, sql)
+    yield other
+    run_sql(mysql_like, f"DROP DATABASE {other}")
+
+
+class Found:
+    """The statements in the log of a server, with the relevance that each has for the task."""
+
+    def __init__(self, server: Server, database: str, folder: Path, account: str = "") -> None:
+        self.reader = RelayReader(folder, "s")
+        source = source_of(server)
+        if account:
+            source = SourceConfig(source.host, source.port, account, "x", source_id="s", tls=source.tls)
+        with closing(connect(source_of(server))) as session:
+            dialect = source_dialect(session)
+        self.asked = 0
+
+        def opened() -> closing[object]:
+            self.asked += 1
+            return closing(connect(source))
+
+        allow = AllowList(do_dbs=(database,))
+        self.effects = SideEffects(allow, dialect, opened, self.reader)  # type: ignore[arg-type]
+        self.classifier = TransactionClassifier(allow, dialect, side_effects=self.effects)
+        self.entries: list[LogEntry] = [one for one in self.reader.entries() if one.transaction.ddl]
+
+    def kinds(self) -> list[str]:
+        """Returns `ddl` for each statement that a task must not pass, and `nothing` for each that it passes."""
+        return [self.classifier(entry).kind.value for entry in self.entries]
+
+
+@pytest.fixture
+def logged(
+    mysql_like: Server, in_one_session: InOneSession, database: str, other: str, tmp_path: Path
+) -> Iterator[Callable[..., Found]]:
+    found: list[Found] = []
+
+    def run(*statements: str, schema: str = "", account: str = "") -> Found:
+        start = end_of(mysql_like)
+        in_one_session(mysql_like, schema or other, "SET SESSION binlog_format = STATEMENT", *statements)
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        with following(ReplicatorConfig(source_of(mysql_like), folder, start)) as replicator:
+            replicator.until_received(mysql_like)
+        found.append(Found(mysql_like, database, folder, account))
+        return found[-1]
+
+    yield run
+    for one in found:
+        one.reader.close()
+
+
+def test_only_statements_that_may_have_changed_the_tables_of_the_task_are_not_passed(
+    logged: Callable[..., Found], database: str, other: str
+) -> None:
+    statements = {
+        "INSERT INTO plain (i) VALUES (1)": "nothing",
+        "UPDATE plain SET i = COALESCE(i, 1) + ABS(-1) WHERE i IN (SELECT COUNT(*) FROM watched)": "nothing",
+        f"INSERT INTO plain SELECT i FROM {database}.t": "nothing",
+        "INSERT INTO watched VALUES (2)": "ddl",
+        "INSERT INTO v VALUES (3)": "ddl",
+        "INSERT INTO plain VALUES (f(4))": "ddl",
+        f"INSERT INTO plain VALUES ({other}.f(5))": "ddl",
+        "DELETE FROM plain WHERE i = `f` (6)": "ddl",
+        f"INSERT INTO {database}.t VALUES (7)": "ddl",
+        "DELETE FROM plain": "nothing",
+    }
+    found = logged(*statements)
+    assert dict(zip([entry.transaction.ddl for entry in found.entries], found.kinds(), strict=True)) == statements
+
+
+def test_a_file_that_was_loaded_into_a_table_is_such_a_statement(
+    logged: Callable[..., Found], database: str, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    (file := tmp_path / "rows").write_text("8\n")
+    found = logged(
+        *(f"LOAD DATA INFILE '{file}' INTO TABLE {name} (i)" for name in ("plain", "watched", f"{database}.t"))
+    )
+    assert found.kinds() == ["nothing", "ddl", "ddl"]
+    assert ddl_event(found.reader, found.entries[2]).sql == found.entries[2].transaction.ddl
+
+
+def test_statements_of_one_transaction_are_judged_together(
+    logged: Callable[..., Found], mysql_like: Server, database: str
+) -> None:
+    # With GTIDs, MySQL allows CREATE TEMPORARY TABLE only outside of transactions.
+    first = "CREATE TEMPORARY TABLE own (i INT)" if mysql_like.kind == "mariadb" else "INSERT INTO plain VALUES (1)"
+    found = logged(
+        "BEGIN",
+        "INSERT INTO plain VALUES (1)",
+        "INSERT INTO watched VALUES (2)",
+        "COMMIT",
+        "BEGIN",
+        first,
+        f"UPDATE {database}.t SET i = 3",
+        "COMMIT",
+    )
+    (updating,) = [one for one in found.entries if "UPDATE" in (one.transaction.ddl or "")]
+    assert found.classifier(found.entries[0]).kind is found.classifier(updating).kind is RelevanceKind.DDL
+    # A run reads the whole transaction, too, and not only its first statement, which concerns no table of the task.
+    assert f"UPDATE {database}.t" in ddl_event(found.reader, updating).sql
+
+
+def test_mysql_logs_which_databases_a_statement_has_used(
+    logged: Callable[..., Found], database: str, other: str, mysql_like: Server
+) -> None:
+    found = logged("INSERT INTO plain VALUES (1)", "INSERT INTO watched VALUES (2)")
+    used = [next(statement_events(found.reader, entry)).databases for entry in found.entries]
+    assert found.kinds() == ["nothing", "ddl"]
+    if mysql_like.kind == "mariadb":
+        assert used == [None, None]
+    else:
+        assert used == [{other}, {other, database}]
+
+
+def test_a_table_that_is_gone_or_temporary(logged: Callable[..., Found], mysql_like: Server) -> None:
+    found = logged(
+        "CREATE TABLE gone (i INT)",
+        "INSERT INTO gone VALUES (1)",
+        "DROP TABLE gone",
+        "CREATE TEMPORARY TABLE own (i INT)",
+        "INSERT INTO own VALUES (1)",
+    )
+    of_gone = "ddl" if mysql_like.kind == "mariadb" else "nothing"
+    kinds = dict(zip([entry.transaction.ddl for entry in found.entries], found.kinds(), strict=True))
+    assert kinds["INSERT INTO gone VALUES (1)"] == of_gone
+    assert kinds["INSERT INTO own VALUES (1)"] == "nothing"
+
+
+def test_an_account_that_sees_no_triggers_passes_nothing_that_the_log_does_not_explain(
+    logged: Callable[..., Found], mysql_like: Server, database: str, other: str, run_sql: RunSql
+) -> None:
+    user, host = f"st_{mysql_like.kind}", "localhost" if mysql_like.kind == "mysql56" else "%"
+    account = f"{user}@'{host}'"
+    run_sql(mysql_like, f"CREATE USER {account} IDENTIFIED BY 'x'")
+    try:
+        found = logged("INSERT INTO plain VALUES (1)", f"INSERT INTO plain SELECT i FROM {database}.t", account=account)
+        assert found.kinds() == ["ddl" if mysql_like.kind == "mariadb" else "nothing", "ddl"]
+        why = found.effects.reason(found.entries[1], (TableName(other, "plain"),))
+        assert f"the account does not see whether {other}.plain has triggers: GRANT TRIGGER ON `{other}`" in why
+        run_sql(mysql_like, f"GRANT TRIGGER ON {other}.plain TO {account}")
+        assert not found.effects.reason(found.entries[1], (TableName(other, "plain"),))
+        # The batches before have ended at the statement, so the planner still stops there.
+        assert found.kinds()[1] == "ddl"
+    finally:
+        run_sql(mysql_like, f"DROP USER {account}")
+
+
+def test_the_source_is_asked_once_about_all_statements_that_were_received_before(
+    logged: Callable[..., Found], mysql_like: Server, database: str, other: str, run_sql: RunSql
+) -> None:
+    found = logged(*[f"INSERT INTO plain SELECT i FROM {database}.t WHERE i = {number}" for number in range(5)])
+    assert found.kinds() == ["nothing"] * 5
+    assert found.asked == 1
+    with suppress(Transient):
+        found.effects.reason(found.entries[0], (TableName(other, "plain"),))
+    assert found.asked == 2
+
+
+def test_a_trigger_that_came_after_an_answer_is_seen(
+    mysql_like: Server, database: str, other: str, tmp_path: Path, in_one_session: InOneSession
+) -> None:
+    start = end_of(mysql_like)
+    as_statement = "SET SESSION binlog_format = STATEMENT"
+    insert = f"INSERT INTO plain SELECT 1 FROM {database}.t"
+    with following(ReplicatorConfig(source_of(mysql_like), tmp_path, start)) as replicator:
+        in_one_session(mysql_like, other, as_statement, insert)
+        replicator.until_received(mysql_like)
+        found = Found(mysql_like, database, tmp_path)
+        with closing(found.reader):
+            assert found.kinds() == ["nothing"]
+            trigger = f"CREATE TRIGGER late AFTER INSERT ON plain FOR EACH ROW DELETE FROM {database}.t"
+            in_one_session(mysql_like, other, trigger, as_statement, insert)
+            replicator.until_received(mysql_like)
+            last = [one for one in found.reader.entries() if one.transaction.ddl][-1]
+            assert found.classifier(last).kind is RelevanceKind.DDL
+    with closing(plain_connection(mysql_like)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP TRIGGER {other}.late")
