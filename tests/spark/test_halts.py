@@ -420,3 +420,43 @@ def test_ddl_commands_take_effect_while_the_task_runs(begun):
     except AssertionError as error:
         error.add_note(servers.task.logs())
         raise
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_statement_on_another_table_halts_the_task_if_a_trigger_changes_its_tables(begun, database):
+    """The session logs statements, and the log has no row events of the trigger's changes."""
+    servers, run = begun("mariadb", 1)
+    other = f"{database[:50]}_o"
+    servers.source(
+        f"CREATE DATABASE {other}",
+        f"CREATE TABLE {other}.plain (id INT PRIMARY KEY)",
+        f"CREATE TABLE {other}.watched (id INT PRIMARY KEY)",
+        f"CREATE TRIGGER {other}.tr AFTER INSERT ON {other}.watched FOR EACH ROW INSERT INTO {{0}}.a VALUES (8, '8')",
+    )
+    try:
+        servers.source(
+            "SET SESSION binlog_format = 'STATEMENT'",
+            f"INSERT INTO {other}.plain SELECT id FROM {{0}}.a",
+            "SET SESSION binlog_format = 'ROW'",
+            "INSERT INTO {0}.a VALUES (3, 'three')",
+        )
+        servers.arrives("a", (3, "three"))
+        servers.source(
+            "SET SESSION binlog_format = 'STATEMENT'",
+            f"INSERT INTO {other}.watched VALUES (1)",
+            "SET SESSION binlog_format = 'ROW'",
+            "INSERT INTO {0}.b VALUES (4, 'four')",
+        )
+        assert run.process.wait(150) == 5
+        said = run.log.read_text()
+        assert "statement-format" in said
+        assert "watched has the trigger tr" in said
+        assert (4, "four") not in servers.rows("b")
+        assert servers.pidts("ddl", "skip", str(servers.task.path), "--yes")["given"]
+        again = servers.task.start("--resync", "a")
+        servers.arrives("b", (4, "four"))
+        servers.arrives("a", (8, "8"))
+        assert again.stop() == 0
+    finally:
+        servers.source(f"DROP DATABASE {other}")

@@ -182,7 +182,13 @@ def _binlog_enable(asked: _RequiredGrants) -> Iterator[Finding]:
 def _binlog_format(asked: _RequiredGrants) -> Iterator[Finding]:
     value = asked.settings.get("binlog_format", "ROW")
     fix = "SET GLOBAL binlog_format = 'ROW';   -- and [mysqld] binlog_format = ROW; open sessions keep their format"
-    yield Finding("binlog_format", value == "ROW", f"binlog_format = {value}", fix)
+    what = f"binlog_format = {value}"
+    if asked.server.is_mariadb and not holds(_of_account(asked), "TRIGGER"):
+        what += (
+            "; if a session logs a statement on another table all the same, the task halts, since the account does not "
+            "see whether this table has triggers (TRIGGER on *.*)"
+        )
+    yield Finding("binlog_format", value == "ROW", what, fix)
 
 
 def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
@@ -222,8 +228,12 @@ def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
 
 
+def _of_account(asked: _RequiredGrants) -> frozenset[str]:
+    return global_privileges(current_grants(asked.connection, asked.server))
+
+
 def _replication_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
-    privileges = global_privileges(current_grants(asked.connection, asked.server))
+    privileges = _of_account(asked)
     for wanted in ("REPLICATION SLAVE", "REPLICATION CLIENT")[not asked.receives :]:
         ok = holds(privileges, wanted)
         fix = f"GRANT {wanted} ON *.* TO {account(asked.connection)};"

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from tests.apply.rows.test_version_guard import Live
 from tests.apply.table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 from tests.examples import examples
@@ -120,7 +121,10 @@ def written_by(zone: Live, batch: ChangeBatch) -> list[tuple[list[int], list[int
 def test_a_row_that_a_tombstone_keeps_out_is_written_with_its_version_and_removed(op: Op) -> None:
     zone = live()
     zone.change((Op.DELETE, row(1, 5), None))
-    answered = written_by(zone, batch_of(TABLE, [(op, None, row(1, 4)), (op, None, row(2, 1))], 10))
+    with capture_logs() as logged:
+        answered = written_by(zone, batch_of(TABLE, [(op, None, row(1, 4)), (op, None, row(2, 1))], 10))
+    warned = [(one["table"], one["keys"]) for one in logged if one["event"].startswith("inserted rows are removed")]
+    assert warned == ([("shop.price", ["1|"])] if op is Op.INSERT else [])
     assert answered[:2] == [([], [5]), ([1], [])]
     assert zone.rows == [row(2, 1)]
     assert [(tomb.key, tomb.version) for tomb in zone.target.store.tombstones.values()] == [("1|", "5")]

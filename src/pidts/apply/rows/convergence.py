@@ -225,6 +225,7 @@ class Convergence(VersionGuard):
         is_buried = self._found.kind == TOMBSTONE
         is_buried[self._key[applied]] = False
         kept_out = np.nonzero(is_buried[self._key] & ~self._deletes & ~self._lacks())[0]
+        self._report_removed(kept_out)
         _, first = np.unique(self._key[kept_out], return_index=True)
         kept_out = kept_out[first]
         images = self._batch.rows.column("after").take(pa.array(self._change[kept_out]))
@@ -232,6 +233,19 @@ class Convergence(VersionGuard):
         assert self._found.removed is not None  # noqa: S101 - `look` has read it
         place = rows.schema.get_field_index(self._version.name)
         return rows.set_column(place, rows.schema.field(place), self._found.removed.take(pa.array(self._key[kept_out])))
+
+    def _report_removed(self, kept_out: Numbers) -> None:
+        """Logs a warning about new rows that a tombstone keeps out: they are removed in the zone that has them, too."""
+        new = kept_out[self._op[kept_out] == Op.INSERT]
+        if len(new):
+            _log.warning(
+                "inserted rows are removed in all zones, since rows with their keys were deleted with the same or a "
+                "higher version",
+                table=str(self._table.name),
+                column=self._version.name,
+                changes=len(new),
+                keys=self.texts(np.unique(self._key[new])[:3]).to_pylist(),
+            )
 
     def _one_by_one_from(self, events: Numbers, level: Numbers, best: int, row: pa.Table | None) -> list[bool]:
         """Returns which changes of a key are applied; some have the same version as the state before them."""
