@@ -454,7 +454,7 @@ def test_a_statement_on_another_table_halts_the_task_if_a_trigger_changes_its_ta
         assert "watched has the trigger tr" in said
         assert (4, "four") not in servers.rows("b")
         assert servers.pidts("ddl", "skip", str(servers.task.path), "--yes")["given"]
-        again = servers.task.start("--resync", "a", "--until-synced")
+        again = servers.task.start("--resync", f"{database}.a", "--until-synced")
         assert again.process.wait(240) == 0, again.log.read_text()
         assert (4, "four") in servers.rows("b")
         assert (8, "8") in servers.rows("a")

@@ -733,6 +733,7 @@ def test_rows_that_a_later_statement_of_a_transaction_has_changed_after_stop_are
 def test_after_stop_a_statement_on_another_table_is_found_if_the_table_has_a_trigger(
     parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql, in_one_session: InOneSession, table: str
 ) -> None:
+    killed_cutover(parts)
     run_sql(source, "CREATE OR REPLACE DATABASE others")
     run_sql(source, "CREATE TABLE others.plain (id INT PRIMARY KEY)")
     run_sql(source, "CREATE TABLE others.watched (id INT PRIMARY KEY)")
@@ -740,7 +741,6 @@ def test_after_stop_a_statement_on_another_table_is_found_if_the_table_has_a_tri
         source,
         "CREATE TRIGGER others.tr AFTER INSERT ON others.watched FOR EACH ROW UPDATE shop.orders SET customer = NEW.id",
     )
-    killed_cutover(parts)
     in_one_session(
         source, "others", "SET SESSION binlog_format = STATEMENT", f"INSERT INTO others.{table} SELECT 2 FROM DUAL"
     )
