@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from pidts.cli.app import run_command
-from pidts.cli.zones.command import directions_of
+from pidts.cli.zones.command import directions_of, show_zones_status
 from pidts.model import Checkpoint, Lsn
 from pidts.sandbox import Server
 from pidts.task.config.task_file import load_task
@@ -71,6 +72,20 @@ def test_the_status_is_a_table_of_zones(
         assert f"See: pidts status {file}@a-c" in shown.err
     finally:
         run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+
+
+def test_a_target_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "z.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = {"host": "127.0.0.1", "port": silent.getsockname()[1], "user": "u"}
+        zones = {"servers": {"a": server, "b": server}}
+        file.write_text(json.dumps({"name": "z", "pidts": {"zones": zones, "relay": "relay"}}))
+        assert show_zones_status(file, directions_of(file) or (), as_json=True, patience=0.2) == 1
+    shown = capsys.readouterr()
+    errors = [one["error"] for one in json.loads(shown.out)["directions"]]
+    place = f"mysql 127.0.0.1:{server['port']}"
+    for direction, error in zip(("a-b", "b-a"), errors, strict=True):
+        assert f"the target {place} of {direction} has not answered within 0 seconds" in error
 
 
 def test_a_fresh_file_passes_its_check_although_the_other_zones_are_empty(

@@ -12,10 +12,10 @@ from pidts.model import Transient
 Result = TypeVar("Result")
 
 _SAYS_AFTER = 2.0
-_GIVES_UP_AFTER = 60.0
+GIVES_UP_AFTER = 60.0
 
 
-def with_answer(ask: Callable[[], Result], server: str, code: str, *, limit: float = _GIVES_UP_AFTER) -> Result:
+def with_answer(ask: Callable[[], Result], server: str, code: str, *, limit: float = GIVES_UP_AFTER) -> Result:
     """Calls `ask` in a thread, and returns its result or raises its error.
 
     After two seconds, this function prints on stderr that the server has not answered yet. After `limit` seconds, it

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,8 @@ import typer
 
 from pidts.cli.command import Debug, JsonInstead
 from pidts.cli.log_options import set_up_logs
-from pidts.model import ConfigError, Where
+from pidts.cli.slow_step import GIVES_UP_AFTER, with_answer
+from pidts.model import ConfigError, Transient, Where
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
@@ -93,13 +95,27 @@ def directions_of(task: Path) -> tuple[Direction, ...]:
     return load_directions(task)
 
 
-def show_zones_status(file: Path, directions: Sequence[Direction], *, as_json: bool) -> int:
-    """Prints the state of each direction, as a table of zones; returns the exit code."""
+def show_zones_status(
+    file: Path, directions: Sequence[Direction], *, as_json: bool, patience: float = GIVES_UP_AFTER
+) -> int:
+    """Prints the state of each direction, as a table of zones; returns the exit code.
+
+    A target that has not answered within `patience` seconds is shown as one that does not answer.
+    """
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
-    from pidts.task.operate.zones import direction_status, exit_code
+    from pidts.task.operate.zones import DirectionStatus, direction_status, exit_code
 
-    found = [direction_status(one, load_task(path_of(file, one))) for one in directions]
+    found = []
+    for one in directions:
+        config = load_task(path_of(file, one))
+        target = f"the target {config.target.place} of {one}"
+        try:
+            found.append(
+                with_answer(partial(direction_status, one, config), target, "target-unreachable", limit=patience)
+            )
+        except Transient as error:
+            found.append(DirectionStatus(direction=one, status=None, error=str(error)))
     if as_json:
         print(json.dumps({"directions": [one.to_json() for one in found]}, ensure_ascii=False))
     else:
