@@ -834,7 +834,7 @@ def test_a_task_begins_before_its_tables_are_there(task: Task) -> None:
 def attempts(task: Task) -> Attempts:
     """A run that has not begun, of a task that an earlier run has begun."""
     task.start()
-    shards = SimpleNamespace(set_aside=lambda *_, **__: None)
+    shards = SimpleNamespace(exclude=lambda *_, **__: None)
     shared = SimpleNamespace(reload=SimpleNamespace(parts=(task.config,)), shards=shards, alerts=None, epochs={})
     anything = cast("Any", None)
     return Attempts(task.config, task.replicators[-1], anything, anything, cast("Any", shared), threading.Event(), None)
