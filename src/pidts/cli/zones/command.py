@@ -107,15 +107,15 @@ def show_zones_status(
     from pidts.task.operate.zones import DirectionStatus, direction_status, exit_code
 
     found = []
-    for one in directions:
-        config = load_task(path_of(file, one))
-        target = f"the target {config.target.place} of {one}"
+    for direction in directions:
+        config = load_task(path_of(file, direction))
+        target = f"the target {config.target.place} of {direction}"
         try:
             found.append(
-                with_answer(partial(direction_status, one, config), target, "target-unreachable", limit=patience)
+                with_answer(partial(direction_status, direction, config), target, "target-unreachable", limit=patience)
             )
         except Transient as error:
-            found.append(DirectionStatus(direction=one, status=None, error=str(error)))
+            found.append(DirectionStatus(direction=direction, status=None, error=str(error)))
     if as_json:
         print(json.dumps({"directions": [one.to_json() for one in found]}, ensure_ascii=False))
     else:
