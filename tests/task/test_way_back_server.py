@@ -1,16 +1,21 @@
-"""The task file of `pidts cutover --reverse` leads back to the server that was the source at the cutover."""
+"""The task file of `pidts cutover --reverse` leads back to the server that was the source at the cutover.
+
+It is written whole, and a file of an earlier cutover is not taken for it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from pidts.model import Cutover, CutoverStage, TableName
+from pidts import durable_folder
+from pidts.model import ConfigError, Cutover, CutoverStage, TableName
 from pidts.task.config.current_server import choose_server
-from pidts.task.config.task_file import load_task
-from pidts.task.cutover.reverse import reverse_task
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.cutover.reverse import reverse_task, write_reverse
 
 TASK = """\
 name: shop
@@ -49,3 +54,43 @@ def test_after_a_failover_the_way_back_leads_to_the_standby(
         config = load_task(tmp_path / "shop.yaml")
     back = yaml.safe_load(reverse_task([config], RECORD, [TableName("shop", "orders")]))
     assert back["target-database"] == {"type": "mysql"} | login
+
+
+def task(folder: Path) -> TaskConfig:
+    (folder / "first.txt").write_text("secret")
+    (folder / "shop.yaml").write_text(TASK % f", {', '.join(SERVERS.splitlines())}")
+    return load_task(folder / "shop.yaml")
+
+
+def test_a_file_of_an_earlier_cutover_is_not_used_for_a_later_one(tmp_path: Path) -> None:
+    config, tables = task(tmp_path), [TableName("shop", "orders")]
+    text = reverse_task([config], RECORD, tables)
+    path = write_reverse(config, text)
+    assert path == tmp_path / "shop-back.yaml"
+    assert oct(path.stat().st_mode & 0o777) == "0o600"
+    path.write_text(text.replace("host: first", "host: first.example"))  # the user has changed an address
+    with pytest.raises(ConfigError, match="exists already") as same:
+        write_reverse(config, text)
+    assert same.value.todo == "Remove the file, or use it as it is"
+
+    later = reverse_task([config], replace(RECORD, position="bin.000001:900"), tables)
+    with pytest.raises(ConfigError, match="does not begin at the switch of this cutover") as other:
+        write_reverse(config, later)
+    assert other.value.todo == "Remove the file, then run this command again"
+    for half in ("", text[: len(text) // 3], "[", "mysql-instances: []"):
+        path.write_text(half)
+        with pytest.raises(ConfigError, match="does not begin at the switch"):
+            write_reverse(config, text)
+
+
+def test_a_command_that_is_killed_leaves_no_part_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = task(tmp_path)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable_folder.os, "fsync", die)
+        with pytest.raises(KeyboardInterrupt):
+            write_reverse(config, reverse_task([config], RECORD, [TableName("shop", "orders")]))
+    assert not (tmp_path / "shop-back.yaml").exists()

@@ -225,20 +225,14 @@ def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_jso
 
 
 def _reverse(parts: Sequence[TaskConfig], *, as_json: bool) -> int:
-    from pidts.relay.permissions import private_opener
     from pidts.task.cutover.drain import tables_of
-    from pidts.task.cutover.reverse import reverse_path, reverse_task
+    from pidts.task.cutover.reverse import reverse_task, write_reverse
 
     config = parts[0]
     with closing(config.target.server.connect()) as target:
         record = target.meta.cutovers.read(config.name)
         text = reverse_task(parts, record, tables_of(config, target))
-    path = reverse_path(config)
-    try:
-        with open(path, "x", encoding="utf-8", opener=private_opener) as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigError("file-exists", f"{path} exists already", todo="Remove the file, or use it as it is") from None
+    path = write_reverse(config, text)
     if as_json:
         print(json.dumps({"task": config.name, "file": str(path), "position": record.position if record else ""}))
         return 0

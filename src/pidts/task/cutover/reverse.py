@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from pidts.bounded_file import read_small
-from pidts.model import Cutover, CutoverStage, Position, PrecheckFailed, TableName
+from pidts.durable_folder import replace_file
+from pidts.model import ConfigError, Cutover, CutoverStage, Position, PrecheckFailed, TableName
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.draft.task_file import pattern
 
@@ -81,6 +82,40 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
 def reverse_path(config: TaskConfig) -> Path:
     """Returns the path of the file: beside the first task file, so that relative paths have the same meaning."""
     return config.path.with_name(f"{config.path.stem}{ENDING}{config.path.suffix}")
+
+
+def write_reverse(config: TaskConfig, text: str) -> Path:
+    """Writes the whole file of the way back, or nothing, and returns its path. Raises if the file exists.
+
+    A part of the text could be a valid file that names only some of the tables. An existing file may be of an earlier
+    cutover, which was undone: its task would carry the first task's own changes back.
+    """
+    path = reverse_path(config)
+    if path.exists() or path.is_symlink():
+        todo = "Remove the file, or use it as it is"
+        what = f"{path} exists already"
+        if _begin(path) != _begin_of(yaml.safe_load(text)):
+            what += ", but its task does not begin at the switch of this cutover"
+            todo = "Remove the file, then run this command again"
+        raise ConfigError("file-exists", what, todo=todo)
+    replace_file(path, text, durable=True)
+    return path
+
+
+def _begin(path: Path) -> object:
+    """Returns the place at which the task of an existing file begins; None if the file does not name it."""
+    try:
+        return _begin_of(yaml.safe_load(read_small(path)))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+
+
+def _begin_of(task: Any) -> object:
+    try:
+        meta = task["mysql-instances"][0]["meta"]
+        return meta["binlog-name"], meta["binlog-pos"]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> str:
