@@ -4,6 +4,7 @@ hides none.
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -38,8 +39,9 @@ from pidts.verify import (
 )
 from pidts.verify.keys import upto
 from pidts.verify.match import Matcher
+from pidts.verify.settle import settle
 
-from .compared_table import ComparedTable, Row, Target, Traffic, arrow, merged
+from .compared_table import ComparedTable, Row, Rows, Target, Traffic, arrow, merged
 
 INT = ColumnType(Kind.INT)
 TEXT = ColumnType(Kind.VARCHAR, length=20)
@@ -205,6 +207,30 @@ def test_rows_that_become_what_they_were_again_and_again_are_no_difference(*, kn
         assert {example.kind for example in run(busy).examples} <= {DifferenceKind.UNSETTLED}
 
 
+def test_a_thousand_rows_that_toggle_all_the_time_are_no_difference() -> None:
+    """Each reading finds half of the rows changed, and the target at any place of the last changes."""
+    keys, dice = range(1000), random.Random(7)
+    rows: list[Row] = [(n, 0) for n in keys]
+
+    def tick(busy: ComparedTable) -> None:
+        for key in keys:
+            if dice.random() < 0.5:
+                busy.write(key, (key, 1 - busy.source[key][1]))
+        busy.apply(len(busy.log) - dice.randrange(2 * len(keys)))
+
+    busy = compared([*rows, (-1, 0), (-2, 0)], [*rows, (-1, 5)], tick=tick, knows_log=False)
+    source, catch_up = merged(busy)
+    (table_now,) = source.tables()
+    doubtful = pa.table({"a": pa.array([*keys, -1, -2], pa.int32())})
+    found = settle(source, Target(busy), catch_up, Matcher(table_now, EXACT), doubtful, len(doubtful), lambda _: False)
+    certain = {
+        key: kind
+        for key, (kind, _) in zip(found.keys.column(0).to_pylist(), found.found, strict=True)
+        if kind is not DifferenceKind.UNSETTLED
+    }
+    assert certain == {-1: DifferenceKind.DIFFERENT, -2: DifferenceKind.MISSING}
+
+
 def test_a_comparison_waits_for_pending_changes() -> None:
     late = compared([(1, 1)], [(1, 1)])
     late.write(2, (2, 2))
@@ -359,6 +385,21 @@ def test_a_table_without_a_key_is_equal_to_what_is_pending(seed: int) -> None:
     busy = ComparedTable(bag, dict(rows), dict(rows), tick=traffic, sums=False)
     found = run(busy)
     assert (found.tables[0].missing, found.tables[0].extra) == (0, 0)
+
+
+def test_rows_of_a_table_without_a_key_that_toggle_all_the_time_are_no_difference() -> None:
+    dice, bag = random.Random(3), table(INT, INT, key=0)
+    rows: Rows = {key: (key, 0) for key in range(200)}
+
+    def tick(busy: ComparedTable) -> None:
+        for key in rows:
+            if dice.random() < 0.5:
+                busy.write(key, (key, 1 - busy.source[key][1]))
+        busy.apply(len(busy.log) - dice.randrange(2 * len(rows)))
+
+    busy = ComparedTable(bag, {**rows, -1: (-1, 0)}, dict(rows), tick=tick, sums=False, knows_log=False)
+    (found,) = run(busy).tables
+    assert (found.missing, found.extra) == (1, 0)
 
 
 def test_a_row_of_a_table_without_a_key_that_is_lost_between_two_readings_is_found_once_the_log_does_not_grow() -> None:

@@ -3,8 +3,8 @@
 First each server computes a checksum of its side. If one of the servers cannot do this, both sides are read part by
 part, and PiDTS computes the checksums. If these differ, both sides are read once more, and the copies of each distinct
 row are counted. A row whose change is still pending differs now and is equal later. So a row counts as different only
-if several readings find the same two unequal numbers of copies. In each reading, the source is read first, then the
-target catches up, and then the target is read. A row that was equal in the first reading and is unequal later was
+if all of several readings find the same two unequal numbers of copies. In each reading, the source is read first, then
+the target catches up, and then the target is read. A row that was equal in the first reading and is unequal later was
 written meanwhile, and does not count. If the log had no change of the table during a reading, all differences of this
 reading count.
 """
@@ -21,7 +21,7 @@ from pidts.verify.compared_servers import CatchUp, KeySpan, SourceSide, Sum, Tar
 from pidts.verify.match import Matcher
 from pidts.verify.report import TableReport
 
-_READINGS = 4
+_READINGS = 8
 _PAUSE = 0.5
 _WHOLE = KeySpan()
 
@@ -46,6 +46,7 @@ def compare_multisets(
     if there == here:
         return replace(report, rows=there.rows)
     wrong: Copies | None = None
+    moving: set[bytes] = set()
     for _ in range(_READINGS):
         low = catch_up.settled(table.name)
         rows = _counted(matcher, source.all(table))
@@ -56,7 +57,7 @@ def compare_multisets(
         if not now or (not not_caught_up and catch_up.untouched(table.name, low, catch_up.place(table.name))):
             return _with_copies(report, now)
         again = now if wrong is None else {row: now[row] for row in wrong.keys() & now.keys()}
-        moving = {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}
+        moving |= {row for row, numbers in again.items() if wrong is not None and wrong[row] != numbers}
         wrong = again
         if not wrong:
             return report
@@ -65,10 +66,11 @@ def compare_multisets(
             if all(waits):
                 return replace(report, waiting=_distance(wrong), waits=waits)
             return replace(report, unsettled=_distance(wrong))
-        if pause(_PAUSE):
+        if moving.issuperset(wrong) or pause(_PAUSE):
             break
     lasting = {row: numbers for row, numbers in (wrong or {}).items() if row not in moving}
-    return replace(_with_copies(report, lasting), unsettled=_distance({row: (wrong or {})[row] for row in moving}))
+    restless = {row: numbers for row, numbers in (wrong or {}).items() if row in moving}
+    return replace(_with_copies(report, lasting), unsettled=_distance(restless))
 
 
 def _servers_sums(

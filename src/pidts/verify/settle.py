@@ -17,7 +17,9 @@ One round, for many keys at once:
 6. If the source's row has stayed the same and the target's row is different, there are two cases. If the log from `low`
    to its end after the second reading has no change of the table, the difference is real: the target has all log from
    which the source's row results. If programs write to the table all the time, the log always has a change: between two
-   readings, the row could have been changed and changed back. Then the same two rows must be found in several rounds.
+   readings, the row could have been changed and changed back. Then several rounds in a row must find the same two rows.
+   A row that switches between two values at random looks unequal in this way in about every fourth round. If eight such
+   rounds must follow each other, less than one of a million such rows counts as different.
 
 Rows that change in each round are *unsettled*, and so are rows whose log cannot be waited for. They are listed and
 counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
@@ -38,7 +40,7 @@ from pidts.verify.report import DifferenceKind
 from pidts.verify.row_members import ANYBODY
 
 _ROUNDS = 12
-_SAME_ROUNDS = 4
+_SAME_ROUNDS = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.2
 
 Found = tuple[DifferenceKind, tuple[str, ...]]
@@ -90,6 +92,10 @@ class _Watch:
         self.rounds = self.rounds + 1 if seen == self.seen else 1
         self.seen = seen
         return self.rounds
+
+    def note_change(self) -> None:
+        """Forgets the earlier rounds, since the source's row has changed during a round."""
+        self.rounds = 0
 
 
 def settle(
@@ -197,6 +203,8 @@ class _Rounds:
             if before[number] == there.stamps[place]:
                 seen = there.stamps[place], stamps[row] if row >= 0 else None
                 definite[number] = self._watches[number].note(seen)
+            else:
+                self._watches[number].note_change()
         return definite
 
     def result(self) -> UnequalKeys:
