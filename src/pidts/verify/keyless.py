@@ -66,7 +66,7 @@ def compare_multisets(
             if all(waits):
                 return replace(report, waiting=_distance(wrong), waits=waits)
             return replace(report, unsettled=_distance(wrong))
-        if moving.issuperset(wrong) or pause(_PAUSE):
+        if pause(_PAUSE):
             break
     lasting = {row: numbers for row, numbers in (wrong or {}).items() if row not in moving}
     restless = {row: numbers for row, numbers in (wrong or {}).items() if row in moving}
