@@ -110,17 +110,11 @@ def prepared(
         batch.table.name: session.schema.collision_columns(batch.table) for batch in [*absent, *batches] if len(batch)
     }
     images = _full_images(session, batches, absent, rules, watched, unfinished, copied)
-    verdicts = images.verdicts
     safe = _is_safe(batches, rules)
     is_plain = not safe and not absent
     comparing_rules = rules if is_plain else replace(rules, expects=False, inserts=False)
     unlocked = _without_locked(session, images, comparing_rules, unfinished, copied, from_zone)
     whole = [*absent, *unlocked.batches]
-    changes = []
-    origins: dict[TableName, set[TableName]] = {}
-    for batch in whole:
-        if len(batch):
-            origins.setdefault(batch.table.name, set()).add(batch.origin)
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
     coming = [batch for batch in whole if rules.may_share(batch)]
     wider = wider_tables(session, coming, rules.task, rules.merged, source_columns)
@@ -134,28 +128,62 @@ def prepared(
         unlocked.expecting,
         unlocked.inserting,
     )
+    origins = _sole_origins(whole, rules.merged)
+    changes = _finished(
+        session, rules, reduced, images.verdicts, unlocked.differing_rows, watched, copies, origins, safe=safe
+    )
+    changes = _with_rows_there(changes, unlocked.there)
+    return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
+
+
+def _sole_origins(batches: Sequence[ChangeBatch], merged: Collection[TableName]) -> dict[TableName, TableName]:
+    """Returns the source table of each merged target table that gets the changes of only one source table."""
+    origins: dict[TableName, set[TableName]] = {}
+    for batch in batches:
+        if len(batch) and batch.table.name in merged:
+            origins.setdefault(batch.table.name, set()).add(batch.origin)
+    return {name: next(iter(found)) for name, found in origins.items() if len(found) == 1}
+
+
+def _finished(
+    session: TargetSession,
+    rules: ApplyRules,
+    reduced: Sequence[NetChange],
+    verdicts: Mapping[TableName, list[GuardedBatch]],
+    unlocked_rows: Mapping[TableName, pa.Table],
+    watched: Mapping[TableName, Collection[str]],
+    copies: Mapping[TableName, CopyState],
+    origins: Mapping[TableName, TableName],
+    *,
+    safe: bool,
+) -> list[NetChange]:
+    """Adds to the net changes what the reduction does not know, and the changes of which only a count is left.
+
+    Adds deletes of rows that may differ from the rows which the reduction assumes, safe mode, and the verdicts of the
+    version guard. `unlocked_rows` has the rows of the target that differ and are changed nevertheless.
+    """
+    changes: list[NetChange] = []
+    left = dict(verdicts)
     for change in reduced:
         name = change.table.name
-        guarded = verdicts.pop(name, [])
+        guarded = left.pop(name, [])
         differing_rows = [verdict.present for verdict in guarded if verdict.irregular and verdict.present is not None]
-        differing_rows += [unlocked.differing_rows[name]] if name in unlocked.differing_rows else []
+        differing_rows += [unlocked_rows[name]] if name in unlocked_rows else []
         changes_of_table = [one for one in reduced if one.table.name == name] if differing_rows else []
         written = _with_deletes_of_other_versions(change, changes_of_table, watched[name], differing_rows)
         if rules.converges:
             written = _with_defaults(session, written, guarded)
         gives_way = safe or (name in copies and copies[name].ahead) or _is_repaired(copies, name)
-        origins_of_table = origins.get(name, set()) if name in rules.merged else set()
-        origin = next(iter(origins_of_table)) if len(origins_of_table) == 1 else None
+        origin = origins.get(name)
         if gives_way or guarded or origin is not None:
             counts = _with_stale(change.counts, guarded)
             changes += _changes_for_the_log(change.table, guarded)
             written = replace(written, safe=change.safe or gives_way, counts=counts, origin=origin)
         changes.append(written)
-    for guarded in verdicts.values():
+    for guarded in left.values():
         changes += _changes_for_the_log(guarded[0].batch.table, guarded)
-    empty = (_empty_change(guarded) for guarded in verdicts.values() if any(verdict.stale for verdict in guarded))
-    changes = _with_rows_there([*changes, *empty], unlocked.there)
-    return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
+    changes += (_empty_change(guarded) for guarded in left.values() if any(verdict.stale for verdict in guarded))
+    return changes
 
 
 def _are_plain(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
@@ -289,7 +317,7 @@ def _without_locked(
     """
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
-        return WritableChanges(images.batches, {}, (), (), {})
+        return WritableChanges(images.batches, {}, set(), set(), {})
     settings = ComparisonSettings(
         task=rules.task,
         source=rules.source,

@@ -130,7 +130,7 @@ def as_changes(
 ) -> Remedy:
     """Returns changes that write all rows in `found`, and delete the rows of those `keys` that no row in `found` has.
 
-    Without `removes`, no row is deleted for the reason that no row in `found` has its key.
+    Without `removes`, it returns no such deletes.
 
     Keys are compared byte by byte. Under a collation that ignores case, the key `A` finds the row `a`: then `A` is
     removed, and `a` is written. One of several origins may have columns that the target does not have yet. The target

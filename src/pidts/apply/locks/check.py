@@ -12,7 +12,7 @@ either (`ComparisonSettings.inserts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -97,15 +97,15 @@ class WritableChanges:
     """Changes that are written, without those that are set aside."""
 
     batches: list[ChangeBatch]
-    there: Mapping[TableName, pa.Table]
+    there: dict[TableName, pa.Table]
     """The target's rows that were compared. The open transaction keeps others from changing them."""
-    expecting: Collection[TableName]
+    expecting: set[TableName]
     """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
-    inserting: Collection[TableName]
+    inserting: set[TableName]
     """Tables for which the target refuses a new row whose key it already has. The rows of the inserted keys were not
     read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
     """
-    differing_rows: Mapping[TableName, pa.Table]
+    differing_rows: dict[TableName, pa.Table]
     """The rows of `there` that differ from the source's rows, but are changed in spite of this."""
 
 
@@ -126,49 +126,56 @@ def checked(
         if locks and tables
         else None
     )
-    written: list[ChangeBatch] = []
-    rows: dict[TableName, pa.Table] = {}
-    expecting: set[TableName] = set()
-    inserting: set[TableName] = set()
-    differing_rows: dict[TableName, pa.Table] = {}
+    found = WritableChanges([], {}, set(), set(), {})
     for parts in tables.values():
-        alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
-        if not alike or not all(map(is_comparable, parts)):
-            _demand_own(parts, settings)
-            written += parts
-            continue
-        batch = joined(parts)
-        judges = settings.compares(batch) or bool(settings.owners)
-        honours = aside is not None and aside.has_locks(batch.table.name)
-        if not judges and not honours:
-            written.append(batch)
-            continue
-        known = _known(batch, presence, settings)
-        unread = _unread(session, batch, presence, settings) if known is None and not honours else _Unread.NONE
-        if unread is not _Unread.NONE:
-            written.append(batch)
-            (expecting if unread is _Unread.ALL else inserting).add(batch.table.name)
-            continue
-        key_rows = read_key_rows(session, batch)
-        judged = _judged(session, key_rows, presence, settings, aside) if judges else _Comparison()
-        if settings.seeks_removals and settings.compares(batch):
-            key_rows, judged = _with_records(session, key_rows, judged, known, presence, settings, aside)
-        if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
-            key_rows, judged = _with_equal_keys(session, key_rows, judged, presence, settings, aside, judges=judges)
-        found, changed = judged.divergence, judged.applied
-        if settings.policy is not OnDivergence.LOCK:
-            _report_unlocked(found, batch, known, settings, aside)
-            changed = np.union1d(changed, key_rows.at[found.keys]) if found is not None else changed
-            found = None
-        if aside is not None:
-            batch = aside.free_changes(key_rows, found, known)
-        written.append(batch)
-        if _may_insert(session, key_rows, settings, aside, found):
-            inserting.add(batch.table.name)
-        rows[batch.table.name] = key_rows.rows
-        if len(changed := changed[changed >= 0]):
-            differing_rows[batch.table.name] = key_rows.rows.take(pa.array(changed))
-    return WritableChanges(written, rows, expecting, inserting, differing_rows)
+        _check_table(session, parts, presence, settings, aside, found)
+    return found
+
+
+def _check_table(
+    session: TargetSession,
+    parts: Sequence[ChangeBatch],
+    presence: Sequence[Presence],
+    settings: ComparisonSettings,
+    aside: SetAside | None,
+    writable: WritableChanges,
+) -> None:
+    """Compares one table's changes with the target's rows, and adds those that are written to `writable`."""
+    alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
+    if not alike or not all(map(is_comparable, parts)):
+        _demand_own(parts, settings)
+        writable.batches.extend(parts)
+        return
+    batch = joined(parts)
+    name = batch.table.name
+    judges = settings.compares(batch) or bool(settings.owners)
+    honours = aside is not None and aside.has_locks(name)
+    if not judges and not honours:
+        writable.batches.append(batch)
+        return
+    known = _known(batch, presence, settings)
+    unread = _unread(session, batch, presence, settings) if known is None and not honours else _Unread.NONE
+    if unread is not _Unread.NONE:
+        writable.batches.append(batch)
+        (writable.expecting if unread is _Unread.ALL else writable.inserting).add(name)
+        return
+    key_rows = read_key_rows(session, batch)
+    judged = _judged(session, key_rows, presence, settings, aside) if judges else _Comparison()
+    if settings.seeks_removals and settings.compares(batch):
+        key_rows, judged = _with_records(session, key_rows, judged, known, presence, settings, aside)
+    if aside is not None and (judged.divergence is not None or honours) and has_text(batch.table):
+        key_rows, judged = _with_equal_keys(session, key_rows, judged, presence, settings, aside, judges=judges)
+    found, changed = judged.divergence, judged.applied
+    if settings.policy is not OnDivergence.LOCK:
+        _report_unlocked(found, batch, known, settings, aside)
+        changed = np.union1d(changed, key_rows.at[found.keys]) if found is not None else changed
+        found = None
+    writable.batches.append(batch if aside is None else aside.free_changes(key_rows, found, known))
+    if _may_insert(session, key_rows, settings, aside, found):
+        writable.inserting.add(name)
+    writable.there[name] = key_rows.rows
+    if len(changed := changed[changed >= 0]):
+        writable.differing_rows[name] = key_rows.rows.take(pa.array(changed))
 
 
 class _Unread(Enum):

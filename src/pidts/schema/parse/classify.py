@@ -22,7 +22,7 @@ from pidts.schema.parse.token_cursor import TokenCursor
 SEQUENCE = "a sequence"
 TEMPORARY, _LOCK = "a temporary table", "a lock"
 _WITH_OTHERS = (ddl.IgnoredStatement(TEMPORARY), ddl.IgnoredStatement(_LOCK))
-"""The ignored statements that other statements may follow in the same transaction."""
+"""The ignored statements after which other statements of the same transaction may follow."""
 _SETTINGS_THAT_GIVE_MEANING = frozenset({"sql_mode", "old_mode", "time_zone", "explicit_defaults_for_timestamp"})
 _CHARSET_SETTINGS = ("character_set_", "collation_")
 _WHOLE = {

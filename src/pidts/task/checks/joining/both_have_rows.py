@@ -55,7 +55,7 @@ _EMPTY = (
 
 
 def fits_between_zones(config: TaskConfig, fits: Iterable[TableFit]) -> list[TableFit]:
-    """Returns the fits of tables that a task copies into a zone. Other tasks get their fits back."""
+    """Returns the fits of the tables that a task between zones copies. For any other task, returns `fits` unchanged."""
     if not config.is_between_zones:
         return list(fits)
     if not config.zones.both_have_rows:
