@@ -14,8 +14,11 @@ from tests.spark.commands import Run
 from tests.task.zones.returning_pair import RunSql
 
 from pidts.model import PrecheckFailed
+from pidts.rules import AllowList
+from pidts.rules.record import allow_list_to_text
 from pidts.sandbox import Server
 from pidts.task.checks.joining.both_have_rows import forwarding
+from pidts.task.checks.task_records import merged_tables
 from pidts.task.config.task_file import load_directions, load_task
 from pidts.task.config.zones_file import path_of
 
@@ -152,6 +155,13 @@ def test_no_other_tasks_may_have_begun(shop: Shop) -> None:
     assert "zone-not-joined" in checked or statement in checked
     shop.sql("b", statement)
     assert "zone-not-joined" not in shop.check("b-a")
+
+
+def test_a_note_of_an_earlier_version_selects_all_tables() -> None:
+    assert merged_tables("yes") == AllowList()
+    assert merged_tables("") is None
+    some = AllowList(do_dbs=("shop",))
+    assert merged_tables(allow_list_to_text(some)) == some
 
 
 def test_all_tasks_that_forward_the_changes_of_a_joining_zone_are_waited_for(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ FORWARDS = TableName("", "forwards")
 MERGES = TableName("", "both have rows")
 """The key of the note with the block-allow-list of a task that has begun to copy into a zone with rows of its own."""
 
+_WITHOUT_TABLES = "yes"
+"""The note `MERGES` of an earlier version, which recorded no block-allow-list."""
+
 
 CONFLICT = TableName("", "conflict")
 """The key of the note with the rule for a row that several zones write.
@@ -106,7 +109,10 @@ class WritingTask:
     conflict: str = ""
     """The rule for a row that several zones write, as in the note `CONFLICT`; empty if such rows are locked."""
     merges: AllowList | None = None
-    """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise."""
+    """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise.
+
+    All tables if an earlier version has recorded it, until the task starts again.
+    """
 
     @property
     def carries(self) -> frozenset[str]:
@@ -297,7 +303,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
         with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=ORIGINS.name):
             before = _from_text(noted.get((task, source, ORIGINS), ""))
         with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=MERGES.name):
-            merges = allow_list_from_text(text) if (text := noted.get((task, source, MERGES))) else None
+            merges = merged_tables(noted.get((task, source, MERGES), ""))
         earlier = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
         found.append(
             WritingTask(
@@ -313,6 +319,13 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
             )
         )
     return found
+
+
+def merged_tables(note: str) -> AllowList | None:
+    """Returns what the note `MERGES` says; None for a task without it."""
+    if note == _WITHOUT_TABLES:
+        return AllowList()
+    return allow_list_from_text(note) if note else None
 
 
 def _cut_over(ask: Ask, schema: str) -> set[object]:
