@@ -157,10 +157,11 @@ def _finished(
     *,
     safe: bool,
 ) -> list[NetChange]:
-    """Adds to the net changes what the reduction does not know, and the changes of which only a count is left.
+    """Adds to the net changes what depends on the rows of the target.
 
-    Adds deletes of rows that may differ from the rows which the reduction assumes, safe mode, and the verdicts of the
-    version guard. `unlocked_rows` has the rows of the target that differ and are changed nevertheless.
+    These are deletes of rows that may differ from the rows which the reduction assumes, safe mode, and the verdicts of
+    the version guard. A table whose changes were all ignored gets a change without rows, which has their count.
+    `unlocked_rows` has the rows of the target that differ and are changed nevertheless.
     """
     changes: list[NetChange] = []
     left = dict(verdicts)

@@ -89,8 +89,8 @@ class Search:
 
         Each change is written before the next one is made, since the next one may depend on the written rows.
 
-        The returned changes lack `NetChange.expected`, `is_new` and `there`: what these say about existing rows holds
-        only while this transaction locks the rows, and the tries are other transactions.
+        The returned changes lack `NetChange.expected`, `is_new` and `there`. These describe existing rows only while
+        this transaction locks them, and the search tries the changes in other transactions.
         """
         changes: list[NetChange] = []
         size = 0

@@ -2,9 +2,8 @@
 
 Several source tables may have changed the row in the batch. A key may have moved between tables. Or a row was inserted
 and removed in one table, while another table, which is held at an earlier place, still has a row with this key. A row
-to write belongs to a table that has the row after the table's last change of it. If there are several such tables, the
-row belongs to the table with the latest change. A row to remove belongs to the table with the latest change of this
-row.
+to write belongs to a table whose last change of the row did not delete it. If there are several such tables, the row
+belongs to the table with the latest change. A row to remove belongs to the table with the latest change of this row.
 """
 
 from __future__ import annotations

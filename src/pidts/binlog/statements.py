@@ -19,7 +19,7 @@ FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18:
 _SQL_MODE, _CATALOG, _CHARSETS, _TIME_ZONE, _CATALOG_NZ = 1, 2, 4, 5, 6
 _INVOKER, _DATABASES = 11, 12
 _TOO_MANY = 254
-"""Stands for a number of databases that MySQL does not list."""
+"""MySQL writes this number instead of the databases if there are too many of them."""
 
 
 class Control(Enum):

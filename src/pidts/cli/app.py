@@ -533,7 +533,7 @@ def events(
     )
 
 
-@app.command("demo", short_help="Show a copy and a live sync on servers that it starts.")
+@app.command("demo", short_help="Start two servers, and show a copy and a live sync between them.")
 def demo(
     seconds: Annotated[
         float | None,

@@ -118,7 +118,7 @@ def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
     if report.differences or problems:
         differing = [plural("row", report.differences, "differs", "differ")] if report.differences else []
         what = "; ".join([*differing, *problems])
-        todo = "pidts verify TASK shows them, pidts repair TASK prints SQL that makes the target equal"
+        todo = "pidts verify TASK shows them; pidts repair TASK prints SQL that makes the target equal"
         alerts.fire(Condition(key=key, what=what, todo=todo, since=time.time()))
     elif report.equal:
         alerts.resolve(key)

@@ -375,7 +375,7 @@ class RelayWriter:
 
     @property
     def _can_be_rebuilt(self) -> bool:
-        """Whether `open` could compute all unflushed entries again, if they are ordinary."""
+        """Whether `open` can rebuild the unflushed entries, if all of them are ordinary transactions."""
         return self._has_checksums and self._flushed is not None and self._log_size - self._flushed <= UNFLUSHED_BYTES
 
     def _flush_index(self) -> None:

@@ -1,8 +1,8 @@
 """Decides where to continue, and whether continuing on this server is safe.
 
-The decision is a pure function of the relay's state and the server's answers. It prevents this error: the source is
-restored from yesterday's backup, and has the same address. Its log files have the same names, and soon the same
-lengths. Continuing at the old position would join two different logs without any message.
+The decision is a pure function of the relay's state and the server's answers. It prevents two different logs from being
+joined without any message. An example: the source is restored from yesterday's backup, and has the same address. Its
+log files have the same names, and soon the same lengths. Continuing at the old position would join the two logs.
 
 The cases, with what the check of the server's log has found:
 

@@ -19,7 +19,7 @@ from pidts.model import Column, Kind, Table
 from pidts.schema.render.definitions import quote, quote_table
 
 UNKNOWN = 10**40
-"""The number that counts for a row without a number. A sum of at least this value proves nothing."""
+"""This number is added to the sum for a row whose digest is NULL. A sum of at least this value proves nothing."""
 
 _CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1", "ucs2", "utf16", "utf16le", "utf32"})
 """Charsets whose conversion to UTF-8 loses nothing. With other charsets, two texts could both become a question

@@ -244,7 +244,7 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
-    """Returns the columns of members' structures and of changes that members miss, without members in `but`."""
+    """Returns the columns in the structures and missed changes of the members; members in `but` do not count."""
     others = group.members.keys() - {one.member for one in but}
     missed = [step for member in others for step in group.missed.get(member, ())] if group.missed else []
     return names_of(*(group.members[member] for member in others), *missed)

@@ -64,7 +64,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
             todo += f". The source sees this machine as {host}: the account must be for it, for its address, or for %"
         todo += "; docs/start/quick-start.md has the account that it needs"
         if number in PLAIN_REFUSED:
-            todo = "This server refuses connections without TLS: set ssl-mode to required or more"
+            todo = "This server refuses connections without TLS: set ssl-mode to required, verify_ca or verify_identity"
         elif number in UNKNOWN_PLUGIN:
             todo = (
                 "Give the account a password that clients can log in with: caching_sha2_password (MySQL), "

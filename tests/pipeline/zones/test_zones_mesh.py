@@ -46,7 +46,7 @@ def test_a_row_that_comes_after_its_deletion_is_set_aside() -> None:
     settled(*tasks.values())
     assert [zone.rows() for zone in zones.values()] == [{}, {}, {}]
     assert {name: locked(task) for name, task in tasks.items() if locked(task)} == {
-        "ac": {5: "task bc deleted a row of this key before the row had arrived here: it may have been this row"}
+        "ac": {5: "task bc deleted a row with this key before this row arrived: perhaps the deleted row is this row"}
     }
 
 

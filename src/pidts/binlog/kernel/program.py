@@ -36,7 +36,7 @@ _LARGEST_SMALL_DECIMAL = 18
 def cell_size(kind: ColumnType) -> int:
     """Returns the size in bytes of a value in the column's array, not in the log; 0 if the size varies.
 
-    An ENUM or SET has the size of the number that stands for its words.
+    An ENUM or SET has the size of the number that stands for its labels.
     """
     if kind.kind in (Kind.ENUM, Kind.SET):
         return 4 if kind.kind is Kind.ENUM else 8

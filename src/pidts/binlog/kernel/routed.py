@@ -1,8 +1,8 @@
-"""A `RowDecoder` that leaves ordinary events to compiled code, the walk (`router`), and handles all others itself.
+"""A `RowDecoder` that leaves ordinary events to compiled code (`router.route`), and handles all others itself.
 
-The walk and the decoder both need the state of the open transaction: the walk as numbers, and the decoder as objects.
-Before the decoder handles an event, it takes over the walk's state. Afterwards, the walk takes over the decoder's
-state.
+`route` and the decoder both need the state of the open transaction: `route` as numbers, and the decoder as objects.
+Before the decoder handles an event, it takes over the state of `route`. Afterwards, `route` takes over the state of the
+decoder.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._take_unpacked(UnpackedTransactions.none())
         while place < len(view):
             if walker.format is not None and (self._commit is None or self._groups is not None):
-                place = self._walk(walker, view, place)
+                place = self._route(walker, view, place)
                 if place >= len(view):
                     return
             piece = event_at(view, place)
@@ -109,8 +109,8 @@ class RoutedDecoder(decode.RowDecoder):
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
         """Returns all rows so far; tables are in the order in which they first appeared.
 
-        A decoder that has decoded an earlier slice knows the tables of that slice already, so their first appearance
-        shows no order in this slice. Then all tables are in the order of their first rows in this slice.
+        If the decoder already knows tables of an earlier slice, all tables are in the order of their first rows in this
+        slice.
         """
         taken = super().take(times)
         if self._has_begun_again and len(taken) > 1:
@@ -176,7 +176,7 @@ class RoutedDecoder(decode.RowDecoder):
         self._unpacked, state = unpacked, self._state
         state[r.UNPACKED], state[r.UNPACKED_COUNT], state[r.UNPACKED_NEXT] = address(unpacked.entries), len(unpacked), 0
 
-    def _walk(self, walker: LogWalker, view: memoryview, place: int) -> int:
+    def _route(self, walker: LogWalker, view: memoryview, place: int) -> int:
         """Reads ordinary events from byte `place` on; returns the byte after them."""
         state = self._state
         assert walker.format is not None  # noqa: S101 - the caller has checked it

@@ -1,9 +1,9 @@
 """Reads the events of a slice in compiled code, which calls no Python code for ordinary events.
 
-The function `route` is called the *walk*. It reads ordinary transactions: their tables and the column presences of
-their images are already known, and they end with XID or COMMIT. The walk stops before any other event, and before a
-malformed event, and changes nothing. `LogWalker` and `RowDecoder` then read this event. They are the reference: the
-walk must return the same rows as they do.
+The function `route` reads ordinary transactions: their tables and the column presences of their images are already
+known, and they end with XID or COMMIT. `route` stops before any other event, and before a malformed event, and changes
+nothing. `LogWalker` and `RowDecoder` then read this event. They are the reference: `route` must return the same rows as
+they do.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from pidts.binlog.kernel.inflate import MOST_TIMES, inflate
 from pidts.binlog.kernel.presence import known_presence
 from pidts.model.event import Op
 
-# The reasons why the walk stopped. DONE: all events are read. HAND_OVER: the reference has to read the next event.
+# The reasons why `route` stopped. DONE: all events are read. HAND_OVER: the reference has to read the next event.
 # MAKE_ROOM: a table has as many bytes of images as the caller allows (`LIMIT`). The results of `read_rows` are further
 # reasons. Functions that handle an event return a reason or `_GO_ON`.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
-"""The event is read, and the walk goes on."""
+"""The event is read, and `route` goes on."""
 MORE_ARENA = 4
 """The next event's images need `NEEDED` bytes of memory after decompression, more than there is."""
 PACKED = 5
@@ -56,7 +56,7 @@ PACKED = 5
 # `inflate`, and the images of the event that is being read.
 (ARENA, ARENA_ROOM, NEEDED, DONE_SIZE, UNCOMPRESS, INFLATED, INFLATED_SIZE) = range(23, 30)
 # For MySQL's compressed transactions: the entries of those that are decompressed (`UnpackedTransactions`), the number
-# of entries, and the next entry. Then: whether the walk is inside a compressed transaction, the address and the size of
+# of entries, and the next entry. Then: whether `route` is inside a compressed transaction, the address and the size of
 # the transaction's events, and the next byte in them.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
 # For event groups that have prepared XA transactions: the entries of the groups, the number of entries, and the next

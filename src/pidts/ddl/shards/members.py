@@ -60,7 +60,7 @@ class Members:
         return True
 
     def _add_all(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Adds members. Equal tables of one group become one object: among 20,000 tables, a search takes seconds."""
+        """Adds members. Equal tables of one group become one object, since comparing an object with itself is quick."""
         counts = self.counts() + Counter(table.name for table in target_table.values())
         self.members |= {
             Member(source, name): shared_object(table) if counts[table.name] > 1 else table

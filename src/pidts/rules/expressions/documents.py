@@ -155,7 +155,9 @@ def _name(path: str, in_quotes: str) -> str:
     try:
         return str(json.loads(in_quotes))
     except ValueError:
-        raise NotSupportedError(f"the path {path!r} into a JSON value: a name in it is no JSON text") from None
+        raise NotSupportedError(
+            f"the path {path!r} into a JSON value: a quoted name in it is not a valid JSON string"
+        ) from None
 
 
 def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:

@@ -48,7 +48,7 @@ def _adapted_column(
 ) -> Column:
     kind = _adapted_type(column.type, server)
     if kind.kind is not column.type.kind:
-        notes.append(f"column {column.name}: {column.type.kind} is {kind.kind} here")
+        notes.append(f"column {column.name}: {column.type.kind} becomes {kind.kind} on the target")
     elif kind.collation != column.type.collation:
         notes.append(
             f"column {column.name}: collation {column.type.collation} is not known here, {kind.collation} is used"

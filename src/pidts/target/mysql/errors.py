@@ -306,7 +306,7 @@ def _login_todo(number: int, text: str, place: str) -> str:
     host = seen_host(text) or ("ADDRESS" if number == _HOST_REFUSED else "")
     grants = grants_command("mysql", f"{place}/", host)
     if number in _PLAIN_REFUSED:
-        return "Set ssl-mode to required or more"
+        return "Set ssl-mode to required, verify_ca or verify_identity"
     if number == _NO_SUCH_DATABASE:
         return "Create it on the target (CREATE DATABASE), or correct target-database in the task file"
     if number == _HOST_REFUSED:

@@ -115,7 +115,7 @@ class CopyRemover:
             raise self._missing(rows, 0, removed, wanted)
 
     def _remove_counted(self, rows: pa.Table, times: pa.Int64Array) -> None:
-        """Removes copies of rows by the conditions that only these rows satisfy."""
+        """Removes copies of rows; the condition for a row is true only for the copies of this row."""
         if not rows.num_rows:
             return
         conditions = wrapped(rows_exactly(self._written, self._found, rows), b"(", b")")

@@ -61,7 +61,8 @@ _PREPARED = 500
 class PostgresConnection:
     """A connection, its settings and its transaction.
 
-    `PostgresSession` extends it to read and write rows. Its records and its schema use the same connection.
+    `PostgresSession` extends it to read and write rows. The session's meta tables and schema changes use the same
+    connection.
     """
 
     def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:

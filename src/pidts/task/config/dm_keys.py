@@ -186,5 +186,5 @@ CHECKS = (
 )
 """The names that `ignore-checking-items` accepts.
 
-They are the names of every check of DM, even of those that PiDTS lacks, and of every check of PiDTS.
+They are the names of all checks of DM, including those that PiDTS lacks, and of all checks of PiDTS.
 """

@@ -49,7 +49,7 @@ _THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)
 _HTTP = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[^?#\s]*)?", re.ASCII)
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
-"""The least allowed packet. In a smaller packet, hardly a row would fit into a statement."""
+"""The smallest `max-allowed-packet` that is accepted. In a smaller one, hardly a row would fit into a statement."""
 _FIRST_EVENT = 4
 """The position of a log file's first event, after the magic number."""
 

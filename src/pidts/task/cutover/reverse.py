@@ -1,7 +1,7 @@
 """Writes the task file of the way back: from the new server to the old one, from the moment of the switch on.
 
-The file has the servers of the first task, exchanged, as the first file writes them: variables stay variables, and
-passwords stay where they were. Each table is named, so that no other table is carried.
+The file exchanges source and target of the first file, and keeps how the first file writes them: variables stay
+variables, and passwords stay where they were. Each table is named, so that no other table is carried.
 """
 
 from __future__ import annotations

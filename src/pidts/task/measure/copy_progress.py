@@ -27,11 +27,11 @@ class CopyProgress:
         self._named: Mapping[TableName, CopyState] = {}
         """The copy states of the last batch: those of tables whose copy is not complete, or ended with the batch."""
         self._moments: deque[tuple[float, Mapping[TableName, int]]] = deque()
-        """Moments of the last seconds. Each has the copied rows of the tables whose rows have changed since the moment
+        """Samples of the last seconds. Each has the copied rows of the tables whose rows have changed since the sample
         before.
         """
         self._before: dict[TableName, int] = {}
-        """The copied rows of each table at the first of these moments."""
+        """The copied rows of each table at the first of these samples."""
         self._moving: Counter[TableName] = Counter()
         """For each table, how many of these moments have its rows. The first moment does not count."""
         self._changed: set[TableName] = set()

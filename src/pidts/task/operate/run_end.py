@@ -24,7 +24,7 @@ _CLOCKS_DIFFER = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The end of a run."""
+    """The error with which a run ended, and when it ended."""
 
     at: float
     """Seconds since 1970."""

@@ -167,8 +167,8 @@ class Attempts:
         self._absence: Transient | None = None
         """The error of the connection to the source, if the source was absent when the attempt began."""
 
-    def is_over(self, *, until_synced: bool) -> bool:
-        """Makes one attempt; returns False if another one has to follow at once."""
+    def attempt(self, *, until_synced: bool) -> bool:
+        """Makes one attempt. Returns whether the run is over; if not, another attempt has to follow at once."""
         before, self._is_asked_again = self._config, False
         try:
             self._attempt_once(until_synced=until_synced)

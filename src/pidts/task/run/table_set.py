@@ -30,8 +30,8 @@ A table to copy again may be halted because the target refuses its rows. Then th
   recorded structure, whatever statement comes later.
 
 In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next schema
-change, or up to the present end of the log, are skipped. A table that was altered by a statement that is not in the log
-is refused there (`check`), since its copy would halt again.
+change, or up to the present end of the log, are skipped. An incremental task refuses a table that was altered by a
+statement that is not in the log (`check`), since it would halt again.
 
 Crash points:
 

@@ -168,7 +168,7 @@ def _carry_on(
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
                 # Each attempt may give a reason for another attempt at once; a stop must still end the loop.
-                if run.is_over(until_synced=until_synced) or stop.is_set():
+                if run.attempt(until_synced=until_synced) or stop.is_set():
                     break
             except StartStopped:
                 break

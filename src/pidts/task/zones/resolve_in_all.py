@@ -32,7 +32,7 @@ The named lock records the winner before anything is changed. These cases cover 
 3. After the last zone: everything is done.
 
 A killed command cannot be repeated if the winner was removed from the file, or if the zones no longer all feed each
-other. Then `--only-here` resolves each lock with any choice, and advises the operator to compare the zones. If the
+other. Then `--only-here` accepts any choice for each lock, and advises the operator to compare the zones. If the
 command can be repeated, `--only-here` accepts only the same choice for the named lock: its zone gets or keeps the
 winner's row, and a zone with another row still has its own lock.
 

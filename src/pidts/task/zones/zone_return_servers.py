@@ -212,7 +212,7 @@ class ReturningZone:
             session.commit()
 
     def forget_relays(self, tasks: Sequence[RecordedTask]) -> None:
-        """Empties the relays on this machine of these tasks, and of all tasks that the file can have for the zone.
+        """Empties this machine's relays of these tasks, and of each direction of the zone that the file can have.
 
         If the relays stayed, this could happen: a run of the command removes the checkpoint of the task that fills the
         zone, and is killed. The recorded need in the relay still has that task's former place, so the task's next start

@@ -19,6 +19,7 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, SourceTablesKey
+from pidts.model.errors import named
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import CopyMode, PlanState
 from pidts.source import connect
@@ -78,7 +79,7 @@ def await_opposite(
         if found and not waits_for:
             return True
         opposite = f"the task from zone {config.zones.target} to zone {config.zone} begins"
-        forwards = f"{', '.join(waits_for)} forward changes of zone {config.zone}"
+        forwards = f"{named('task', waits_for, 'forwards', 'forward')} changes of zone {config.zone}"
         conditions = [*([] if found else [opposite]), *([forwards] if waits_for else [])]
         show_step(f"step 2 of 3: no row is written before {' and '.join(conditions)}")
         if not is_told:
