@@ -30,7 +30,7 @@ REJOIN = (
 """Gets a table past log that does not fit its recorded structure. `--resync` alone would read the same log again."""
 NO_CHECKPOINT = (
     "Another run has begun the task anew, or somebody has deleted the row. See: pidts status TASK. If the task has not "
-    "begun there, copy its tables again: pidts run TASK --resync"
+    "begun there, copy its tables again, with task-mode: all in the task file: pidts run TASK --resync"
 )
 START_ANEW = "start the task anew (docs/reference/errors.md#start-anew)"
 """Gets a task past an event that concerns no single table."""

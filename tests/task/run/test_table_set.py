@@ -299,6 +299,17 @@ def test_a_task_whose_checkpoint_was_deleted_is_copied_again_if_a_person_asks(ta
     assert task.state().copy[task.name("t")].mode is CopyMode.REPAIR
 
 
+def test_an_incremental_task_whose_checkpoint_was_deleted_does_not_begin_later_without_a_word(task: Task) -> None:
+    task.start()
+    task.config = replace(task.config, mode="incremental")
+    task.there(f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task.config.name}'")
+    with pytest.raises(PrecheckFailed, match="cannot copy tables again") as caught:
+        task.start(resync=())
+    assert "Write task-mode: all" in caught.value.todo
+    assert any("no checkpoint" in note for note in task.start().notes)
+    assert task.start().notes == (), "now it has a checkpoint"
+
+
 def test_a_start_does_not_warn_of_tables_that_were_dropped_with_their_database(task: Task) -> None:
     task.start()
     task.follow("t", "gone")

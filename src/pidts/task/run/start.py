@@ -143,6 +143,8 @@ def begin_task(
             demand_sent(config, source, stored, wanted.rewind)
         demand_returned(config, source)
         demand_no_others(config, source, target)
+        if (note := _lacks_checkpoint(config, target, wanted.resync)) is not None:
+            table_set.notes.append(note)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim, wanted.resync)
     # This check is made after the claim: a cutover that records its end later also claims the task later, and fences
     # this run.
@@ -251,6 +253,32 @@ def _claim(
     """
     place = config.name, config.source.source_id, config.workers
     return tuple(target.meta.checkpoints.claim(*place, first, read=read, on_claim=on_claim))
+
+
+def _lacks_checkpoint(config: TaskConfig, target: TargetSession, resync: Patterns) -> str | None:
+    """Returns a note if an incremental task may have run before, and its checkpoint was deleted; None otherwise.
+
+    Raises if tables are to be copied again: the task would copy nothing, and begin at the present end of the log.
+    """
+    if config.mode != "incremental" or config.is_between_zones:  # `pidts zones return` deletes checkpoints of zones
+        return None
+    if not rule_changes.tables_without_checkpoint(config, target):
+        return None
+    todo = (
+        f"Write task-mode: all into the task file, and run {config.run_command(' --resync')}. When it is synced, you may "
+        "write task-mode: incremental again"
+    )
+    if resync is not None:
+        what = "a task with task-mode: incremental cannot copy tables again after its checkpoint was deleted"
+        where = Where(source=config.source.source_id, file=str(config.path))
+        raise PrecheckFailed("checkpoint-deleted", what, where=where, todo=todo)
+    if config.source.start is not None:
+        return None
+    _log.warning("the task has recorded tables, but has no checkpoint", source=config.source.source_id, todo=todo)
+    return (
+        "the target has records of this task, but no checkpoint. If the task has run before, all changes since then are "
+        f"left out. {todo}"
+    )
 
 
 def _first_start(
