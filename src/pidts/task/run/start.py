@@ -265,8 +265,8 @@ def _lacks_checkpoint(config: TaskConfig, target: TargetSession, resync: Pattern
     if not rule_changes.tables_without_checkpoint(config, target):
         return None
     todo = (
-        f"Write task-mode: all into the task file, and run {config.run_command(' --resync')}. When it is synced, you may "
-        "write task-mode: incremental again"
+        f"Write task-mode: all into the task file, and run {config.run_command(' --resync')}. When it is synced, you "
+        "may write task-mode: incremental again"
     )
     if resync is not None:
         what = "a task with task-mode: incremental cannot copy tables again after its checkpoint was deleted"
@@ -276,8 +276,8 @@ def _lacks_checkpoint(config: TaskConfig, target: TargetSession, resync: Pattern
         return None
     _log.warning("the task has recorded tables, but has no checkpoint", source=config.source.source_id, todo=todo)
     return (
-        "the target has records of this task, but no checkpoint. If the task has run before, all changes since then are "
-        f"left out. {todo}"
+        "the target has records of this task, but no checkpoint. If the task has run before, all changes since then "
+        f"are left out. {todo}"
     )
 
 
