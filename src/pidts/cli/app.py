@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
 
-_COMPILES = "compiling code for this machine: only the first runs do this, and it takes a minute or two"
+_COMPILES = "compiling code for this machine: only the first runs do this; it takes minutes on a busy machine"
 _JOURNEY = (
     *("init", "grants", "check", "plan", "run", "status", "ddl", "locks"),
     *("verify", "repair", "cutover", "failover", "zones"),
