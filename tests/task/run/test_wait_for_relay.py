@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -26,14 +27,22 @@ pidts: {relay: ./relay}
 """
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache folder of machine code that no other test uses."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    cache_folder.cache_clear()
+    yield cache_folder()
+    cache_folder.cache_clear()
+
+
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_replicator_that_compiles_code_is_not_stuck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiles: bool
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiles: bool
 ) -> None:
     """The first start on a machine compiles for a minute or two before it receives log."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("PIDTS_KERNEL", "compiled")
-    kept = cache_folder() / "module" / "function.nbc"
+    kept = cache / "module" / "function.nbc"
     kept.parent.mkdir(parents=True)
     kept.touch()
     at = time.time() + (60 if compiles else -60)
