@@ -17,6 +17,8 @@ from pidts.relay import Origin, RelayWriter, list_segments
 from pidts.relay.task_needs import TaskNeed
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
+from pidts.task.config.task_file import load_task
+from pidts.task.operate.zones import lag_after
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -209,3 +211,9 @@ def test_a_wrong_command_line(
     monkeypatch.chdir(tmp_path)
     assert run_command(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_lag_that_takes_long_to_find_is_not_known(task: Path) -> None:
+    config = load_task(task)
+    assert (lag_after(config, place(0)) or 0.0) > 0.0
+    assert lag_after(config, place(0), seconds=-1.0) is None

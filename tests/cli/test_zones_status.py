@@ -88,6 +88,20 @@ def test_a_target_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.C
         assert f"the target {place} of {direction} has not answered within 0 seconds" in error
 
 
+def test_all_targets_are_asked_at_the_same_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, patience = tmp_path / "z.yaml", 2.0
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = {"host": "127.0.0.1", "port": silent.getsockname()[1], "user": "u"}
+        zones = {"servers": dict.fromkeys("abcd", server)}
+        file.write_text(json.dumps({"name": "z", "pidts": {"zones": zones, "relay": "relay"}}))
+        begun = time.monotonic()
+        assert show_zones_status(file, directions_of(file) or (), as_json=True, patience=patience) == 1
+        took = time.monotonic() - begun
+    found = json.loads(capsys.readouterr().out)["directions"]
+    assert len(found) == 12
+    assert took < len(found) * patience / 2
+
+
 def test_a_fresh_file_passes_its_check_although_the_other_zones_are_empty(
     mariadb: Server,
     mysql97: Server,

@@ -627,7 +627,7 @@ def status(
     from pidts.task.operate.sole_run import running_process
     from pidts.task.operate.status import task_status
 
-    found = with_answer(lambda: task_status(parts), f"the target {parts[0].target.place}", "target-unreachable")
+    found = with_answer(lambda: task_status(parts), f"the target {parts[0].target.place}")
     return show_status(found, Path(task), as_json=as_json, process=running_process(parts[0]))
 
 

@@ -14,7 +14,7 @@ import typer
 
 from pidts.cli.command import Debug, JsonInstead
 from pidts.cli.log_options import set_up_logs
-from pidts.cli.slow_step import GIVES_UP_AFTER, with_answer
+from pidts.cli.slow_step import GIVES_UP_AFTER, asked
 from pidts.model import ConfigError, Transient, Where
 
 if TYPE_CHECKING:
@@ -100,20 +100,22 @@ def show_zones_status(
 ) -> int:
     """Prints the state of each direction, as a table of zones; returns the exit code.
 
-    A target that has not answered within `patience` seconds is shown as one that does not answer.
+    All targets are asked at the same time. A target that has not answered within `patience` seconds is shown as one
+    that does not answer.
     """
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
     from pidts.task.operate.zones import DirectionStatus, direction_status, exit_code
 
-    found = []
+    answers = []
     for direction in directions:
         config = load_task(path_of(file, direction))
         target = f"the target {config.target.place} of {direction}"
+        answers.append((direction, asked(partial(direction_status, direction, config), target, limit=patience)))
+    found = []
+    for direction, answer in answers:
         try:
-            found.append(
-                with_answer(partial(direction_status, direction, config), target, "target-unreachable", limit=patience)
-            )
+            found.append(answer())
         except Transient as error:
             found.append(DirectionStatus(direction=direction, status=None, error=str(error)))
     if as_json:

@@ -17,6 +17,8 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
 from pidts.task.operate.status import TaskStatus, task_status
 
+_SEARCH_SECONDS = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectionStatus:
@@ -28,7 +30,10 @@ class DirectionStatus:
     error: str = ""
     """The reason why the target's records cannot be read."""
     lag: float | None = None
-    """The age in seconds of the oldest change that the target lacks; None if its relay is not on this machine."""
+    """The age in seconds of the oldest change that the target lacks.
+
+    It is None if its relay is not on this machine, or if the search takes too long.
+    """
 
     @property
     def stage(self) -> str:
@@ -75,10 +80,11 @@ def direction_status(direction: Direction, config: TaskConfig) -> DirectionStatu
     return DirectionStatus(direction=direction, status=found, lag=lag)
 
 
-def lag_after(config: TaskConfig, lsn: Lsn) -> float | None:
+def lag_after(config: TaskConfig, lsn: Lsn, *, seconds: float = _SEARCH_SECONDS) -> float | None:
     """Returns the age in seconds of the first change after `lsn` that the task carries; 0 if there is no such change.
 
-    Returns None if the relay is on another machine, or does not have this place.
+    Returns None if the relay is on another machine or does not have this place, or if the search takes longer than
+    `seconds`.
     """
     folder = config.relay / config.source.source_id
     if not folder.is_dir():
@@ -88,7 +94,10 @@ def lag_after(config: TaskConfig, lsn: Lsn) -> float | None:
     )
     try:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            deadline = time.monotonic() + seconds
             for entry in relay.entries(lsn):
+                if time.monotonic() > deadline:
+                    return None
                 if classifier(entry).kind is not RelevanceKind.NOTHING and entry.transaction.timestamp:
                     return max(0.0, time.time() - entry.transaction.timestamp)
     except PidtsError:
