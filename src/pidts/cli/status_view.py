@@ -219,7 +219,10 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     if source.unseen:
         again = shlex.quote(",".join(f"{source.source}:{name}" for name in source.unseen))
         copy = f"pidts run {shlex.quote(str(task))} --resync {again}"
-        print(f"             give the account SELECT (pidts grants prints it), then: {copy}")
+        print(
+            "             if the table still exists on the source, give the account SELECT (pidts grants prints it), "
+            f"then: {copy}"
+        )
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
         print(f"             see them: pidts locks list {shlex.quote(str(task))}")

@@ -6,7 +6,7 @@ A start warns of such a table once. The record lets `pidts status` name the tabl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pidts.apply import TargetSession
 from pidts.model import SourceTablesKey, TableName
@@ -16,9 +16,14 @@ _UNSEEN = TableName("", "unseen tables")
 """The name of the note. The note concerns no single table."""
 
 
-def add_unseen(target: TargetSession, task: str, source: str, tables: Iterable[TableName]) -> None:
-    """Adds tables to the record, in the open transaction."""
-    names = sorted({*unseen_tables(target, task, source), *tables})
+def record_unseen(
+    target: TargetSession, task: str, source: str, tables: Iterable[TableName], joined: Collection[TableName] = ()
+) -> None:
+    """Adds tables to the record, in the open transaction. Removes the tables that have just joined, unless unseen."""
+    known = unseen_tables(target, task, source)
+    names = sorted({*known}.difference(joined).union(tables))
+    if names == known:
+        return
     text = json.dumps([[name.schema, name.name] for name in names], ensure_ascii=False)
     target.meta.notes.write(task, SourceTablesKey(source), _UNSEEN, text)
 
@@ -26,5 +31,5 @@ def add_unseen(target: TargetSession, task: str, source: str, tables: Iterable[T
 def unseen_tables(target: TargetSession, task: str, source: str) -> list[TableName]:
     """Returns the recorded tables."""
     told = target.meta.notes.read(task, SourceTablesKey(source), _UNSEEN)
-    with reading_record("note", column="told", task=task, source=source, table_name=_UNSEEN.name):
+    with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=_UNSEEN.name):
         return [TableName(str(schema), str(name)) for schema, name in json.loads(told or "[]")]

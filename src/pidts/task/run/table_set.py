@@ -91,7 +91,7 @@ from pidts.source import Session, position, read_structures, source_dialect, tab
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss
-from pidts.task.operate.unseen_tables import add_unseen
+from pidts.task.operate.unseen_tables import record_unseen
 from pidts.task.run.pending_renames import joining_tables, removed_by
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
 from pidts.task.run.rewind import Rewind, note_sent_again, notes_of
@@ -589,8 +589,8 @@ class TableSet:
             record_shared_tables(target, task, lsn, shared)
             if shadows is not None:
                 target.meta.shadows.replace(task, source_id, shadows)
-            if self._unseen:
-                add_unseen(target, task, source_id, self._unseen)
+            if self.joined:
+                record_unseen(target, task, source_id, self._unseen, self.joined)
             for row in rows:
                 target.meta.checkpoints.save(row)
             target.commit()
