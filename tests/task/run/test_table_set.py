@@ -43,6 +43,7 @@ from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.presence import show_presence
 from pidts.task.operate.status import task_status
+from pidts.task.operate.unseen_tables import unseen_tables
 from pidts.task.run import start, table_set
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.replicator_process import ReplicatorProcess
@@ -291,7 +292,10 @@ def test_a_task_whose_checkpoint_was_deleted_is_copied_again_if_a_person_asks(ta
     command = f"pidts run {task.config.path} --resync"
     with pytest.raises(PrecheckFailed, match="it already has rows on the target") as caught:
         task.start()
-    assert command in caught.value.todo
+    assert (
+        f"If the rows are this task's, compare them with the source's and repair them: {command}" in caught.value.todo
+    )
+    assert "This removes rows that the source lacks" in caught.value.todo
     (found,) = [one for one in check_one_source(task.config) if not one.ok]
     assert command in found.fix
     assert all(one.ok for one in check_one_source(task.config, ()) if one.item == "target_tables")
@@ -341,6 +345,8 @@ def test_a_start_warns_of_a_table_of_the_log_that_the_account_does_not_see(task:
     task.sql("CREATE TABLE hidden (id INT PRIMARY KEY)")
     task.start(resync=(f"{task.schema}.hidden",), unknown=frozenset({f"{task.schema}.hidden"}))
     assert unseen() == (), "the task has the table now"
+    with closing(task.config.target.server.connect()) as target:
+        assert unseen_tables(target, task.config.name, "s") == [], "a later DROP does not bring the name back"
 
 
 def test_a_table_that_leaves_is_forgotten_and_has_to_be_copied_when_it_comes_back(task: Task) -> None:

@@ -103,7 +103,8 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 def tables_without_checkpoint(config: TaskConfig, target: TargetSession) -> frozenset[TableName]:
     """Returns the tables that the task has recorded for this source, for a task without a checkpoint.
 
-    Somebody has deleted the checkpoint. The target still has the task's rows, so `--resync` may repair them.
+    Somebody has deleted the checkpoint, and the target still has the task's rows: `--resync` may repair them. Or the
+    first start was killed before it wrote a row.
     """
     place = config.name, SourceTablesKey(config.source.source_id)
     return frozenset(name for *found, name in target.meta.structures.tables() if tuple(found) == place)
@@ -119,7 +120,8 @@ def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bo
 
     The task's own rows include the rows of tables that have left the task, and of dropped shards. `own` says whether
     the target table belongs to the task, `begun` whether the task has begun with this source, and `is_recorded` whether
-    the task has a record of the source table. If it has not begun, somebody has deleted its checkpoint.
+    the task has a record of the source table. If it has a record and has not begun, somebody has deleted its
+    checkpoint, or its first start was killed before it wrote a row. Then the rows may be another program's.
     """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
@@ -131,8 +133,8 @@ def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bo
         return replace(fit, fix=fix)
     if is_recorded and not config.is_between_zones:
         fix = (
-            "The rows are of this task, whose checkpoint is not there any more. Compare them with the source's and "
-            f"repair them: {config.run_command(' --resync')}"
+            "The task has recorded this table, and has no checkpoint. If the rows are this task's, compare them with "
+            f"the source's and repair them: {config.run_command(' --resync')}. This removes rows that the source lacks"
         )
         return replace(fit, fix=fix)
     if own:
