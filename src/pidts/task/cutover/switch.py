@@ -455,9 +455,12 @@ class CutoverRun:
     def _await_read_only(self, asked: Sequence[tuple[str, TaskConfig, str]]) -> None:
         """Asks the operator to make sources read-only, each by its statement, and waits for all of them."""
         deadline = time.monotonic() + self._options.wait_seconds
+        said = 0
         while True:
-            for source_id, _, statement in asked:
-                self._say(f"the account may not make source {source_id} read-only; run there: {statement};")
+            if len(asked) != said:
+                for source_id, _, statement in asked:
+                    self._say(f"the account may not make source {source_id} read-only; run there: {statement};")
+                said = len(asked)
             asked = [one for one in asked if not _is_read_only(one[1])]
             if not asked:
                 return
