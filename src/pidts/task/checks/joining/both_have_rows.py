@@ -48,10 +48,7 @@ from pidts.task.config.zones_file import Direction, path_of, split_path
 from pidts.task.tables.target_fit import TableFit
 
 _PAGE = "docs/operate/zones.md, 'Zones that both have rows'"
-_EMPTY = (
-    "mpty the table in the target's zone. TRUNCATE removes all of its rows, even those that the source does not have: "
-    "look at them first"
-)
+_LOOK_FIRST = "TRUNCATE removes all of its rows, even those that the source does not have: look at them first"
 
 
 def fits_between_zones(config: TaskConfig, fits: Iterable[TableFit]) -> list[TableFit]:
@@ -69,14 +66,15 @@ def _keep_or_empty(config: TaskConfig) -> str:
     file, own = split_path(config.path)
     directions = load_directions(file) if own else ()
     if own and not any((one.source, one.target) == (config.zones.target, config.zone) for one in directions):
-        return f"E{_EMPTY}"  # the target's zone feeds no other zone, or another one, so its rows would stay there
+        # The target's zone feeds no other zone, or another one, so its rows would stay there.
+        return f"Empty the table in the target's zone. {_LOOK_FIRST}"
     keys = [] if config.zones.converges else ["conflict: version", "version-column: COLUMN"]
     keys.append("both-have-rows: true")
     joins = ""
     if len({one.target for one in directions}) > 2:
         joins = f", and joins: {config.zone} for zone {config.zones.target}"
     text = f"write {', '.join(keys)} in pidts, for both directions{joins} ({_PAGE})"
-    return f"To keep the rows of both zones, {text}. Otherwise e{_EMPTY}"
+    return f"To keep the rows of both zones, {text}. Otherwise empty the table in the target's zone. {_LOOK_FIRST}"
 
 
 def _merging(config: TaskConfig, fit: TableFit) -> TableFit:
