@@ -6,7 +6,8 @@ Each session uses binlog_format STATEMENT, so the log has no row events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,13 @@ from tests.running import connect as plain_connection
 from pidts.batch.relay_events import ddl_event, statement_events
 from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
-from pidts.model import LogEntry, TableName, Transient
+from pidts.model import Extent, LogEntry, TableName, Transient
 from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
 from pidts.replicate import ReplicatorConfig
 from pidts.rules import AllowList
 from pidts.sandbox import Server
-from pidts.source import SourceConfig, connect, source_dialect
+from pidts.source import Session, SourceConfig, connect, source_dialect
 
 from .test_live import RunSql, end_of, following, source_of
 
@@ -128,6 +129,28 @@ def test_a_file_that_was_loaded_into_a_table_is_such_a_statement(
     assert ddl_event(found.reader, found.entries[2]).sql == found.entries[2].transaction.ddl
 
 
+class ReaderOfParts(RelayReader):
+    """Reads at most 100 bytes at a time."""
+
+    largest = 0
+
+    def read(self, extent: Extent) -> bytes:
+        self.largest = max(self.largest, extent.size)
+        return super().read(extent)
+
+    def chunks(self, extent: Extent, size: int = 100) -> Iterator[bytes]:
+        return super().chunks(extent, size)
+
+
+def test_a_large_entry_is_not_read_at_once(logged: Callable[..., Found]) -> None:
+    """The rows of a LOAD DATA may be larger than the memory."""
+    found = logged("BEGIN", "INSERT INTO plain VALUES (1)", "INSERT INTO watched VALUES (2)", "COMMIT")
+    with closing(ReaderOfParts(found.reader.folder.path.parent, "s")) as reader:
+        (entry,) = found.entries
+        assert list(statement_events(reader, entry)) == list(statement_events(found.reader, entry))
+        assert 0 < reader.largest <= 100 < entry.extent.size
+
+
 def test_statements_of_one_transaction_are_judged_together(
     logged: Callable[..., Found], mysql_like: Server, database: str
 ) -> None:
@@ -224,3 +247,38 @@ def test_a_trigger_that_came_after_an_answer_is_seen(
             assert found.classifier(last).kind is RelevanceKind.DDL
     with closing(plain_connection(mysql_like)) as connection, connection.cursor() as cursor:
         cursor.execute(f"DROP TRIGGER {other}.late")
+
+
+def test_a_source_that_does_not_answer_fails_only_what_needs_its_answer(
+    logged: Callable[..., Found], database: str, other: str
+) -> None:
+    """The planner stops before the statement, so that an operator can skip it."""
+    found = logged(f"INSERT INTO plain SELECT i FROM {database}.t")
+    asked: list[str] = []
+
+    def lost() -> AbstractContextManager[Session]:
+        asked.append("source")
+        raise Transient("connection-lost", "the source does not answer")
+
+    allow = found.classifier.allow
+    effects = SideEffects(allow, found.classifier.dialect, lost, found.reader)
+    (entry,) = found.entries
+    for _ in range(2):
+        assert effects.may_reach(entry.transaction, (TableName(other, "plain"),), entry)
+    assert len(asked) == 1
+    with pytest.raises(Transient):
+        effects.reason(entry, (TableName(other, "plain"),))
+    with pytest.raises(Transient):
+        SideEffects(allow, found.classifier.dialect, lost).may_reach(
+            entry.transaction, (TableName(other, "plain"),), entry
+        )
+
+
+def test_only_the_oldest_temporary_table_is_forgotten(logged: Callable[..., Found], database: str, other: str) -> None:
+    found = logged(f"INSERT INTO plain SELECT i FROM {database}.t")
+    (entry,) = found.entries
+    for number in range(4097):
+        sql = f"CREATE TEMPORARY TABLE own{number} (i INT)"
+        found.effects.note_temporary(replace(entry.transaction, ddl=sql, ddl_schema=other))
+    assert not found.effects.reason(entry, [TableName(other, "own1")])
+    assert "has no table" in found.effects.reason(entry, [TableName(other, "own0")])

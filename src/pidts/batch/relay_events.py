@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 
-from pidts.binlog import Control, EventType, LogWalker, Query, iter_raw
+from pidts.binlog import Control, EventType, LogWalker, Query, iter_raw, whole_events
 from pidts.binlog.walk import format_of
 from pidts.model import DecodeError, LogEntry
 from pidts.relay import RelayReader
@@ -36,7 +37,8 @@ def statement_events(relay: RelayReader, entry: LogEntry) -> Iterator[Query]:
         begin, extent = entry.prepared.begin, entry.prepared
     form = log_format(relay.format(extent.segment))
     walker = LogWalker(begin.position(relay.log_base).file, begin.offset, form)
-    for raw in iter_raw(relay.read(extent)):
+    # The rows of a LOAD DATA are in the log, too, and may be larger than the memory.
+    for raw in chain.from_iterable(map(iter_raw, whole_events(relay.chunks(extent)))):
         event = walker.feed(raw)
         if event.type in _STATEMENTS:
             query = Query.parse(event)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
 from pidts.batch.relay_events import statement_events
-from pidts.model import LogEntry, Lsn, TableName, Transaction
+from pidts.model import LogEntry, Lsn, TableName, Transaction, Transient
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
 from pidts.schema import Dialect
@@ -37,7 +37,10 @@ class SideEffects:
         source: Callable[[], AbstractContextManager[Session]],
         relay: RelayReader | None = None,
     ) -> None:
-        """`source` opens a session with the source. Without `relay`, the source is asked about each statement."""
+        """`source` opens a session with the source.
+
+        Without `relay`, the source is asked about each statement, and `may_reach` fails if the source does not answer.
+        """
         self._allow, self._dialect, self._source, self._relay = allow, dialect, source, relay
         self._lock = threading.Lock()
         self._answers: dict[TableName, str] = {}
@@ -45,16 +48,24 @@ class SideEffects:
         """The end of the relay when the source was asked. The answers count for statements up to this place."""
         self._found: set[Lsn] = set()
         """The statements that may have side effects. They are not judged again, so a batch always ends before them."""
-        self._temporary: set[TableName] = set()
-        """The temporary tables in the log. They have no triggers, and the source's catalog does not show them."""
+        self._temporary: dict[TableName, None] = {}
+        """The last temporary tables in the log. They have no triggers, and the source's catalog does not show them."""
 
     def may_reach(self, transaction: Transaction, tables: Collection[TableName], entry: LogEntry | None) -> bool:
-        """Whether a statement that names only these tables may have changed tables of the task."""
+        """Whether a statement that names only these tables may have changed tables of the task.
+
+        This is also assumed if the source does not answer. `reason` asks again, unless an operator skips the statement.
+        """
         with self._lock:
             if transaction.lsn in self._found:
                 return True
             self._note_temporary(transaction)
-            reason = self._reason(transaction, tables, entry, self._known)
+            try:
+                reason = self._reason(transaction, tables, entry, self._known)
+            except Transient as error:
+                if self._relay is None:
+                    raise
+                reason = error.what
             if reason:
                 self._found.add(transaction.lsn)
             return bool(reason)
@@ -74,9 +85,10 @@ class SideEffects:
 
     def _note_temporary(self, transaction: Transaction) -> None:
         for name in temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect):
+            self._temporary.pop(name, None)
             if len(self._temporary) >= _MOST:
-                self._temporary.clear()
-            self._temporary.add(name)
+                del self._temporary[next(iter(self._temporary))]
+            self._temporary[name] = None
 
     def _reason(
         self,
@@ -100,8 +112,12 @@ class SideEffects:
         """Whether the log says that all tables which were used are in databases without tables of the task."""
         if self._relay is None:
             return False
-        used = [query.databases for query in statement_events(self._relay, entry)]
-        return bool(used) and all(names is not None and not any(map(self._allow.takes_schema, names)) for names in used)
+        has_statements = False
+        for query in statement_events(self._relay, entry):
+            has_statements = True
+            if query.databases is None or any(map(self._allow.takes_schema, query.databases)):
+                return False
+        return has_statements
 
     def _known(self, lsn: Lsn, tables: Collection[TableName]) -> dict[TableName, str]:
         """Returns the source's answers. The source is asked again if the statement has come after the last answer."""

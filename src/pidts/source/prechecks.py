@@ -183,10 +183,10 @@ def _binlog_format(asked: _RequiredGrants) -> Iterator[Finding]:
     value = asked.settings.get("binlog_format", "ROW")
     fix = "SET GLOBAL binlog_format = 'ROW';   -- and [mysqld] binlog_format = ROW; open sessions keep their format"
     what = f"binlog_format = {value}"
-    if asked.server.is_mariadb and not holds(_of_account(asked), "TRIGGER"):
+    if not holds(_of_account(asked), "TRIGGER"):
         what += (
-            "; if a session logs a statement on another table all the same, the task halts, since the account does not "
-            "see whether this table has triggers (TRIGGER on *.*)"
+            "; if a session logs a statement on another table all the same, the task may halt, since the account does "
+            "not see whether this table has triggers (TRIGGER on *.*)"
         )
     yield Finding("binlog_format", value == "ROW", what, fix)
 
