@@ -117,6 +117,39 @@ def test_only_statements_that_may_have_changed_the_tables_of_the_task_are_not_pa
     assert dict(zip([entry.transaction.ddl for entry in found.entries], found.kinds(), strict=True)) == statements
 
 
+def test_a_stored_function_is_found_in_every_kind_of_statement(
+    logged: Callable[..., Found], mysql_like: Server, database: str, other: str, run_sql: RunSql
+) -> None:
+    names = ("st_add_order",) if mysql_like.kind == "mariadb" else ("nextval", "to_char", "st_add_order")
+    for name in names:
+        run_sql(mysql_like, FUNCTION.format(other=other, database=database).replace(".f(", f".{name}("))
+    statements = [
+        *(f"INSERT INTO plain VALUES ({name}(1))" for name in names),
+        "CREATE TEMPORARY TABLE own (i INT, KEY k (i)) SELECT f(2) AS i",
+        "CREATE TABLE x1 (SELECT f(3) a)" if mysql_like.kind == "mariadb" else "INSERT INTO plain VALUES (f(3))",
+    ]
+    if mysql_like.kind == "mariadb":
+        statements += [
+            "CREATE TABLE x2 WITH SYSTEM VERSIONING AS SELECT f(4) a",
+            f"SET STATEMENT sql_mode='' FOR INSERT INTO {database}.t VALUES (5) ON DUPLICATE KEY UPDATE i=2",
+            "SET STATEMENT time_zone='+00:00' FOR INSERT INTO watched VALUES (6) ON DUPLICATE KEY UPDATE i=2",
+        ]
+    found = logged(*statements)
+    kinds = dict(zip([entry.transaction.ddl for entry in found.entries], found.kinds(), strict=True))
+    assert {text: kinds[text] for text in statements if text in kinds} == dict.fromkeys(kinds, "ddl")
+    assert len(kinds) >= len(names) + 1
+
+
+def test_the_definition_of_another_table_calls_no_function(logged: Callable[..., Found]) -> None:
+    found = logged(
+        "CREATE TABLE z (i INT, KEY k (i)) PARTITION BY RANGE (i) (PARTITION p VALUES LESS THAN (9))",
+        "ALTER TABLE z ADD KEY l (i)",
+        "DROP TABLE z",
+        "CREATE TEMPORARY TABLE own (i INT, KEY k (i))",
+    )
+    assert set(found.kinds()) == {"nothing"}
+
+
 def test_a_file_that_was_loaded_into_a_table_is_such_a_statement(
     logged: Callable[..., Found], database: str, tmp_path: Path
 ) -> None:

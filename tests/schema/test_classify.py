@@ -495,3 +495,19 @@ def test_several_statements_that_are_not_known_name_no_table() -> None:
     found = classify("ALTER TABLE x.b DROP x;\nUSE `d`;\nDELETE FROM a", "x")
     assert isinstance(found, Unknown)
     assert found.tables == ()
+
+
+@pytest.mark.parametrize(
+    "dml",
+    [
+        "INSERT INTO d.t VALUES (1) ON DUPLICATE KEY UPDATE i = 2",
+        "UPDATE d.t JOIN o.p ON p.i = t.i SET t.i = 1",
+        "DELETE d.t FROM d.t JOIN o.p ON p.i = t.i",
+        "WITH x AS (SELECT 1) DELETE FROM d.t",
+    ],
+)
+def test_no_table_is_taken_from_an_on_in_a_statement_that_changes_rows(dml: str) -> None:
+    for setting in ("sql_mode = ''", "time_zone = CONCAT('+00', ':00')"):
+        statement = classify(f"SET STATEMENT {setting} FOR {dml}", "o", dialect=Dialect.of("10.11.6-MariaDB"))
+        assert isinstance(statement, Unknown)
+        assert statement.tables == ()

@@ -78,11 +78,6 @@ class SideEffects:
         with self._lock:
             return self._reason(entry.transaction, tables, entry, lambda _, names: self._asked(names))
 
-    def note_temporary(self, transaction: Transaction) -> None:
-        """Notes the temporary tables that a statement creates: they have no triggers, and no catalog shows them."""
-        with self._lock:
-            self._note_temporary(transaction)
-
     def _note_temporary(self, transaction: Transaction) -> None:
         for name in temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect):
             self._temporary.pop(name, None)

@@ -37,15 +37,17 @@ from pidts.schema import (
     Unknown,
     classify,
 )
-from pidts.schema.parse.classify import TEMPORARY
-from pidts.schema.parse.create_table import FROM_QUERY
+from pidts.schema.parse.classify import WITH_OTHERS
 
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Relevance(RelevanceKind.NOTHING)
 FOREIGN = Relevance(RelevanceKind.NOTHING)
-"""The relevance of a statement without row events that names only other tables. It is compared by identity."""
+"""The relevance of a statement without row events, or one that is not understood, that names only other tables.
+
+It is compared by identity.
+"""
 _TEMPORARY = Relevance(RelevanceKind.NOTHING)
-"""The relevance of a statement on temporary tables. It is compared by identity."""
+"""The relevance of a statement on temporary tables, or of DO RELEASE_LOCK. It is compared by identity."""
 _COMES_BACK = Relevance(RelevanceKind.NOTHING, comes_back=True)
 _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 """The most relevances that are cached. A task may have 20,000 tables, and its transactions change each of them in turn.
@@ -61,6 +63,11 @@ _LONGEST_STATEMENT = 4096
 def written_by(statement: Statement) -> tuple[TableName, ...]:
     """Returns the tables to which a statement without row events writes, without tables that it creates."""
     return statement.tables if isinstance(statement, StatementDml) else ()
+
+
+def is_judged(relevance: Relevance) -> bool:
+    """Whether a statement names no table of the task, but may change one by a function, a trigger or a view."""
+    return relevance is FOREIGN or relevance is _TEMPORARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +125,7 @@ class TransactionClassifier:
         relevance = self._of_ddl(transaction.ddl, transaction.ddl_schema)
         if self.side_effects is None:
             return relevance
-        if relevance is _TEMPORARY:
-            self.side_effects.note_temporary(transaction)
-        elif relevance is FOREIGN:
+        if is_judged(relevance):
             statement = self._statement(transaction.ddl, transaction.ddl_schema)
             if self.side_effects.may_reach(transaction, written_by(statement), entry):
                 return Relevance(RelevanceKind.DDL)
@@ -191,8 +196,8 @@ class TransactionClassifier:
 
     def _of_real(self, statement: Statement) -> Relevance:
         match statement:
-            case IgnoredStatement(reason=reason):
-                return _TEMPORARY if reason == TEMPORARY else _NOTHING
+            case IgnoredStatement():
+                return _TEMPORARY if statement in WITH_OTHERS else _NOTHING
             case Unknown(sql=text) if self.events(TableName("", ""), (), text) is FilterDecision.SKIP:
                 return _NOTHING
             case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
@@ -206,9 +211,7 @@ class TransactionClassifier:
             case Unknown() | StatementDml() if not statement.tables:
                 return Relevance(RelevanceKind.DDL)
             case _ if not any(map(self.allow, statement.tables)):
-                is_dml = isinstance(statement, StatementDml)
-                is_query = isinstance(statement, Unknown) and statement.reason == FROM_QUERY
-                return FOREIGN if is_dml or is_query else _NOTHING
+                return FOREIGN if isinstance(statement, StatementDml | Unknown) else _NOTHING
             case Unknown() | StatementDml():
                 return Relevance(RelevanceKind.DDL)
             case _:

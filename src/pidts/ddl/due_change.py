@@ -10,7 +10,7 @@ from typing import TypeAlias
 from pidts.batch.context import JobContext
 from pidts.batch.relay_events import ddl_event
 from pidts.batch.sequences import sequences_of
-from pidts.batch.transaction_classifier import FOREIGN, TransactionClassifier, written_by
+from pidts.batch.transaction_classifier import TransactionClassifier, is_judged, written_by
 from pidts.binlog import Query
 from pidts.ddl.outcome import ChangeWaits
 from pidts.ddl.shards.halt_messages import waiting_code, waiting_halt
@@ -85,7 +85,7 @@ class DueChange:
     @property
     def may_have_side_effects(self) -> bool:
         """Whether the statement names only other tables, and the planner found that it may change the task's, too."""
-        return self.relevance is FOREIGN and self.classifier.side_effects is not None
+        return is_judged(self.relevance) and self.classifier.side_effects is not None
 
     def side_effect(self) -> str:
         """Returns why such a statement may have changed tables of the task, as the source answers now; else empty."""

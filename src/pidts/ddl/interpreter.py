@@ -99,7 +99,8 @@ class Interpreter:
     def _found(self) -> DueStatement | ChangeWaits | None:
         due, command, query = self.due, self.command, self.due.query
         statement, allow = due.statement, due.classifier.allow
-        if command is not None and overrides(command) and isinstance(statement, StatementDml | Unknown):
+        is_passed = isinstance(statement, StatementDml | Unknown) or due.may_have_side_effects
+        if command is not None and overrides(command) and is_passed:
             return DueStatement(self._commanded_change(command))
         if due.may_have_side_effects:
             _demand_no_side_effect(due)

@@ -21,7 +21,7 @@ from pidts.schema.parse.token_cursor import TokenCursor
 
 SEQUENCE = "a sequence"
 TEMPORARY, _LOCK = "a temporary table", "a lock"
-_WITH_OTHERS = (ddl.IgnoredStatement(TEMPORARY), ddl.IgnoredStatement(_LOCK))
+WITH_OTHERS = (ddl.IgnoredStatement(TEMPORARY), ddl.IgnoredStatement(_LOCK))
 """The ignored statements after which other statements of the same transaction may follow."""
 _SETTINGS_THAT_GIVE_MEANING = frozenset({"sql_mode", "old_mode", "time_zone", "explicit_defaults_for_timestamp"})
 _CHARSET_SETTINGS = ("character_set_", "collation_")
@@ -96,7 +96,7 @@ def classify(
         return ddl.Unknown(sql, str(error))
     try:
         first = _statement(cursor)
-        if ";" in sql and (isinstance(first, ddl.StatementDml) or first in _WITH_OTHERS):
+        if ";" in sql and (isinstance(first, ddl.StatementDml) or first in WITH_OTHERS):
             parts = statements_in(sql, default_schema, dialect)
             return first if len(parts) < 2 else _of_transaction(parts, dialect)
         return first
@@ -136,7 +136,8 @@ def _of_transaction(parts: Sequence[tuple[str, str]], dialect: Dialect) -> ddl.S
 
 
 def _statement(cursor: TokenCursor) -> ddl.Statement:
-    _skip_settings(cursor)
+    if setting := _skip_settings(cursor):
+        raise NotUnderstoodError(f"SET STATEMENT {setting} changes the meaning of the statement that follows")
     if cursor.at_end():
         return ddl.IgnoredStatement("empty")
     if (reason := ignored_reason(cursor)) is not None:
@@ -149,23 +150,25 @@ def _statement(cursor: TokenCursor) -> ddl.Statement:
     raise cursor.surprise("a statement that is known")
 
 
-def _skip_settings(cursor: TokenCursor) -> None:
-    """Skips `SET STATEMENT name = value, ... FOR`, before the statement that runs with these settings.
+def _skip_settings(cursor: TokenCursor) -> str:
+    """Skips `SET STATEMENT name = value, ... FOR`; returns a setting that changes the meaning of what follows, or "".
 
     MariaDB logs the text with these settings, as it was sent. The text must not count as a SET statement, which is
     ignored: a TRUNCATE may follow after FOR.
     """
+    found = ""
     while cursor.take("SET", "STATEMENT"):
         while not cursor.take("FOR"):
             name = cursor.peek().text.lower()
             if cursor.at_end():
                 raise cursor.surprise("FOR")
             if name in _SETTINGS_THAT_GIVE_MEANING or name.startswith(_CHARSET_SETTINGS):
-                raise NotUnderstoodError(f"SET STATEMENT {name} changes the meaning of the statement that follows")
+                found = found or name
             if cursor.at_sign("("):
                 cursor.skip_parentheses()
             else:
                 cursor.next()
+    return found
 
 
 def _skip_analyze(cursor: TokenCursor) -> None:
@@ -310,18 +313,22 @@ def _database_options(cursor: TokenCursor) -> tuple[str | None, str | None]:
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
     """Returns the tables after the first word TABLE, TABLES or ON, so that rules for these tables can be applied.
 
-    It returns none if there are several statements.
+    It returns none if there are several statements, or if a statement changes rows: `ON DUPLICATE KEY UPDATE`.
     """
     cursor = TokenCursor(sql, dialect, default_schema)
     if not _is_alone(cursor):
         return ()
-    while cursor.peek().lexeme is not Lexeme.END:
-        if cursor.next().word in ("TABLE", "TABLES", "ON"):
-            _ = cursor.if_not_exists() or cursor.if_exists()
-            try:
+    try:
+        _skip_settings(cursor)
+        _skip_analyze(cursor)
+        if cursor.peek().word in DML_VERBS:
+            return ()
+        while not cursor.at_end():
+            if cursor.next().word in ("TABLE", "TABLES", "ON"):
+                _ = cursor.if_not_exists() or cursor.if_exists()
                 return cursor.table_names()
-            except NotUnderstoodError:
-                return ()
+    except NotUnderstoodError:
+        pass
     return ()
 
 
