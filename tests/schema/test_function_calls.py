@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pymysql
 import pytest
-from pymysql.constants import ER
 from tests.running import connect
 
 from pidts.sandbox import Server
 from pidts.schema import MYSQL, Dialect
 from pidts.schema.parse.function_calls import calls, own_functions
+
+_NO_STORED_FUNCTION = (1305, 1630)
+"""The servers' errors for a call of a stored function that does not exist."""
 
 
 @pytest.mark.parametrize(
@@ -43,10 +45,10 @@ def test_all_but_the_servers_own_functions_may_be_stored(sql: str, found: tuple[
 @pytest.mark.parametrize(
     ("version", "stored"),
     [
-        ("10.11.6-MariaDB", ("uuid_to_bin", "st_swapxy", "vector")),
+        ("10.11.6-MariaDB", ("minus", "uuid_to_bin", "st_swapxy", "vector")),
         ("10.4.1-MariaDB", ("minus", "to_char", "uuid_to_bin", "st_swapxy", "vector")),
         ("9.7.0", ("minus", "nextval", "nvl", "to_char", "chr", "md5")),
-        ("8.0.30", ("minus", "nextval", "nvl", "to_char", "chr", "vector")),
+        ("8.0.30", ("minus", "nextval", "nvl", "to_char", "chr", "st_swapxy", "vector")),
         (
             "5.6.24",
             ("minus", "nextval", "nvl", "to_char", "chr", "json_set", "rank", "uuid_to_bin", "st_swapxy", "vector"),
@@ -65,11 +67,12 @@ def test_no_server_takes_one_of_its_own_functions_for_a_stored_function(mysql_li
         dialect = Dialect.of(cursor.fetchone()[0])
         stored = []
         for name in own_functions(dialect):
-            try:
-                cursor.execute(f"PREPARE s FROM 'SELECT {name}(1)'")
-            except pymysql.MySQLError as error:
-                if error.args[0] == ER.SP_DOES_NOT_EXIST:
-                    stored.append(name)
+            for call in (f"{name}(1)", f"{name} (1)"):
+                try:
+                    cursor.execute(f"PREPARE s FROM 'SELECT {call}'")
+                except pymysql.MySQLError as error:
+                    if error.args[0] in _NO_STORED_FUNCTION and not calls(f"SELECT {call}", dialect):
+                        stored.append(call)
     assert stored == []
 
 
