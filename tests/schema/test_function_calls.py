@@ -27,6 +27,8 @@ _NO_STORED_FUNCTION = (1305, 1630)
         ("UPDATE t SET a = f(1), b = F (2), c = d.g(3)", ("f", "F", "d.g")),
         ("UPDATE t SET a = `count`(1), b = `d`.`max`(2)", ("count", "d.max")),
         ("UPDATE t SET a = count (1)", ("count",)),
+        ("INSERT HIGH_PRIORITY t (a) SELECT HIGH_PRIORITY f(1)", ("f",)),
+        ("INSERT INTO t SELECT HIGH_PRIORITY d.f(1)", ("d.f",)),
         ("UPDATE t SET a = 'f(1)' /* f(1) */ -- f(1)", ()),
         ("UPDATE t SET a = /*!50003 f(1) */", ("f",)),
         ('UPDATE t SET a = "f"(1)', ("f",)),

@@ -15,7 +15,7 @@ from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme, Token, tokens
 
 _NO_CALL_AFTER = frozenset(
-    "AS DELAYED HIGH_PRIORITY IGNORE INSERT INTO LOW_PRIORITY REPLACE SET TABLE WINDOW".split()  # noqa: SIM905
+    "AS DELAYED IGNORE INSERT INTO LOW_PRIORITY REPLACE SET TABLE WINDOW".split()  # noqa: SIM905
 )
 """The words before a table, an alias or a charset: a list in parentheses may follow such a name."""
 _DEFINING = ("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE")
@@ -220,8 +220,8 @@ def _calls(text: str, found: list[Token], own: Collection[str]) -> Iterator[str]
         is_qualified = at > 1 and _is(found[at - 1], ".")
         begin = at - 2 if is_qualified else at
         before = found[begin - 1].word if begin else ""
-        if before in _NO_CALL_AFTER:
-            continue
+        if before in _NO_CALL_AFTER or (before == "HIGH_PRIORITY" and found[begin - 2].word == "INSERT"):
+            continue  # `SELECT HIGH_PRIORITY f(1)` is a call
         if is_qualified:
             yield f"{found[begin].text}.{token.text}"
         elif token.lexeme is not Lexeme.WORD or not (
