@@ -311,6 +311,6 @@ def test_only_the_oldest_temporary_table_is_forgotten(logged: Callable[..., Foun
     (entry,) = found.entries
     for number in range(4097):
         sql = f"CREATE TEMPORARY TABLE own{number} (i INT)"
-        found.effects.may_reach(replace(entry.transaction, ddl=sql, ddl_schema=other, (), None))
+        found.effects.may_reach(replace(entry.transaction, ddl=sql, ddl_schema=other), (), None)
     assert not found.effects.reason(entry, [TableName(other, "own1")])
     assert "has no table" in found.effects.reason(entry, [TableName(other, "own0")])
