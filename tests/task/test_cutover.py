@@ -1102,11 +1102,11 @@ def test_a_run_that_the_cutover_has_fenced_names_the_cutover(
     tracker, stop = Tracker("t", "one", lambda _: None), threading.Event()
     run = Attempts(parts[0], NoReplicator(parts[0]), tmp_path, tracker, shared, stop, None)
     with pytest.raises(Fenced) as raised:
-        run.is_over(until_synced=False)
+        run.attempt(until_synced=False)
     assert raised.value.code == "fenced"
     cut_over(parts)
     with pytest.raises(Fenced) as raised:
-        run.is_over(until_synced=False)
+        run.attempt(until_synced=False)
     assert raised.value.code == "cut-over"
 
 
