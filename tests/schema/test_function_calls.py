@@ -1,4 +1,4 @@
-"""Which functions in a statement may be stored functions."""
+"""The parser finds the calls of a statement that may be calls of stored functions."""
 
 from __future__ import annotations
 

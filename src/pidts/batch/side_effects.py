@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from functools import partial
 
 from pidts.batch.relay_events import statement_events
 from pidts.model import LogEntry, Lsn, TableName, Transaction, Transient
@@ -61,7 +62,7 @@ class SideEffects:
                 return True
             self._note_temporary(transaction)
             try:
-                reason = self._reason(transaction, tables, entry, self._known)
+                reason = self._reason(transaction, tables, entry, partial(self._known, transaction.lsn))
             except Transient as error:
                 if self._relay is None:
                     raise
@@ -76,7 +77,7 @@ class SideEffects:
         An operator may have granted a privilege meanwhile.
         """
         with self._lock:
-            return self._reason(entry.transaction, tables, entry, lambda _, names: self._asked(names))
+            return self._reason(entry.transaction, tables, entry, self._asked)
 
     def _note_temporary(self, transaction: Transaction) -> None:
         for name in temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect):
@@ -90,7 +91,7 @@ class SideEffects:
         transaction: Transaction,
         tables: Collection[TableName],
         entry: LogEntry | None,
-        known: Callable[[Lsn, Collection[TableName]], dict[TableName, str]],
+        answers_about: Callable[[Collection[TableName]], dict[TableName, str]],
     ) -> str:
         if entry is not None and self._is_elsewhere(entry):
             return ""
@@ -100,7 +101,7 @@ class SideEffects:
             return str(error)
         if called:
             return f"it calls {called[0]}, which may be a stored function"
-        answers = known(transaction.lsn, tables)
+        answers = answers_about(tables)
         return next((answers[name] for name in tables if answers[name]), "")
 
     def _is_elsewhere(self, entry: LogEntry) -> bool:

@@ -1,4 +1,4 @@
-"""What the error about a record that was changed by hand advises can be done between zones."""
+"""An operator between zones can follow the advice of the error about a record that was changed by hand."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from unicodedata import combining, normalize
 
 from pidts.apply.port import TargetSession
 from pidts.model import ConfigError, MergedTablesKey, RemainingRowsKey, SourceTablesKey, TableName
-from pidts.model.records.altered_record import reading_record
+from pidts.model.records.altered_record import reading_note
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD
 from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
@@ -29,7 +29,7 @@ RULES = TableName("", "")
 
 def recorded_rules(note: str, task: str, source: str) -> Rules | None:
     """Returns the rules in a source's note `RULES`; None if the note is empty."""
-    with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=RULES.name):
+    with reading_note(task, source, RULES.name):
         return from_text(note) if note else None
 
 

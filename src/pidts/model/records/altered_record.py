@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from pidts.model.errors import Halted, Where
@@ -47,6 +47,11 @@ def reading_record(record: str, *, column: str = "", **key: object) -> Iterator[
             where=Where(source=str(key.get("source", ""))),
             todo=_TODO.get(record, _OTHERWISE),
         ) from error
+
+
+def reading_note(task: object, source: object, name: str) -> AbstractContextManager[None]:
+    """Does what `reading_record` does, for a note of a task that concerns no single table."""
+    return reading_record("note", column="told", task=task, source=source, table_schema="", table_name=name)
 
 
 def texts(text: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.apply.merge.recorded_tables import RULES, recorded_rules
 from pidts.model import Cutover, CutoverStage, PidtsError, SourceTablesKey, TableName
-from pidts.model.records.altered_record import reading_record, texts
+from pidts.model.records.altered_record import reading_note, reading_record, texts
 from pidts.model.zone import ZONE_NOTE
 from pidts.rules import AllowList, Rules
 from pidts.rules.record import allow_list_from_text, allow_list_to_text
@@ -215,7 +215,7 @@ def _as_text(origins: Iterable[FeedingServer]) -> str:
 
 def forwarded_zones(note: str, task: str, source: str) -> frozenset[str]:
     """Returns the zones in a task's note `FORWARDS`; none if the note is empty."""
-    with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=FORWARDS.name):
+    with reading_note(task, source, FORWARDS.name):
         return frozenset(texts(note or "[]"))
 
 
@@ -300,9 +300,9 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
             {name: end for name, end in ends if end is not None},
             zone,
         )
-        with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=ORIGINS.name):
+        with reading_note(task, source, ORIGINS.name):
             before = _from_text(noted.get((task, source, ORIGINS), ""))
-        with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=MERGES.name):
+        with reading_note(task, source, MERGES.name):
             merges = merged_tables(noted.get((task, source, MERGES), ""))
         earlier = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
         found.append(

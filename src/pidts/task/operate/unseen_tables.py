@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from pidts.apply import TargetSession
 from pidts.model import SourceTablesKey, TableName
-from pidts.model.records.altered_record import reading_record
+from pidts.model.records.altered_record import reading_note
 
 _UNSEEN = TableName("", "unseen tables")
 """The name of the note. The note concerns no single table."""
@@ -30,6 +30,6 @@ def record_unseen(
 
 def unseen_tables(target: TargetSession, task: str, source: str) -> list[TableName]:
     """Returns the recorded tables."""
-    told = target.meta.notes.read(task, SourceTablesKey(source), _UNSEEN)
-    with reading_record("note", column="told", task=task, source=source, table_schema="", table_name=_UNSEEN.name):
-        return [TableName(str(schema), str(name)) for schema, name in json.loads(told or "[]")]
+    text = target.meta.notes.read(task, SourceTablesKey(source), _UNSEEN)
+    with reading_note(task, source, _UNSEEN.name):
+        return [TableName(str(schema), str(name)) for schema, name in json.loads(text or "[]")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pidts.model import Lsn, TableName
 from pidts.rules import AllowList
@@ -74,10 +74,8 @@ def known_after(
                     names.discard(name)
             case DropTable(tables=gone):
                 names.difference_update(gone)
-            case RenameTable(pairs=pairs):
-                _rename(names, pairs)
-            case AlterTable(table=table, actions=actions):
-                _rename(names, ((table, action.name) for action in actions if isinstance(action, RenameTo)))
+            case RenameTable() | AlterTable():
+                _rename(names, _pairs(statement))
             case DropDatabase(name=schema) | CreateDatabase(name=schema, or_replace=True):
                 names = {name for name in names if name.schema != schema}
         names = set(filter(allow, names))
@@ -93,18 +91,20 @@ def removed_by(pending: Pending, names: Collection[TableName]) -> set[TableName]
                 removed.discard(name)
             case DropTable(tables=gone) | Unknown(tables=gone):
                 removed.update(gone)
-            case RenameTable(pairs=pairs):
-                for old, new in pairs:
+            case RenameTable() | AlterTable():
+                for old, new in _pairs(statement):
                     removed.discard(new)
                     removed.add(old)
-            case AlterTable(table=table, actions=actions):
-                for action in actions:
-                    if isinstance(action, RenameTo):
-                        removed.discard(action.name)
-                        removed.add(table)
             case DropDatabase(name=schema) | CreateDatabase(name=schema, or_replace=True):
                 removed.update(name for name in names if name.schema == schema)
     return removed.intersection(names)
+
+
+def _pairs(statement: RenameTable | AlterTable) -> Sequence[tuple[TableName, TableName]]:
+    """Returns the old and new names of the tables that a statement renames."""
+    if isinstance(statement, RenameTable):
+        return statement.pairs
+    return [(statement.table, action.name) for action in statement.actions if isinstance(action, RenameTo)]
 
 
 def _rename(names: set[TableName], pairs: Iterable[tuple[TableName, TableName]]) -> None:

@@ -143,7 +143,7 @@ def begin_task(
             demand_sent(config, source, stored, wanted.rewind)
         demand_returned(config, source)
         demand_no_others(config, source, target)
-        if (note := _lacks_checkpoint(config, target, wanted.resync)) is not None:
+        if (note := _note_without_checkpoint(config, target, wanted.resync)) is not None:
             table_set.notes.append(note)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim, wanted.resync)
     # This check is made after the claim: a cutover that records its end later also claims the task later, and fences
@@ -255,7 +255,7 @@ def _claim(
     return tuple(target.meta.checkpoints.claim(*place, first, read=read, on_claim=on_claim))
 
 
-def _lacks_checkpoint(config: TaskConfig, target: TargetSession, resync: Patterns) -> str | None:
+def _note_without_checkpoint(config: TaskConfig, target: TargetSession, resync: Patterns) -> str | None:
     """Returns a note if an incremental task may have run before, and its checkpoint was deleted; None otherwise.
 
     Raises if tables are to be copied again: the task would copy nothing, and begin at the present end of the log.

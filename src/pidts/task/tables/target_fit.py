@@ -29,10 +29,11 @@ _NEEDS_KEY = (
     "Add a primary key to these tables on their sources; or exclude all but one of them in block-allow-list, or write "
     "routes that lead them to different tables"
 )
+LOOK_FIRST = "TRUNCATE removes all of its rows, even those that the source does not have: look at them first"
 _EMPTY = (
-    "Empty the table on the target, or follow changes only with task-mode: incremental. TRUNCATE removes all of its "
-    "rows, even those that the source does not have: look at them first. Between zones, do not choose incremental: it "
-    "copies no rows. Insert the rows that only the target has into the source, then empty the table on the target"
+    f"Empty the table on the target, or follow changes only with task-mode: incremental. {LOOK_FIRST}. Between zones, "
+    "do not choose incremental: it copies no rows. Insert the rows that only the target has into the source, then "
+    "empty the table on the target"
 )
 
 

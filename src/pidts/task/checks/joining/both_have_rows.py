@@ -45,10 +45,9 @@ from pidts.task.checks.task_records import (
 from pidts.task.checks.zone_topology import forgotten
 from pidts.task.config.task_file import TaskConfig, load_directions, load_task
 from pidts.task.config.zones_file import Direction, path_of, split_path
-from pidts.task.tables.target_fit import TableFit
+from pidts.task.tables.target_fit import LOOK_FIRST, TableFit
 
 _PAGE = "docs/operate/zones.md, 'Zones that both have rows'"
-_LOOK_FIRST = "TRUNCATE removes all of its rows, even those that the source does not have: look at them first"
 
 
 def fits_between_zones(config: TaskConfig, fits: Iterable[TableFit]) -> list[TableFit]:
@@ -67,14 +66,14 @@ def _keep_or_empty(config: TaskConfig) -> str:
     directions = load_directions(file) if own else ()
     if own and not any((one.source, one.target) == (config.zones.target, config.zone) for one in directions):
         # The target's zone feeds no other zone, or another one, so its rows would stay there.
-        return f"Empty the table in the target's zone. {_LOOK_FIRST}"
+        return f"Empty the table in the target's zone. {LOOK_FIRST}"
     keys = [] if config.zones.converges else ["conflict: version", "version-column: COLUMN"]
     keys.append("both-have-rows: true")
     joins = ""
     if len({one.target for one in directions}) > 2:
         joins = f", and joins: {config.zone} for zone {config.zones.target}"
     text = f"write {', '.join(keys)} in pidts, for both directions{joins} ({_PAGE})"
-    return f"To keep the rows of both zones, {text}. Otherwise empty the table in the target's zone. {_LOOK_FIRST}"
+    return f"To keep the rows of both zones, {text}. Otherwise empty the table in the target's zone. {LOOK_FIRST}"
 
 
 def _merging(config: TaskConfig, fit: TableFit) -> TableFit:

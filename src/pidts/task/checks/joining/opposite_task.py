@@ -67,7 +67,7 @@ def await_opposite(
     if not merges or not any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in claimed):
         return True
     own = target.meta.structures.load(config.name, SourceTablesKey(config.source.source_id)).keys()
-    others, is_told = forwarding(config), False
+    others, has_warned = forwarding(config), False
     while True:
         with closing(connect(config.source.server)) as source:
             found = [one for one in writers_on(source) if is_opposite(config, one)]
@@ -82,7 +82,7 @@ def await_opposite(
         forwards = f"{named('task', waits_for, 'forwards', 'forward')} changes of zone {config.zone}"
         conditions = [*([] if found else [opposite]), *([forwards] if waits_for else [])]
         show_step(f"step 2 of 3: no row is written before {' and '.join(conditions)}")
-        if not is_told:
+        if not has_warned:
             _log.warning(
                 "waits for other tasks, which have to begin before rows are written",
                 zone=config.zone,
@@ -90,6 +90,6 @@ def await_opposite(
                 opposite="has begun" if found else "has not begun",
                 not_forwarding=waits_for,
             )
-            is_told = True
+            has_warned = True
         if stop.wait(_LOOK_SECONDS):
             return False
