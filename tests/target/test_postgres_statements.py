@@ -68,26 +68,34 @@ def test_a_whole_number_for_a_numeric_is_written_digit_for_digit(unsigned):
 
 
 @pytest.mark.parametrize(
-    ("unique", "nulls_equal", "gives_way"),
+    ("unique", "gives_way"),
     [
-        pytest.param(("c",), False, True, id="another column"),
-        pytest.param(("a", "c"), False, True, id="one column of the identity and another"),
-        pytest.param(("a",), False, True, id="a part of the identity"),
-        pytest.param(("a", "b", "c"), True, True, id="the identity and more"),
-        pytest.param(("b", "a"), False, False, id="the identity in another order"),
-        pytest.param(("a", "only_there"), False, False, id="a column that the source has not"),
+        pytest.param(("c",), True, id="a unique key of the source"),
+        pytest.param(("a", "c"), True, id="a unique key of the source and a column of the identity"),
+        pytest.param(("d",), True, id="a unique key of the source over prefixes"),
+        pytest.param(("a", "b", "e"), True, id="the identity and more"),
+        pytest.param(("b", "a"), False, id="the identity in another order"),
+        pytest.param(("a",), False, id="a part of the identity"),
+        pytest.param(("e",), False, id="a column with other keys on the source"),
+        pytest.param(("c", "only_there"), False, id="a unique key of the source and a column that the source has not"),
+        pytest.param(("a", "only_there"), False, id="a column that the source has not"),
     ],
 )
-def test_in_safe_mode_rows_give_way_for_each_unique_key_but_the_identity(unique, nulls_equal, gives_way):
-    names = ("a", "b", "c")
+def test_in_safe_mode_rows_give_way_for_each_unique_key_that_follows_from_one_of_the_source(unique, gives_way):
+    names = ("a", "b", "c", "d", "e")
     source = Table(
         TableName("d", "t"),
-        tuple(Column(name, INT, nullable=name == "c") for name in names),
-        (Key("PRIMARY", ("a", "b"), unique=True, primary=True),),
+        tuple(Column(name, INT, nullable=name not in ("a", "b")) for name in names),
+        (
+            Key("PRIMARY", ("a", "b"), unique=True, primary=True),
+            Key("c", ("c",), unique=True),
+            Key("d", ("d",), prefixes=(3,), unique_prefixes=True),
+            Key("e", ("e",)),
+        ),
     )
     keys = (
         PgKey("t_pkey", ("a", "b"), unique=True, primary=True, constraint=True),
-        PgKey("u", unique, unique=True, primary=False, constraint=False, nulls_equal=nulls_equal),
+        PgKey("u", unique, unique=True, primary=False, constraint=False),
         PgKey("plain", ("c",), unique=False, primary=False, constraint=False),
     )
     shape = PgTable(source.name, "r", True, tuple(pg_column(name) for name in (*names, "only_there")), keys, ())
@@ -95,8 +103,7 @@ def test_in_safe_mode_rows_give_way_for_each_unique_key_but_the_identity(unique,
     assert len(found) == gives_way
     for columns, sql in found:
         assert columns == tuple(dict.fromkeys((*unique, "a", "b")))
-        equal = "IS NOT DISTINCT FROM" if nulls_equal else "="
-        same = " AND ".join(f't."{name}" {equal} s."{name}"' for name in unique)
+        same = " AND ".join(f't."{name}" = s."{name}"' for name in unique)
         assert sql.endswith(f'WHERE {same} AND (t."a" <> s."a" OR t."b" <> s."b")')
 
 

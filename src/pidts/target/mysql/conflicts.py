@@ -9,9 +9,8 @@ would silently become one.
 
 The server compares the values, so two values that are equal by a collation are the same value. A NULL in a unique key
 is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because PiDTS
-does not know their values. A key over prefixes is left out if the source has no unique key from which it follows: then
-the source may have two rows with the same prefix. A collision in one of these keys stops the task, as it does outside
-of safe mode.
+does not know their values. A key that does not follow from a unique key of the source is left out, too: the source may
+have two rows with the same values. A collision in one of these keys stops the task, as it does outside of safe mode.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def conflicts(table: Table, found: MyTable, rows: pa.Table, *, respelled: bool) 
     for key in found.unique:
         if (key.columns == identity and not respelled) or not key.columns <= names.keys():
             continue
-        if key.has_prefixes and not any(_follows(key, one) for one in table.keys):
+        if not any(_follows(key, one) for one in table.keys):
             continue
         parts = [(names[name.lower()], prefix) for name, prefix in key.parts]
         whole = reduce(pc.and_, [pc.is_valid(rows[column.name]) for column, _ in parts])

@@ -63,11 +63,6 @@ class UniqueKeyParts:
         """Returns the key's columns in lower case."""
         return frozenset(name.lower() for name, _ in self.parts)
 
-    @property
-    def has_prefixes(self) -> bool:
-        """Whether a part covers only a prefix of its column."""
-        return any(prefix is not None for _, prefix in self.parts)
-
 
 @dataclass(frozen=True, slots=True)
 class MyTable:

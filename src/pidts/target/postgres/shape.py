@@ -52,8 +52,6 @@ class PgKey:
     unique: bool
     primary: bool
     constraint: bool
-    nulls_equal: bool = False
-    """Whether two NULLs collide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +177,12 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
     keys = run(
         "SELECT x.relname::text, array_agg(a.attname::text ORDER BY k.place), "
         "i.indisunique AND i.indimmediate, i.indisprimary, "
-        "EXISTS (SELECT FROM pg_catalog.pg_constraint o WHERE o.conindid = i.indexrelid AND o.conrelid = i.indrelid), "
-        "coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false) "
+        "EXISTS (SELECT FROM pg_catalog.pg_constraint o WHERE o.conindid = i.indexrelid AND o.conrelid = i.indrelid) "
         "FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid "
         "CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, place) "
         "JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum "
         "WHERE i.indrelid = %s AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid "
-        "GROUP BY 1, 3, 4, 5, 6, i.indexrelid ORDER BY i.indisprimary DESC, i.indexrelid",
+        "GROUP BY 1, 3, 4, 5, i.indexrelid ORDER BY i.indisprimary DESC, i.indexrelid",
         (oid,),
     )
     checks = run(

@@ -14,7 +14,8 @@ unique. Rows that become equal by the conversion (two zero dates that are NULL o
 rows are found by a hash of all columns, or by an index if one begins with a selective column.
 
 **In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
-each unique index over plain columns, if the source also has it. NULLs are equal only if the index treats them as equal.
+each unique index over plain columns that follows from a unique key of the source. Otherwise the source may have two
+rows with the same values. For the same reason, a NULL is equal to nothing.
 """
 
 from __future__ import annotations
@@ -285,14 +286,15 @@ def _comparable(each: Form, value: str) -> str:
 
 
 def _may_collide(table: Table, key: PgKey) -> bool:
-    known = {column.name for column in table.columns}
-    return key.unique and set(key.columns) != set(table.identity) and known.issuperset(key.columns)
+    columns, known = set(key.columns), {column.name for column in table.columns}
+    if not key.unique or columns == set(table.identity) or not known.issuperset(columns):
+        return False
+    return any(columns.issuperset(one.columns) for one in table.keys if one.primary or one.declared_unique)
 
 
 def _give_way(table: Table, forms: dict[str, Form], key: PgKey) -> tuple[tuple[str, ...], str]:
     names = tuple(dict.fromkeys((*key.columns, *table.identity)))
     taken = [forms[name] for name in names]
-    equal = "IS NOT DISTINCT FROM" if key.nulls_equal else "="
-    same = " AND ".join(f"t.{identifier(name)} {equal} {_value(forms[name])}" for name in key.columns)
+    same = " AND ".join(f"t.{identifier(name)} = {_value(forms[name])}" for name in key.columns)
     other = " OR ".join(f"t.{identifier(name)} <> {_value(forms[name])}" for name in table.identity) or "true"
     return names, f"DELETE FROM {qualified(table.name)} t USING {_rows(taken)} WHERE {same} AND ({other})"

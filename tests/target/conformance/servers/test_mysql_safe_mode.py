@@ -22,6 +22,7 @@ def test_rows_with_equal_unique_values_are_removed_and_all_others_stay(session: 
         " UNIQUE (u), UNIQUE (a, b)",
     )
     structure = table(name, {"id": INT, "u": text(), "a": INT, "b": INT}, unique=["u"])
+    structure = replace(structure, keys=(*structure.keys, Key("a_b", ("a", "b"), unique=True)))
     session.execute(
         f"INSERT INTO {name} VALUES (1,'x',1,1,1), (2,'y',1,2,2), (3,NULL,1,NULL,3), (4,'z',1,NULL,4), (5,'it''s',2,2,5)"
     )
@@ -73,6 +74,18 @@ def test_rows_with_the_same_prefix_stay_if_the_source_may_have_both(
         with pytest.raises(Halted, match="overwrite another"):
             write(session, replace(change(structure, upserts=[upsert]), safe=True))
     assert content(session, structure) == [("abc1", "100x"), ("other", "200x")]
+
+
+def test_rows_with_the_same_value_stay_if_only_the_target_has_the_unique_key(
+    session: TargetSession, name: TableName
+) -> None:
+    made(session, name, "id int PRIMARY KEY, u int, a int, b int, UNIQUE (u), UNIQUE (a, b)")
+    structure = table(name, {"id": INT, "u": INT, "a": INT, "b": INT})
+    write(session, replace(change(structure, upserts=[(1, 1, 1, 1)]), safe=True))
+    for upsert in ((2, 1, 2, 2), (3, 3, 1, 1)):
+        with pytest.raises(Halted, match="overwrite another"):
+            write(session, replace(change(structure, upserts=[upsert]), safe=True))
+    assert content(session, structure) == [(1, 1, 1, 1)]
 
 
 @pytest.mark.parametrize(

@@ -122,15 +122,14 @@ def test_null_may_be_anywhere(session: PostgresSession, name: TableName, count: 
     assert session.read_rows(structure).equals(whole.combine_chunks())
 
 
-RIVALS = "id int PRIMARY KEY, u varchar(40) UNIQUE, a int, b int, own int DEFAULT 7, UNIQUE NULLS NOT DISTINCT (a, b)"
-
-
 def test_in_safe_mode_rows_with_equal_unique_values_are_removed_and_all_others_stay(
     session: PostgresSession, name: TableName
 ) -> None:
     create(session, table(TableName(name.schema, name.name + "_o"), {"id": INT}))
-    session.execute(f"CREATE TABLE {quoted(name)} ({RIVALS})")
+    keys = "id int PRIMARY KEY, u varchar(40) UNIQUE, a int, b int, own int DEFAULT 7, UNIQUE (a, b)"
+    session.execute(f"CREATE TABLE {quoted(name)} ({keys})")
     structure = table(name, {"id": INT, "u": text(), "a": INT, "b": INT}, unique=["u"])
+    structure = replace(structure, keys=(*structure.keys, Key("a_b", ("a", "b"), unique=True)))
     session.execute(
         f"INSERT INTO {quoted(name)} VALUES "
         "(1,'x',1,1,1), (2,'y',1,2,2), (3,NULL,1,NULL,3), (4,'z',2,NULL,4), (5,'it''s',2,2,5)"
@@ -143,11 +142,29 @@ def test_in_safe_mode_rows_with_equal_unique_values_are_removed_and_all_others_s
         whole = table(name, {"id": INT, "u": text(), "a": INT, "b": INT, "own": INT})
         assert content(session, whole) == [
             (1, "x", 9, 9, 1),
+            (3, None, 1, None, 3),
             (4, "z", 2, None, 4),
             (7, "y", 2, 2, 7),
             (8, None, 1, None, 7),
             (9, "new", 1, 3, 7),
         ]
+
+
+@pytest.mark.parametrize("key", ["(u)", "(a, b)", "NULLS NOT DISTINCT (n)"])
+def test_in_safe_mode_a_row_stays_if_the_source_may_have_both(
+    session: PostgresSession, name: TableName, key: str
+) -> None:
+    """The source has no unique key over `u`, `a` and `b`, and its key over `n` allows several NULLs."""
+    create(session, table(TableName(name.schema, name.name + "_o"), {"id": INT}))
+    columns = {"id": INT, "u": text(), "a": INT, "b": INT, "n": INT}
+    session.execute(
+        f"CREATE TABLE {quoted(name)} (id int PRIMARY KEY, u varchar(40), a int, b int, n int, UNIQUE {key})"
+    )
+    structure = table(name, columns, unique=["n"])
+    write(session, replace(change(structure, upserts=[(1, "x", 1, 1, None)]), safe=True))
+    with pytest.raises(Halted, match="duplicate key"):
+        write(session, replace(change(structure, upserts=[(2, "x", 1, 1, None)]), safe=True))
+    assert content(session, structure) == [(1, "x", 1, 1, None)]
 
 
 def test_two_new_rows_that_collide_are_refused_in_safe_mode_too(session: PostgresSession, name: TableName) -> None:
