@@ -10,7 +10,7 @@ COMMIT. A commit can be interrupted at these points:
 3. While COMMIT is under way, and its answer is lost: the target has the whole transaction or nothing of it. The next
    attempt, here or in another process, locks the row, and gets the lock when the old transaction has ended. Then it
    reads the row: the new Lsn means that the batch is committed (ALREADY), the old one means that the batch has to be
-   written again. The row is never read without its lock: a read without the lock could still show the old Lsn while the
+   written again. The row is never read without its lock. A read without the lock could still show the old Lsn while the
    commit is being made, and the batch would be written twice.
 4. After COMMIT, before the caller is informed: the caller repeats the batch and gets ALREADY.
 5. A run that another run has replaced may still execute any of these steps. If the old run holds the lock, the new
@@ -19,7 +19,7 @@ COMMIT. A commit can be interrupted at these points:
    without having checked its epoch under the lock.
 
 If this committer itself was the last to write the row, it does not read the row first. It begins the transaction with a
-statement that *advances* the row: the statement locks the row, saves the new checkpoint, and fails unless the row was
+statement that *advances* the row. The statement locks the row, saves the new checkpoint, and fails unless the row was
 exactly as this committer has left it. After a failed statement the server executes nothing, neither the writes nor
 COMMIT. So the whole transaction is sent at once. Then:
 

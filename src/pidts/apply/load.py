@@ -1,8 +1,9 @@
 """Loads rows of the source into the target, before the batch that records that they were read.
 
-**The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`, the place in the log up
-to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are not written
-before the chunk is loaded. If the chunk were loaded later, a row that the log has deleted would come back and stay:
+**The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`. This is the place in the
+log up to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are not
+written before the chunk is loaded. If the chunk were loaded later, a row that the log has deleted would come back and
+stay:
 
     read row 7 at low = 100        DELETE of row 7 at 120 is written, checkpoint 150        load row 7
 

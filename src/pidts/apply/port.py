@@ -149,8 +149,8 @@ class TargetSession(Protocol):
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Adds rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
 
-        Returns False if the target already has one of the rows or a unique value of it, or if two of the given rows
-        have the same key or unique value. Then the transaction is as it was before this call.
+        Returns False if the target already has one of the rows or a unique value of it. Also returns False if two of
+        the given rows have the same key or unique value. Then the transaction is as it was before this call.
         """
 
     def clear(self, name: TableName) -> None:

@@ -8,7 +8,7 @@ row; rows are compared.
 While the full copy of a table is not complete, the target may have rows in a state that they get only later in the log
 (`pidts.plan.copy.state`). Then every row that the log changes is removed before it is written. If a batch does not
 reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair
-it is not known which rows the target has: rows that collide are removed, and no version on the target counts as newer
+it is not known which rows the target has. Rows that collide are removed, and no version on the target counts as newer
 than the copied version. The target's row may also differ from the row that the source had before a change because a
 filter has left out an earlier change:
 
@@ -373,8 +373,8 @@ def _target_tables(
 ) -> dict[TableName, CopyState]:
     """Returns the progress of each copy, keyed by the target's table names.
 
-    If several members of a merged table are copied, the result has only one of the copies: a repair, if there is one;
-    otherwise a copy whose rows may be ahead of the log.
+    If several members of a merged table are copied, the result has only one of the copies. It is a repair, if there is
+    one; otherwise a copy whose rows may be ahead of the log.
     """
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))

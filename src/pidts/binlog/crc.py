@@ -1,6 +1,6 @@
 """Computes zlib's CRC32 in compiled code, for the checksums of events, which compiled code reads one by one.
 
-If the processor can multiply without carries, sixteen bytes at a time are folded onto later bytes: multiplied by a
+If the processor can multiply without carries, sixteen bytes at a time are folded onto later bytes. Multiplied by a
 power of x modulo the polynomial, they contribute the same to the CRC-32 at the later place. The last bytes, and short
 data, are computed with tables, in steps of eight bytes.
 """

@@ -19,7 +19,7 @@ change's error. These cases are covered:
 3. A ddl command is given while no run is active: it is read before the change begins. A command that is given while the
    change is halted is read within two seconds. A command that is given while the change runs is read when the change
    fails or is tried again. If the change succeeds, the command is never read.
-4. A first ddl command was read, but has not begun, when a second one is given: the commit that would begin the first
+4. A first ddl command was read, but has not begun, when a second one is given. The commit that would begin the first
    command finds the second one, which is then read instead. `pidts.apply.ddl.runner` covers this, and a crash while a
    command is carried out.
 5. The command's statement fails, too: whether or not the command is recorded as begun, the thread waits for another

@@ -83,7 +83,7 @@ class LogSelection:
         """Whether the transaction has to be read.
 
         A transaction has to be read in three cases: it may have wanted rows; its statement is shown as a row; its
-        statement changed rows without row events, which is an error.
+        statement changed rows without row events. The last case is an error.
         """
         if transaction.ddl is None:
             return self.rows(transaction)

@@ -1,8 +1,8 @@
 """Places in a source's log: the log sequence number, and the server's own position.
 
 An Lsn is computed from the log alone, and never from a counter, so reading the same bytes again gives the same numbers.
-Lsns compare in the order of the log: first by how often the source was replaced by another server (`change_no`), then
-by log file, by byte in that file, and by row in the event that begins at this byte.
+Lsns compare in the order of the log. First counts how often the source was replaced by another server (`change_no`).
+Then follow the log file, the byte in that file, and the row in the event that begins at this byte.
 
 A *transaction's* Lsn is the byte after its last event, which the server itself reports as its position after the
 transaction is committed. A *row's* Lsn is the first byte of its event. So the Lsn of every row is greater than the Lsn

@@ -109,8 +109,8 @@ class CommittedEventGroups:
     numbers: bytes = field(repr=False)
     """Five 64-bit numbers for each group, in this machine's byte order.
 
-    They are the group's offset in the segment, its size in the segment, its offset in the log file, the offset in the
-    log file of the event that commits it, and the time of this event, in seconds since 1970.
+    They are the group's offset in the segment, its size in the segment, and its offset in the log file. Then follow the
+    offset in the log file of the event that commits it, and the time of this event, in seconds since 1970.
     """
 
     @classmethod

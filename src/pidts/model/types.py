@@ -84,8 +84,8 @@ _FIXED_ARROW: dict[Kind, pa.DataType] = {
 class ColumnType:
     """A column's type as its server declares it.
 
-    `length` counts characters for char and varchar, bytes for binary and varbinary, bits for bit, elements for vector,
-    and is the display width (or None) for integers, since people use `tinyint(1)` for booleans.
+    `length` counts characters for char and varchar, bytes for binary and varbinary, bits for bit, and elements for
+    vector. For integers it is the display width (or None), since people use `tinyint(1)` for booleans.
     """
 
     kind: Kind

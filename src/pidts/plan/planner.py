@@ -6,8 +6,8 @@ Six rules make everything after the planner simple:
 - a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;
-- the batch whose log covers a chunk's whole window writes the chunk, or the chunk is read again;
-  `pidts.plan.copy.state` has the only exception, for batches that end before a change of another zone;
+- the batch whose log covers a chunk's whole window writes the chunk, or the chunk is read again (the only exception, in
+  `pidts.plan.copy.state`, is for batches that end before a change of another zone);
 - all changes of a batch come from one zone, since the batch is one transaction on the target, which is marked with one
   zone;
 - equal arguments give equal plans.

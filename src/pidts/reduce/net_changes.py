@@ -13,13 +13,13 @@ these at once. So chains and rotations of any length need no special treatment.
 
 A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, no row of the
 target is removed. A copied row does not count as a first change. While a table is being copied, all its rows on the
-target came from the log or from an earlier chunk, so they equal the source's rows at the start of the batch. A key that
-a repair has not found on the source does not count, either: if the log has no change of it, the row is removed,
+target came from the log or from an earlier chunk. So they equal the source's rows at the start of the batch. A key that
+a repair has not found on the source does not count, either. If the log has no change of it, the row is removed;
 otherwise the log decides.
 
-If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log, and may differ from
-the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed first:
-the remaining rows do not change in the batch, so they are as at the batch's end.
+If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log. They may differ from
+the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed first.
+The remaining rows do not change in the batch, so they are as at the batch's end.
 
 Several tables of the source may be merged into one. If a row moves between two of them, this is an INSERT in one table
 and a DELETE in the other, in either order:
@@ -30,14 +30,14 @@ If all tables were reduced as one table, the DELETE would be the last change, an
 effect is computed for each row in each of these tables (the shards). The row exists in the end if one of the shards has
 it. The target then gets it from the shard that wrote it last. The INSERT and the DELETE may also be in different parts
 of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the shards may have a row with a
-given key: if two had one, and a batch ended there, the later DELETE would remove the row. A target table with only one
+given key. If two had one, and a batch ended there, the later DELETE would remove the row. A target table with only one
 source table does not count as merged. If a row is inserted and deleted, its key is removed nevertheless, since a chunk
 of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
-in these columns from another table's row, or from a row of a dropped table of the same name. So if these changes make a
-row new to its table (INSERT, UPDATE from another key, copied row), the target's row with its key is removed first,
-whichever table that row belongs to. If a row's table had it before, the row keeps its values in these columns.
+in these columns from another table's row, or from a row of a dropped table of the same name. A row may be new to its
+table by these changes (INSERT, UPDATE from another key, copied row). Then the target's row with its key is removed
+first, whichever table that row belongs to. If a row's table had it before, the row keeps its values in these columns.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ there:
 3. During (b): some records are complete, the last one is not. Readers stop before the incomplete record, and the next
    `open` cuts there. The records before that place name bytes that (a) has made durable.
 4. During the first piece of a segment: the next `open` removes an events file without an index, or an index without a
-   complete header; the previous segment is complete, since its pieces came first.
+   complete header. The previous segment is complete, since its pieces came first.
 5. Disk full in any write or flush: both files are cut back to the last whole record, and `Transient` is raised. The
    same writer continues when there is room. Any other error of the disk is `Halted`.
 6. After a power loss the serving relay may lack records that the copy has. The follower notices this by the checksum of

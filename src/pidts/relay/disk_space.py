@@ -2,7 +2,7 @@
 
 This module prevents the following: one segment has filled the disk, and all tasks have applied it completely. This
 segment cannot be purged, since the last segment always stays, and there is no space for a new segment. So (1) a segment
-takes only a part of the free space, and purged segments make space for the next ones; (2) if something else has filled
+takes only a part of the free space, and purged segments make space for the next ones. (2) If something else has filled
 the disk, the reserve is removed. The space of the reserve is enough for the two small files of a new segment. Then the
 full segment can be purged.
 """

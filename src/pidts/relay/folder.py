@@ -211,7 +211,7 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
 
     The oldest segment is removed first. The index of a segment is removed before its events. So wherever the purge is
     interrupted, the remaining segments have no gap between them. The next purge removes events without an index. The
-    header of the first remaining segment says which events files have to stay: the rows of any commit after this header
+    header of the first remaining segment says which events files have to stay. The rows of any commit after this header
     are either at a place that the header names, or in a remaining segment.
     """
     folder = Folder.of(relay, source_id)

@@ -40,9 +40,9 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 Undecided = PreparedEventGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, keyed by their names.
 
-Their events stay where they were received. The index shows which transactions are undecided: each segment's header
-names those that are undecided at its start, and an entry that prepares, commits or rolls back such a transaction names
-it. So neither a restart nor a reader needs the index of an earlier segment. The entry that commits the transaction also
+Their events stay where they were received. The index shows which transactions are undecided. Each segment's header
+names those that are undecided at its start. An entry that prepares, commits or rolls back such a transaction names it.
+So neither a restart nor a reader needs the index of an earlier segment. The entry that commits the transaction also
 names the place of the rows.
 """
 

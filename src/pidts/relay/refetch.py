@@ -6,8 +6,8 @@ and readers use one small file, `refetch.json`, which is always replaced as a wh
 (`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request and
 each cut.
 
-The steps: (a) *requested*: the file names the last intact place. From now on readers see nothing after it. (b) When the
-writer opens the relay, it removes the segments after that place, newest first, each index before its events. (c) It
+The steps: (a) *requested*: the file names the last intact place. From now on readers see nothing after it. (b) The
+writer opens the relay, and removes the segments after that place, newest first, each index before its events. (c) It
 cuts the index of the segment with the place, then that segment's events, so that no entry is computed again from them.
 (d) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
 

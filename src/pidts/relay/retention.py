@@ -1,7 +1,7 @@
 """Decides which segments may be purged: those that are old enough and that all tasks have applied, but never the last.
 
-A dry run and a purge use the same decision. The order of a purge, under the lock of the needs: (1) the tables'
-structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) stored structures of
+A dry run and a purge use the same decision. A purge has this order, under the lock of the needs. (1) The tables'
+structures at the first remaining segment are written. (2) Segments are removed, oldest first. (3) Stored structures of
 earlier places are removed. Wherever a purge is interrupted, the next purge finds the same segments to remove, or fewer
 of them.
 """

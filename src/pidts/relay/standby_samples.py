@@ -7,9 +7,9 @@ be read from the sample's other place on: nothing is lost.
 
 The alternative would be to compare times, and to use the last sampled place whose time on the standby is before the
 time of the last received event. This needs equal clocks, and works only in whole seconds. An example: the standby's
-clock is three seconds slow. The standby's place at "10:00:00" includes what its source wrote up to 10:00:03, and a
-reader that had received the log up to 10:00:01 would skip two seconds of the log. Pairs of places need no clock. The
-time in a sample only decides how long the sample is kept.
+clock is three seconds slow. The standby's place at "10:00:00" includes what its source wrote up to 10:00:03. A reader
+that had received the log up to 10:00:01 would skip two seconds of the log. Pairs of places need no clock. The time in a
+sample only decides how long the sample is kept.
 
 If a standby lags, its place in a sample is earlier, and more changes come twice. Crash points: the file is replaced as
 a whole. Without the file, the standby is refused.

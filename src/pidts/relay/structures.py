@@ -3,8 +3,8 @@
 The *stored structures* are those of all tables at one place in the log, as the server's information_schema showed them.
 The replicator stores them when a relay begins. It stores them again after a statement that could not be parsed, since
 then they have to be read again from the server. The structure of a table at any other place is computed from the schema
-changes in the relay's index: forward from the last file of structures before the place; or, if that file does not have
-the table, backward from the first file after the place.
+changes in the relay's index, forward from the last file of structures before the place. If that file does not have the
+table, it is computed backward from the first file after the place.
 
 Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
 renamed).
@@ -17,7 +17,7 @@ The points at which storing or removing such a file can be interrupted, and what
 2. While a file is written: the draft has another name; nobody reads it, and the next purge removes it.
 3. During a purge, after the file for the first remaining segment was written, before anything was removed: two files
    agree at that place. For places after it, readers use the later one.
-4. During a purge, after some segments were removed: the older file is before a gap, and nobody uses it any more; the
+4. During a purge, after some segments were removed: the older file is before a gap, and nobody uses it any more. The
    new one exists, since it was durable before the first segment was removed.
 5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed before it
    has stored the structures, the relay has none for its beginning, as in 1.

@@ -4,10 +4,10 @@ Events are appended to the last segment as they come, even those of incomplete t
 transaction in memory. `sync` makes it visible, always in this order: (a) the segment's bytes are written and flushed to
 the disk, (b) the index entries are written, (c) the index is flushed. Both files only grow at their end.
 
-Step (c) takes as long as (a), so it is left out for ordinary transactions: `open` computes their entries again from
-their events if a power loss has removed them (`pidts.relay.segments.index_rebuild`). The index is flushed at once in
-five cases: one of the new entries is not ordinary; the events have no checksums; the entries are the first of a
-segment; the entries of 1 MiB of events are not flushed; the next segment is about to be created.
+Step (c) takes as long as (a), so it is left out for ordinary transactions. If a power loss has removed their entries,
+`open` computes them again from their events (`pidts.relay.segments.index_rebuild`). The index is flushed at once in
+five cases. One of the new entries is not ordinary. The events have no checksums. The entries are the first of a
+segment. The entries of 1 MiB of events are not flushed. The next segment is about to be created.
 
 The points at which the writer can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
@@ -20,15 +20,15 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
    as in 1. The entries before that place name bytes that (a) has made durable.
 4. After (b), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
    computes the ordinary ones again, since (a) has made their events durable. If they were not all ordinary, (c) follows
-   at once, but the power loss may come first: then the source sends the events of the entries that are not ordinary
+   at once, but the power loss may come first. Then the source sends the events of the entries that are not ordinary
    again, with the same Lsn. Only an empty entry (one with nothing to apply) may then end at another place than before;
    readers accept this.
-5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): the
+5. While a segment is created (events file with its head flushed, then the index with its header, then the folder). The
    next `open` removes an events file without an index, and an index without a whole header or without events. The
    previous segment is complete, since it was synced first.
 6. While a transaction of many gigabytes is being written: as in 1. The memory used does not depend on the transaction's
    size.
-7. Disk full in any write or flush: both files are cut back to the last complete entry in the index: a reader may have
+7. Disk full in any write or flush: both files are cut back to the last complete entry in the index. A reader may have
    seen it, and its events are durable. `Transient` is raised, and the same writer can be used again when there is
    space. A new segment's files are removed. `give_way` then begins a segment in the space of a reserve, so that the
    full segment can be purged.

@@ -8,7 +8,7 @@ general patterns before rules with specific ones. Each rule looks at a change in
 2. At its text, if the change is a statement and the rule has a `sql-pattern`. The outcomes are those of step 1.
 
 The first rule that drops or refuses the change decides. If no rule does, the change is taken. So two `Do` rules for one
-table take only the kinds that *both* list, and a `Do` rule that lists only kinds of row changes drops every DDL of its
+table take only the kinds that *both* list. A `Do` rule that lists only kinds of row changes drops every DDL of its
 tables.
 
 Some names mean several kinds, as in DM. `all ddl` is every DDL. `incompatible ddl changes` are DDLs that may lose data,

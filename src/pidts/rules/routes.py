@@ -11,7 +11,7 @@ If two rules of one kind match a name, this is an error, because it is not clear
 a schema, only rules for schemas apply. So the first rule above turns `CREATE DATABASE shop_1` into `CREATE DATABASE
 shop`.
 
-**Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column: a
+**Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column. A
 regular expression is matched with the name of the table, the schema or the source, and the matched groups are joined.
 If the expression does not match the name, the value is the empty text, as in DM. Expressions are applied to names in
 the source's own case.

@@ -1,8 +1,8 @@
 """The changes that an ALTER TABLE, or a CREATE TABLE, makes, one class per clause.
 
-A column's type may be *open*, that is, not complete yet: `charset` is None if the column inherits it from its table, a
-text type may have the requested size (`text(100)`), and `collation` may be only a part of a name (`bin`,
-`uca1400_ai_ci`), to which the charset has to be added. `pidts.schema.charset_rules` completes an open type.
+A column's type may be *open*, that is, not complete yet. `charset` is None if the column inherits it from its table. A
+text type may have the requested size (`text(100)`). `collation` may be only a part of a name (`bin`, `uca1400_ai_ci`),
+to which the charset has to be added. `pidts.schema.charset_rules` completes an open type.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names the kinds of change in a statement as DM's event filters do.
 
-DM splits a statement before it filters: each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of an
+DM splits a statement before it filters. Each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of an
 ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement. Example: with `Ignore: [drop
 column]`, the statement `ALTER TABLE t ADD a int, DROP b` adds column a, and column b stays. A part is removed if the
 filter of one of the part's tables refuses it.
@@ -18,7 +18,7 @@ smaller columns.
    column`.
 2. The definition leaves out AUTO_INCREMENT (`remove auto increment`), the column's PRIMARY KEY (`drop primary key`) or
    its UNIQUE (`drop unique key`). The server keeps these keys, but DM looks only at the text, and this module does the
-   same: `MODIFY id bigint` of a primary key's column is a `drop primary key`.
+   same. So `MODIFY id bigint` of a primary key's column is a `drop primary key`.
 3. Default, charset, collation, order of columns, name: a change of each has its own kind. Any other change is an `alter
    table`.
 

@@ -374,8 +374,8 @@ def _new(one: Arrival) -> frozenset[str]:
 def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
     """Returns the structure that the change leads to, and the arrival whose statement defines it.
 
-    The goal of a late member is the new structure of another member: of those that are not late, the first to arrive
-    whose new structure fits the late member's rows.
+    The goal of a late member is the new structure of another member. Of the members that are not late, it is the first
+    to arrive whose new structure fits the late member's rows.
     """
     if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):

@@ -25,9 +25,9 @@ not matter when the driver dies:
 
 - between two batches of the driver: the target has the first batch, and the next run continues after it;
 - while the driver carries out a large transaction: see `pidts.batch.long_batch`;
-- after the note about a job is written, before Spark's call (Spark may still be starting): nothing of the job is done,
-  and the next run plans the batch again. If the JVM dies at this point, the attempt ends, and the next attempt starts
-  another JVM;
+- after the note about a job is written, before Spark's call (Spark may still be starting): nothing is done, and the
+  next run plans the batch again. If the JVM dies at this point, the attempt ends, and the next attempt starts another
+  JVM;
 - in the call: the workers' checkpoints show what each worker has committed, and the next run begins at the state that
   all workers have reached;
 - after the job is done, before Spark records this: the target has the batch, and Spark's record is not used;

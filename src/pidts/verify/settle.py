@@ -15,7 +15,7 @@ One round, for many keys at once:
    the source's row has changed between its two readings, programs are writing to it, and the next round compares it
    again.
 6. If the source's row has stayed the same and the target's row is different, there are two cases. If the log from `low`
-   to its end after the second reading has no change of the table, the difference is real: the target has all log from
+   to its end after the second reading has no change of the table, the difference is real. The target has all log from
    which the source's row results. If programs write to the table all the time, the log always has a change: between two
    readings, the row could have been changed and changed back. Then several rounds in a row must find the same two rows.
    A row that switches between two values at random looks unequal in this way in about every fourth round. If eight such

@@ -43,12 +43,12 @@ have not.
 **For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
 last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order
 of the sources, and checks the epochs. Then it writes the journals and structures of all members. Where DDL is not part
-of a transaction, the named lock of step 1 has the table's name, and the commit that begins the journal notes which
-member's journal it is. Crash before the last commit: all members reach the change again. Then another member may be the
-leader, or only some members may have arrived. The note names the journal that was begun (see `group_journal`). If the
-member of that journal has arrived, the journal is continued; if not, the other members wait. After: each member finds
-its own "done". If another run has taken over one of these sources, its members arrive again in the new run, and the
-commit records "done" for no member.
+of a transaction, the named lock of step 1 has the table's name. The commit that begins the journal notes which member's
+journal it is. Crash before the last commit: all members reach the change again. Then another member may be the leader,
+or only some members may have arrived. The note names the journal that was begun (see `group_journal`). If the member of
+that journal has arrived, the journal is continued; if not, the other members wait. After: each member finds its own
+"done". If another run has taken over one of these sources, its members arrive again in the new run, and the commit
+records "done" for no member.
 
 A run that was replaced in the middle of a change keeps the lock until its statement has ended, and the new run waits
 for the lock in step 1. The old run is refused in step 5, and the new one finds the change made. Batches of rows never

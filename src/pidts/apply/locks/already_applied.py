@@ -290,8 +290,8 @@ def _first_following(events: KeyEvents, made: Mask, known: KnownColumns | None) 
 def _rows(events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, wanted: Mask) -> list[str | None]:
     """Returns a text for each event in `asked`: the row in its `side` image. None if the event is not `wanted`.
 
-    The text is also None if the event has no row on this side, if the log does not have the whole row, or if rows with
-    different texts may be equal: {"a":1} and {"a": 1}.
+    The text is also None if the event has no row on this side, or if the log does not have the whole row. It is None,
+    too, if rows with different texts may be equal: {"a":1} and {"a": 1}.
     """
     table = events.batch.table
     if any(column.type.kind in _SPELLED for column in table.columns):

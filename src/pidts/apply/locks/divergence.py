@@ -28,7 +28,7 @@ Rows are not compared where the task itself may be the reason for a difference:
    log.
 2. The change is in the range that may have been applied before, or is written in safe mode.
 3. A filter leaves out changes of the table, so that the target lacks some changes of a row.
-4. Other tables have rows in the target table, too: a row may move from one table to another, and the target may get the
+4. Other tables have rows in the target table, too. A row may move from one table to another, and the target may get the
    two halves of the move in either order.
 5. The table has no key. If a row is missing there, the table halts in any case.
 
@@ -71,8 +71,8 @@ class Divergence:
     differs: Mask
     """For each of `keys`, the columns that differ; all columns if the source or the target has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
-    """Keys that are set aside whatever row the target has, each with the reason: a zone has written a row that it does
-    not own, or another row has a unique value that the key's row needs.
+    """Keys that are set aside whatever row the target has, each with the reason. Either a zone has written a row that
+    it does not own, or another row has a unique value that the key's row needs.
     """
 
     @property

@@ -1,6 +1,6 @@
 """The target's row of each key of a batch's changes. Keys that the target treats as equal are one key here.
 
-An UPDATE, or a program that writes to the target, may spell a key in another way: where the column's collation ignores
+An UPDATE, or a program that writes to the target, may spell a key in another way. Where the column's collation ignores
 case, 'Ada' and 'ADA' are one key of one row. Removing the row of one spelling removes the row of the other:
 
     the target has ADA, v = 9       UPDATE Ada -> ADA, v = 1         row ADA differs: nothing may remove Ada

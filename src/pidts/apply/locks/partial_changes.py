@@ -1,7 +1,7 @@
 """Finds changes from another zone for which the log has only a part of the row. These changes are set aside.
 
-Zones compare rows by their values. A session of the source may set `binlog_row_image` at any time, so a task whose
-server has FULL may meet changes whose images have only the key and the changed columns. Without this module, such a
+Zones compare rows by their values. A session of the source may set `binlog_row_image` at any time. So even if the
+server has FULL, images of some changes may have only the key and the changed columns. Without this module, such a
 change would be applied to whatever row has the key:
 
     a    UPDATE 1: v = 5, logged as (id 1) -> (v 5)        b has it: v = 5

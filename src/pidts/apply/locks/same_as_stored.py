@@ -1,6 +1,6 @@
 """Compares images of the log with stored rows of the target: values that the target stores alike count as equal.
 
-Values are compared by their bytes. Values with different bytes are compared once more, as the target would store them:
+Values are compared by their bytes. Values with different bytes are compared once more, as the target would store them.
 CHAR loses trailing spaces, BINARY is padded, YEAR(2) has two digits, and the server has its own spelling of JSON and
 addresses. A server without zero dates has NULL instead. Digits that a narrower column would cut off do not occur here:
 such a table does not fit (`pidts.target.fit`).

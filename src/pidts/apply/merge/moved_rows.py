@@ -7,9 +7,10 @@ of the source may reach the target in two commits, its later half first:
     t_1 waits          only the INSERT is applied: the target has row 5, which belongs to t_2
     t_1 catches up     the DELETE must not be applied: it would remove the row of t_2
 
-So the target records which member has got which key. The entry (m, K, x) says: member m (a source table that maps to
-this target table) got key K at Lsn x, and still has K at the place that m has reached. Entries are needed between parts
-of a batch, and between batches. Within one part, `pidts.reduce.net_changes` sees both halves of a move.
+So the target records which member has got which key. The entry (m, K, x) says that member m got key K at Lsn x, and
+still has K at the place that m has reached. (A member is a source table that maps to this target table.) Entries are
+needed between parts of a batch, and between batches. Within one part, `pidts.reduce.net_changes` sees both halves of a
+move.
 
 A target table is *lagging* while one of its members lags on any worker, before or after the commit. Each commit with
 changes of a lagging table has two steps:
@@ -17,9 +18,9 @@ changes of a lagging table has two steps:
 1. It *looks*: it reads the entries, and drops changes that would take a row from another member. This step is needed
    only if changes may be applied after later changes of other members. There are two such cases: a member catches up;
    or a member begins to lag within the batch, since its changes are then applied before those of the other members.
-2. It *notes*: for each key that a member has got in this part (by an INSERT, or by an UPDATE to this key) and still has
-   at the part's end, it adds an entry with the Lsn of that change. If a member does not have a key any more, it removes
-   the member's own entry of the key.
+2. It *notes* each key that a member has got in this part (by an INSERT, or by an UPDATE to this key) and still has at
+   the part's end. For this key it adds an entry with the Lsn of that change. If a member does not have a key any more,
+   it removes the member's own entry of the key.
 
 In the first step, all changes of key K in member n in one part have the same fate:
 

@@ -79,9 +79,9 @@ the last DELETE of a key returns:
 
     c deletes row 7, and a removes it;  row 6 of c reaches a        with an answer of version 6, DELETE 7 never returns
 
-**A row without a column** that a program has just added in the target's zone is written with the column's default, like
-in its own zone when the schema change arrives there (`_with_defaults` in `pidts.apply.prepare`). If the target's row
-kept its value, zones would differ although they have the same version.
+**A row without a column** that a program has just added in the target's zone is written with the column's default
+(`_with_defaults` in `pidts.apply.prepare`). Its own zone does the same when the schema change arrives there. If the
+target's row kept its value, zones would differ although they have the same version.
 
 **Two writers of one zone.** Between reading a state and writing, neither a program nor a task from another zone may
 change the state, even if the state is "nothing". So sessions are serializable, which locks the gaps between keys.

@@ -8,9 +8,9 @@ has made. Updates of a row that the target does not have are removed, up to the 
 under the lock of the worker's checkpoint. While the lock is held, no copied rows are loaded, either. So a row that is
 missing now is still missing when the batch commits, and the result does not depend on where batches are cut.
 
-Three kinds of updates are always written: updates in safe mode, which are written as a REPLACE; updates that give a row
-another key while the table is being copied, since the copy may already have read the new key; and updates that reach
-two workers as a DELETE and an INSERT.
+Three kinds of updates are always written. The first are updates in safe mode, which are written as a REPLACE. The
+second are updates that give a row another key while the table is being copied, since the copy may already have read the
+new key. The third are updates that reach two workers as a DELETE and an INSERT.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class HeaderTimes:
 
         Returns the byte at which it stopped, the places and the times.
 
-        An event gets a place and a time only if its time differs from the time of the event before it; `last` is the
+        An event gets a place and a time only if its time differs from the time of the event before it. `last` is the
         time before the first event, -1 if there is none.
         """
         self._state[:] = walker.offset, last, 0

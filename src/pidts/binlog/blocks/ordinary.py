@@ -38,9 +38,9 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
 # The open transaction.
 (OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
-# The addresses of the open transaction's GTID, of the numbers of its tables, of the serial number of each table's last
-# transaction, and of the known tables: a hash table with their numbers, its mask, their names and the ends of the
-# names. Then the address of the charsets (`plain_charsets`).
+# The addresses of the open transaction's GTID, of the numbers of its tables, and of the serial number of each table's
+# last transaction. Then the addresses of the known tables: a hash table with their numbers, its mask, their names and
+# the ends of the names. Then the address of the charsets (`plain_charsets`).
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
 # The results: for each array its address, the used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
@@ -55,7 +55,7 @@ STATE_SIZE = 39
 # A line has these numbers of a transaction; these are their indexes.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
 # For a step of an XA transaction: the step (`XaStep`; 0: none), the byte at which its event begins, and the size of its
-# name's text, which follows the text of the GTID.
+# name's text. The name follows the text of the GTID.
 (L_STEP, L_AT, L_XID_SIZE) = range(10, 13)
 LINE = 13
 

@@ -210,8 +210,8 @@ class BlockScan:
     def run(self, block: memoryview, at: int, limit: int) -> OrdinaryEvents | None:
         """Skips ordinary events from byte `at` of the block on. Returns None if the first event is not ordinary.
 
-        The skipped events end before the first event that is not ordinary, after the first transaction that ends at or
-        after byte `limit`, or when there is no more room for results.
+        The skipped events end before the first event that is not ordinary, or after the first transaction that ends at
+        or after byte `limit`. They also end when there is no more room for results.
         """
         if not self._begin(limit):
             return None

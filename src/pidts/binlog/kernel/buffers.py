@@ -196,8 +196,8 @@ class Memory:
     def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
         """Makes room for a value of the column at this address, and for the values of the expected rows.
 
-        The size of the expected values is estimated separately for before images and after images, since the first
-        image of one kind may come long after the first of the other kind.
+        The size of the expected values is estimated separately for before images and after images. The reason: the
+        first image of one kind may come long after the first of the other kind.
         """
         is_before = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if is_before else (self.after, at.AFTER_FILLED)

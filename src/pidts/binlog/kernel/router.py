@@ -60,10 +60,10 @@ PACKED = 5
 # the transaction's events, and the next byte in them.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
 # For event groups that have prepared XA transactions: the entries of the groups, the number of entries, and the next
-# entry. An entry has three numbers: the byte of the block at which the group begins; a byte of the log file at or
-# before the group's first event; and the byte of the event that commits the group.
-# Then, for the present group: the byte of the log file at which its first event begins (-1: not known yet), the byte at
-# which the event that commits it begins (-1: there are no groups), and the next free number (`EventGroupPlaces`).
+# entry. An entry has three numbers. The first is the byte of the block at which the group begins. The second is a byte
+# of the log file at or before the group's first event. The third is the byte of the event that commits the group. Then,
+# for the present group: the byte of the log file at which its first event begins (-1: not known yet), and the byte at
+# which the event that commits it begins (-1: there are no groups). Last, the next free number (`EventGroupPlaces`).
 (GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(37, 43)
 STATE_SIZE = 43
 LARGEST_INFLATED = 1 << 26
@@ -76,8 +76,8 @@ _PACKS, _PREPARES = 7, 8
 """The roles of two events: a compressed transaction, and the end of a group that prepares an XA transaction."""
 
 # The entry of a known table map has these numbers: the table id; the address and the size of the table map's body; the
-# table (0: not wanted) and its program (0: not compiled); the serial number (`MAP_SERIAL`) of the transaction in which
-# the table map last occurred; and the number of the table map.
+# table (0: not wanted) and its program (0: not compiled). Then follow the serial number (`MAP_SERIAL`) of the
+# transaction in which the table map last occurred, and the number of the table map.
 (E_ID, E_BODY, E_SIZE, E_TABLE, E_PROGRAM, E_MAPPED, E_NUMBER) = range(7)
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY

@@ -2,7 +2,7 @@
 
 Before each after image there are options. If they say so, a bit follows for every JSON column of the table, even for
 columns that the image lacks. If the bit is set, the value is a list of changes to the document in the before image of
-the same row: replace, insert or remove at a path such as `$.a[3]."a key"`.
+the same row. A change replaces, inserts or removes a value at a path such as `$.a[3]."a key"`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The writer flushes the events of ordinary transactions before it makes their entries visible, but it does not flush
 these entries at once (`pidts.relay.writer`). A power loss may remove such entries, although readers have seen them. The
 events are still there. An ordinary transaction has rows and no statement, so its entry follows from its events and from
-the entry before it, and is the same as the lost entry, byte for byte.
+the entry before it. This entry is the same as the lost entry, byte for byte.
 
 Only events with checksums are used, because bytes after the last flushed event may be anything. So the writer flushes
 the entries of a log without checksums at once. It also flushes every entry that is not ordinary.

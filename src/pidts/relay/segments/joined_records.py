@@ -3,13 +3,13 @@
 The planner examines every entry several times, which takes longer in Python than writing a row to the target. So if
 many small transactions follow each other, their records are joined to one entry.
 
-A record is joined to the previous record only under these conditions: it names that record as its predecessor, and
-begins at its end, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan
-(no statement); its GTID is the next one. The checksums of a joined record are verified, too. Any other record begins a
+A record is joined to the previous record only under these conditions. It names that record as its predecessor, and
+begins at its end, in the log and in the segment. It has rows of the same tables and nothing else that matters to a plan
+(no statement). Its GTID is the next one. The checksums of a joined record are verified, too. Any other record begins a
 new entry, so the reader's check that entries follow each other still finds every irregularity.
 
 An ordinary transaction and a step of an XA transaction are never in one entry, since their rows are in different
-places: the rows of a COMMIT are in the group of events that prepared the transaction, wherever this group is. Its
+places. The rows of a COMMIT are in the group of events that prepared the transaction, wherever this group is. Its
 record names the group. An entry of XA steps begins with a COMMIT; otherwise its first transaction could be much older
 than its first change. The following records may be further COMMITs, of groups in the same segment and log file; and
 PREPAREs and ROLLBACKs, which have nothing to apply. A COMMIT of a transaction whose rows are unknown is not joined,

@@ -1,7 +1,7 @@
 """Checks that each zone's changes reach the target of a task between zones on exactly one path.
 
 If a file names all zones, `pidts.zones.topology` checks the paths to every zone. A task with a file of its own checks
-the paths to its own target: it reads the records of the tasks that write to its source and to its target. If a path is
+the paths to its own target. It reads the records of the tasks that write to its source and to its target. If a path is
 missing, its task may not have begun yet, so the check passes with a note.
 """
 

@@ -16,7 +16,7 @@ This list has the crash points, with the state at each. The record is a row of t
    them. The target's catalog shows which statements are still needed.
 6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes. This was proved
    just before: no source has changed a table of the task since the place up to which the target was compared. Only
-   `--undo` leads back. The same command continues here. The record has the ends of the sources' logs: before *done* is
+   `--undo` leads back. The same command continues here. The record has the ends of the sources' logs. Before *done* is
    recorded, the command reads each log after this place, since a restart may have made a source writable for a time. If
    a source is lost for good, the same command with `--writers-stopped` continues without it.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.

@@ -1,8 +1,8 @@
 """Reports the stages that changes pass between source and target, which stage is slow, and why.
 
-The stages are: the source sends its log over the network; the relay receives and stores it; the planner chooses the
-next batch; the batch is decoded, prepared and reduced (apply); the target writes it. A stage is called slow only while
-the task is behind. For each stage, the share of time in which it works is measured, and the stage that limits the
+These are the stages. The source sends its log over the network. The relay receives and stores it. The planner chooses
+the next batch. The batch is decoded, prepared and reduced (apply). The target writes it. A stage is called slow only
+while the task is behind. For each stage, the share of time in which it works is measured, and the stage that limits the
 others is named:
 
 - If the log comes into the relay late, there are two cases. If the replicator waits for the source nearly all the time,

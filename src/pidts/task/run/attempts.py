@@ -234,7 +234,7 @@ class Attempts:
 
         The check prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task
         back from the run that has replaced it. Or, while the run is frozen, the log that it needs is purged from the
-        relay; then its error advises an operator to empty a relay that the other run uses.
+        relay. Then its error advises an operator to empty a relay that the other run uses.
         """
         if not self._epoch:
             return

@@ -67,7 +67,7 @@ class ConfigReload:
     def look(self, running: TaskConfig, *, halted: bool = False) -> TaskConfig | None:
         """Returns the configuration with which a part has to continue, or None if it has not changed.
 
-        While tables of the part are `halted`, saving the unchanged file is enough: an operator who has removed the
+        While tables of the part are `halted`, saving the unchanged file is enough. An operator who has removed the
         cause of the halt saves the file to ask for another attempt.
         """
         source = running.source.source_id

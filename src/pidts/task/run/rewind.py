@@ -2,19 +2,19 @@
 
 The log after the given place, up to the checkpoint, is read from the source once more. Of its changes, only the *keys*
 are used. They become records on the target (`pidts.batch.copy.rereads`), and each table of these records is copied
-again, but only the rows with these keys (`Phase.REREAD`): the row that the source has now is written, and a row that
+again, but only the rows with these keys (`Phase.REREAD`). The row that the source has now is written, and a row that
 the source does not have is removed.
 
-Two other ways were considered. To write the last image of each key in the log, before the task continues: this needs
-the structures at each place of the log, and all of a row's columns in the log. To write the source's present rows at
-once, as a repair does: if the task has not applied all of the log yet, the next batches would write older values over
-them. A copy does not have these limits. The batch that writes the rows has all of the log up to their reading, so no
-reader of the target sees an older value after a newer one:
+Two other ways were considered. The first is to write the last image of each key in the log before the task continues.
+This needs the structures at each place of the log, and all of a row's columns in the log. The second is to write the
+source's present rows at once, as a repair does. But if the task has not applied all of the log yet, the next batches
+would write older values over them. A copy does not have these limits. The batch that writes the rows has all of the log
+up to their reading, so no reader of the target sees an older value after a newer one:
 
     the target has 4, the source has 7, the log has 5, 6, 7        read: 7        one batch writes 7, not 5 or 6
 
-Some tables are copied again as a whole, since the log does not give the keys of all rows that may be wrong: tables
-without a key, tables with a schema change in the range, and tables that the target does not have.
+Some tables are copied again as a whole, since the log does not give the keys of all rows that may be wrong. These are
+tables without a key, tables with a schema change in the range, and tables that the target does not have.
 
 The crash points:
 

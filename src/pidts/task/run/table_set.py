@@ -26,7 +26,7 @@ A table to copy again may be halted because the target refuses its rows. Then th
   the table joined anew, its schema change would also be skipped, and the target's table would keep its former columns
   and keys.
 - The table joins anew nevertheless if the target's table is missing, or does not fit the structure before the schema
-  change. It also joins anew if it was altered by a statement that is not in the log: then the log's rows do not fit the
+  change. It also joins anew if it was altered by a statement that is not in the log. Then the log's rows do not fit the
   recorded structure, whatever statement comes later.
 
 In an incremental task no table joins. So a table with refused rows stays in any case: its changes up to the next schema
@@ -40,8 +40,8 @@ Crash points:
    this again. If a table was changed on the source meanwhile, the target's table may not fit any more. Then the start
    is refused until somebody drops the empty table.
 3. After the COMMIT: the tables are recorded, and are copied like any others.
-4. A new position is taken in this order: the fit of the tables is checked, the task is claimed, the relay is emptied if
-   it cannot continue, structures are read after the relay's new beginning, COMMIT. Between the emptying and the COMMIT,
+4. A new position is taken in this order. The fit of the tables is checked. The task is claimed. The relay is emptied if
+   it cannot continue. Structures are read after the relay's new beginning. COMMIT. Between the emptying and the COMMIT,
    the checkpoint is before the relay's beginning: the next start reports that the log is lost (`relay-purged`), and
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
 5. A table stays before its next schema change, or, in an incremental task, before the end of the log. Before the

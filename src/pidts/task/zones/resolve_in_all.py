@@ -27,13 +27,13 @@ The named lock records the winner before anything is changed. These cases cover 
 
 1. Before the record in the named lock is committed: nothing has changed.
 2. Between two zones: the named lock still exists, and names the winner. The repeated command resolves the lock in the
-   remaining zones. Another winner is refused for this lock, and for each other lock of the same key: some zones may
+   remaining zones. Another winner is refused for this lock, and for each other lock of the same key. Some zones may
    already have the first winner's row and no lock, so the zones would differ without a lock.
 3. After the last zone: everything is done.
 
 A killed command cannot be repeated if the winner was removed from the file, or if the zones no longer all feed each
 other. Then `--only-here` accepts any choice for each lock, and advises the operator to compare the zones. If the
-command can be repeated, `--only-here` accepts only the same choice for the named lock: its zone gets or keeps the
+command can be repeated, `--only-here` accepts only the same choice for the named lock. Its zone gets or keeps the
 winner's row, and a zone with another row still has its own lock.
 
 If two operators name two locks of a row at the same time and choose different winners, each command first records its

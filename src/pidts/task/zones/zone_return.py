@@ -2,7 +2,7 @@
 
 The zone's rows are made equal to the seed's rows while programs write to the seed and all other zones. This is done as
 when a table with rows is copied again: no reader sees an empty table. Programs must not write to the zone itself
-meanwhile. A row that a program writes there could be overwritten by a row that was read from the seed before; then all
+meanwhile. A row that a program writes there could be overwritten by a row that was read from the seed before. Then all
 zones would get the program's change, and only the zone itself would lose it. A server cannot refuse programs and serve
 tasks at the same time. So the zone's own log is read after the copy. If it has a change of a program, the zone has not
 returned, and the command has to be repeated.

@@ -12,8 +12,8 @@ task's opposite has brought is gone in one zone only:
 So neither task writes a row before both have their places in the logs (`pidts.task.checks.joining.opposite_task`). From
 its place on, each task carries all DELETEs, also those that return.
 
-**A zone that joins others** has tasks only from and to its seed until all rows are put together. With a task to
-another zone, too, the places of its two tasks in its log would be apart, and only one of them would carry a DELETE
+**A zone that joins others** has tasks only from and to its seed until all rows are put together. With a task to another
+zone, too, the zone's two tasks would begin at different places in its log. Only one of them would carry a DELETE
 between the places. So the seed's tasks have to forward the zone's changes before its task writes a row: the log of the
 seed shows a row only once.
 
