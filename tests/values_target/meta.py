@@ -102,11 +102,11 @@ class ValuesCheckpoints:
                 for row in stored:
                     del self._connection.store.checkpoints[task, source, row.worker]
             self._connection.store.checkpoints.update({(task, source, row.worker): row for row in claimed})
-            for target_table in self._meta.moves.target_tables(task, source) if claimed[0].epoch == 1 else ():
+            for target_table in self._meta.moves.target_tables(task, source) if not stored else ():
                 self._meta.moves.forget(task, source, target_table)
             for locked in self._meta.row_locks.tables(task, source) if not stored else ():
                 self._meta.row_locks.forget(task, source, locked)
-            if claimed[0].epoch == 1:
+            if not stored:
                 rereads = self._connection.store.rereads
                 for place in [place for place in rereads if place[:2] == (task, source)]:
                     del rereads[place]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
@@ -76,6 +76,29 @@ def fenced(stored: Checkpoint, epoch: int) -> Fenced:
 
 def demand_epoch(stored: Sequence[Checkpoint], task: str, source: str, epoch: int) -> None:
     """Raises if there is no checkpoint, or if the epoch of a checkpoint is not the epoch of this run's claim."""
+    _demand_some(stored, task, source)
+    for row in stored:
+        if row.epoch != epoch:
+            raise fenced(row, epoch)
+
+
+def demand_not_fenced(
+    stored: Sequence[Checkpoint], task: str, source: str, epoch: int, *, has_begun: bool = False
+) -> None:
+    """Raises if another run has claimed the task since this run's claim.
+
+    `epoch` is the epoch of this run's claim; 0: this run has made no claim. `has_begun`: the claim was certainly
+    committed. Then the function also raises if there is no checkpoint: a run that begins anew would leave out all
+    changes since the deleted checkpoint.
+    """
+    if has_begun:
+        _demand_some(stored, task, source)
+    for row in stored:
+        if epoch and row.epoch > epoch:
+            raise fenced(row, epoch)
+
+
+def _demand_some(stored: Sequence[Checkpoint], task: str, source: str) -> None:
     if not stored:
         raise Fenced(
             "fenced",
@@ -83,19 +106,6 @@ def demand_epoch(stored: Sequence[Checkpoint], task: str, source: str, epoch: in
             where=Where(source=source),
             todo=NO_CHECKPOINT,
         )
-    for row in stored:
-        if row.epoch != epoch:
-            raise fenced(row, epoch)
-
-
-def demand_not_fenced(stored: Iterable[Checkpoint], epoch: int) -> None:
-    """Raises if another run has claimed the task since this run's claim.
-
-    `epoch` is the epoch of this run's claim; 0: this run has made no claim.
-    """
-    for row in stored:
-        if epoch and row.epoch > epoch:
-            raise fenced(row, epoch)
 
 
 def _mismatch(stored: Checkpoint, what: str) -> Halted:

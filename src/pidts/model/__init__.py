@@ -1,7 +1,7 @@
 """The nouns of the product: immutable, typed, without I/O. Every other package imports this one."""
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, byte_size, change_schema, image_column
-from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, RenderedChange
+from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, RenderedChange, epoch_before_first
 from pidts.model.cutover import (
     CheckConstraint,
     Constraint,
@@ -168,6 +168,7 @@ __all__ = [
     "XaStep",
     "byte_size",
     "change_schema",
+    "epoch_before_first",
     "image_column",
     "parse_gtid",
     "parse_gtid_set",

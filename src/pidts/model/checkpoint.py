@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,7 +30,7 @@ class Checkpoint:
     position: str = ""
     """The place of `lsn`, as a log file and a byte in it: `bin.000001:42`."""
     epoch: int = 0
-    """Counts how often the task was taken over; a run with an older epoch may not write."""
+    """Each claim of the task raises this number; a run with an older epoch may not write."""
     copy: str = ""
     """JSON with the progress of the full copy, and with the places of waiting tables, which are before `lsn`; empty if
     neither exists.
@@ -38,6 +39,16 @@ class Checkpoint:
     """The time of storing by the target's clock, in seconds since 1970; 0 if it was not asked for."""
     altered: str = field(default="", compare=False)
     """The change by hand that the target's row shows; empty if it shows none."""
+
+
+def epoch_before_first() -> int:
+    """Returns the epoch before a task's first claim: the time in hundredths of a second since 1970.
+
+    Somebody may delete the checkpoint while a run lives, so that another run begins the task anew. If each count began
+    with 1, both runs could have the same epoch. Then each would take the other's checkpoint for its own, and could
+    overwrite the progress of the other's copy.
+    """
+    return int(time.time() * 100)
 
 
 class DdlState(StrEnum):

@@ -105,10 +105,9 @@ class CheckpointRecord:
     ) -> list[Checkpoint]:
         """Claims the task in a transaction of its own; see the port (`pidts.apply.meta_port`)."""
         with self._claiming(task, source):
-            claimed, rewrite = claimed_rows(
-                self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start, read
-            )
-            if claimed[0].epoch == 1:
+            stored = self._rows(task, source, lock="FOR UPDATE")
+            claimed, rewrite = claimed_rows(stored, task, source, workers, start, read)
+            if not stored:
                 # The records of an earlier task with this name do not apply to the new task, even at the same place in
                 # the log.
                 for table in _OF_A_TASK:
@@ -169,6 +168,8 @@ def claimed_rows(
 ) -> tuple[list[Checkpoint], bool]:
     """Returns the rows of the next epoch, and whether they must replace the stored rows.
 
+    If there are no stored rows, the epoch is one higher than that of `start`.
+
     Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
     as altered until the caller saves a new place. Without the mark, if a run ends before its first save, the altered
     place would look like a place that a task has written.
@@ -179,7 +180,9 @@ def claimed_rows(
     at the same place: otherwise the changes of some keys would be written twice or not at all.
     """
     if not stored:
-        fresh = replace(start, task=task, source=source, epoch=1, altered="")
+        if read is not None:
+            raise taken("the checkpoint of this task was deleted while this run was starting")
+        fresh = replace(start, task=task, source=source, epoch=start.epoch + 1, altered="")
         return [replace(fresh, worker=worker) for worker in range(workers)], True
     altered = next((row.altered for row in stored if row.altered), "")
     if altered and not start.altered:

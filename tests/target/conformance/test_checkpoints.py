@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.target.conformance.samples import create
 from tests.values_target import ValuesTarget
 
-from pidts.apply import Target
-from pidts.model import Checkpoint, Fenced, Halted, SourceTablesKey, TableName, Transient
+from pidts.apply import Committer, Target
+from pidts.model import Checkpoint, Fenced, Halted, SourceTablesKey, TableName, Transient, epoch_before_first
 from pidts.target import IcebergTarget
 
 from .samples import INT, checkpoint, lsn, table
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
@@ -43,6 +47,27 @@ def test_each_claim_raises_the_epoch_and_keeps_the_place(target: Target, task: s
     claim(target, task, 2, checkpoint(100))
     rows = claim(target, task, 2, checkpoint(999))
     assert [(row.lsn, row.epoch) for row in rows] == [(lsn(100), 2)] * 2
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
+def test_a_claim_after_the_checkpoints_were_deleted_fences_the_earlier_run(
+    kind: str, target: Target, task: str, run_sql: RunSql, request: pytest.FixtureRequest
+) -> None:
+    first = claim(target, task, 2, replace(checkpoint(100), epoch=epoch_before_first()))
+    server = request.getfixturevalue(kind)
+    run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task}'")
+    again = claim(target, task, 2, replace(checkpoint(100), epoch=epoch_before_first(), copy='{"done": ["t"]}'))
+    assert again[0].epoch > first[0].epoch
+    with Committer(target, task, "s", first[0].epoch) as earlier, pytest.raises(Fenced):
+        earlier.commit(0, lsn(100), checkpoint(200), lambda _: [])
+    with closing(target.connect()) as session:
+        assert session.meta.checkpoints.read(task, "s") == again
+
+
+def test_no_claim_is_made_if_the_checkpoints_that_the_caller_has_read_were_deleted(target: Target, task: str) -> None:
+    with closing(target.connect()) as session, pytest.raises(Transient, match="was deleted while"):
+        session.meta.checkpoints.claim(task, "s", 2, checkpoint(100), read=7)
+    assert claim(target, task, 1, checkpoint(100))[0].lsn == lsn(100)
 
 
 def test_no_claim_is_made_after_another_one_that_the_caller_has_not_read(target: Target, task: str) -> None:

@@ -302,7 +302,7 @@ def test_a_claim_whose_answer_is_lost_does_not_fence_its_own_run(
     with closing(target.connect()) as again:
         stored = again.meta.checkpoints.read(task, "s")
         assert [row.epoch for row in stored] == [reached]
-        demand_not_fenced(stored, claims[0])
+        demand_not_fenced(stored, task, "s", claims[0])
         rows = again.meta.checkpoints.claim(task, "s", 1, checkpoint(100), read=reached, on_claim=claims.append)
     assert claims == [2, reached + 1]
     assert [(row.epoch, row.lsn) for row in rows] == [(reached + 1, lsn(100))]

@@ -303,6 +303,20 @@ def test_a_task_whose_checkpoint_was_deleted_is_copied_again_if_a_person_asks(ta
     assert task.state().copy[task.name("t")].mode is CopyMode.REPAIR
 
 
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_task_that_lacks_the_checkpoint_of_one_worker_begins_only_with_a_new_copy(task: Task, worker: int) -> None:
+    task.start()
+    task.there(f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task.config.name}' AND worker = {worker}")
+    with pytest.raises(Halted, match=f"has no checkpoint of worker {worker} of task") as caught:
+        task.start()
+    assert caught.value.code == "checkpoint-deleted"
+    task.start(resync=())
+    assert {one.mode for one in task.state().copy.values()} <= {CopyMode.REPAIR, CopyMode.NEW}
+    task.config = replace(task.config, workers=1)
+    task.start()
+    task.start()
+
+
 def test_an_incremental_task_whose_checkpoint_was_deleted_does_not_begin_later_without_a_word(task: Task) -> None:
     task.start()
     task.config = replace(task.config, mode="incremental")
@@ -880,6 +894,19 @@ def test_a_run_whose_start_fails_after_the_claim_is_not_taken_for_a_replaced_one
     task.start()
     with pytest.raises(Fenced):
         attempts._demand_own_epoch()
+
+
+@pytest.mark.parametrize("mode", ["all", "incremental"])
+def test_a_run_does_not_begin_anew_after_its_checkpoint_was_deleted(task: Task, attempts: Attempts, mode: str) -> None:
+    attempts._config = task.config = replace(task.config, mode=mode)
+    begin(attempts)
+    attempts._has_begun = True
+    task.there(f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task.config.name}'")
+    for look in (attempts._demand_own_epoch, lambda: begin(attempts)):
+        with pytest.raises(Fenced, match="has no checkpoint") as refused:
+            look()
+        assert "somebody has deleted the row" in refused.value.todo
+    assert task.there(f"SELECT * FROM pidts_meta.checkpoint WHERE task = '{task.config.name}'") == []
 
 
 def test_a_run_does_not_take_the_task_back_after_it_has_looked_at_its_epoch(task: Task, attempts: Attempts) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +34,7 @@ class Shop:
         self, folder: Path, servers: dict[str, Server], database: str, run_sql: RunSql, programs: LoadedPrograms
     ) -> None:
         self.file, self.servers, self.database = folder / "zones.yaml", servers, database
-        self._run_sql, self._programs = run_sql, programs
+        self._run_sql, self._programs, self._logs = run_sql, programs, itertools.count()
         for zone in servers:
             self.sql(zone, f"CREATE TABLE t {COLUMNS})")
             self.sql(zone, f"INSERT INTO t VALUES ({ord(zone)}, 1, NOW(6))")
@@ -65,10 +67,40 @@ class Shop:
 
     @contextmanager
     def started(self, direction: str) -> Iterator[Run]:
-        """Runs a direction in the background; at the end, all tables are synced."""
-        log = self.file.with_name(f"{direction}.log")
+        """Runs a direction in the background."""
+        with self.started_file(Path(f"{self.file}@{direction}")) as run:
+            yield run
+
+    def write_single(self, source: str, target: str, *, both: bool) -> Path:
+        """Writes a file for one direction. Without `both`, its task copies no rows."""
+        servers = {
+            zone: {"host": one.host, "port": one.port, "user": one.user, "password": one.password}
+            for zone, one in self.servers.items()
+        }
+        content = {
+            "name": f"s_{self.database}_{source}_{target}",
+            "task-mode": "all" if both else "incremental",
+            "target-database": {"type": "mysql", **servers[target]},
+            "mysql-instances": [{"source-id": source, "from": servers[source], "block-allow-list": "ours"}],
+            "block-allow-list": {"ours": {"do-dbs": [self.database]}},
+            "pidts": {
+                "zone": source,
+                "target-zone": target,
+                "relay": "relay",
+                "conflict": "version",
+                "version-column": "changed",
+                **({"both-have-rows": True} if both else {}),
+            },
+        }
+        path = self.file.with_name(f"{source}-{target}.yaml")
+        path.write_text(json.dumps(content))
+        return path
+
+    @contextmanager
+    def started_file(self, path: Path) -> Iterator[Run]:
+        log = path.with_name(f"{path.name}.{next(self._logs)}.log")
         with log.open("wb") as output:
-            run = Run(self._programs.start(["run", f"{self.file}@{direction}"], output, output), log)
+            run = Run(self._programs.start(["run", str(path)], output, output), log)
             try:
                 yield run
             finally:
@@ -155,6 +187,40 @@ def test_no_other_tasks_may_have_begun(shop: Shop) -> None:
     assert "zone-not-joined" in checked or statement in checked
     shop.sql("b", statement)
     assert "zone-not-joined" not in shop.check("b-a")
+    for zone, row in (("a", 1), ("b", 2)):
+        shop.sql(zone, f"INSERT INTO t VALUES ({row}, {row}, NOW(6))")
+    assert "pidts relay forget with its file" in refused
+    forgotten = shop._programs.run(["relay", "forget", f"{shop.file}@a-b"], 60)
+    assert forgotten.returncode == 0, forgotten.stderr.decode()
+    with shop.started("a-b") as out, shop.started("b-a"):
+        out.wait_until(
+            lambda: shop.sql("a", "SELECT id FROM t") == shop.sql("b", "SELECT id FROM t") == [(1,), (2,), (97,)],
+            "both zones have all rows",
+        )
+
+
+@pytest.mark.timeout(600)
+def test_a_task_that_began_without_the_key_while_its_opposite_waits_can_begin_anew(shop: Shop) -> None:
+    """The commands are those of the advice."""
+    out = shop.write_single("a", "b", both=False)
+    back = shop.write_single("b", "a", both=True)
+    with shop.started_file(back) as waiting:
+        waiting.wait_until(lambda: "no row is written before" in waiting.log.read_text(), "the task waits")
+        with shop.started_file(out):
+            assert waiting.process.wait(100) == PrecheckFailed.exit_code
+    refused = waiting.log.read_text()
+    (statement,) = re.findall(r"DELETE FROM `pidts_meta`.checkpoint WHERE task = '\w+'", refused)
+    shop.write_single("a", "b", both=True)
+    shop.sql("b", statement)
+    forgotten = shop._programs.run(["relay", "forget", str(out)], 60)
+    assert forgotten.returncode == 0, forgotten.stderr.decode()
+    with shop.started_file(back), shop.started_file(out) as run:
+        run.wait_until(
+            lambda: shop.sql("a", "SELECT id FROM t") == shop.sql("b", "SELECT id FROM t") == [(97,), (98,)],
+            "both zones have all rows",
+        )
+        shop.sql("b", "DELETE FROM t WHERE id = 97")
+        run.wait_until(lambda: shop.sql("a", "SELECT id FROM t") == [(98,)], "a DELETE is carried")
 
 
 def test_a_note_of_an_earlier_version_selects_all_tables() -> None:

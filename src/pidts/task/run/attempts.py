@@ -150,6 +150,8 @@ class Attempts:
         """The Lsn up to which the target had the log when this run last looked."""
         self._epoch = 0
         """The epoch of the last attempt's claim; 0 before the first."""
+        self._has_begun = False
+        """Whether an attempt of this run has begun the task, so that its claim was certainly committed."""
         self._moved_at = last_moved(config)
         self._moved = time.monotonic()
         """The time of the last commit; before the first one, the time at which the run began."""
@@ -241,7 +243,13 @@ class Attempts:
         with suppress(Transient), closing(self._config.target.server.connect()) as target:
             stored = target.meta.checkpoints.read(self._config.name, self._config.source.source_id)
             try:
-                demand_not_fenced(stored, self._epoch)
+                demand_not_fenced(
+                    stored,
+                    self._config.name,
+                    self._config.source.source_id,
+                    self._epoch,
+                    has_begun=self._has_begun,
+                )
             except Fenced:
                 demand_not_cut_over(target, self._config)
                 raise
@@ -262,6 +270,7 @@ class Attempts:
             need = TaskNeed(config.relay, config.source.source_id, config.name, config.relay_keep)
             self._show_step("step 2 of 3: reading the structures of the tables")
             begun = self._begin(source, target, need)
+            self._has_begun = True
             self._note_start(begun)
             self._next.replace_statement(target, config)
             _, state, _ = Workers.claimed(begun.checkpoints)
@@ -427,6 +436,7 @@ class Attempts:
                     self._next.request,
                     on_claim=self._claims,
                     epoch=self._epoch,
+                    has_begun=self._has_begun,
                 )
             return begin_task(
                 self._config,
@@ -438,6 +448,7 @@ class Attempts:
                 other_parts,
                 on_claim=self._claims,
                 epoch=self._epoch,
+                has_begun=self._has_begun,
                 show_step=self._show_step,
             )
         except ShardAhead:

@@ -55,10 +55,13 @@ def begin_channel(
     wanted: StartRequest,
     on_claim: Callable[[int], None] = lambda _: None,
     epoch: int = 0,
+    *,
+    has_begun: bool = False,
 ) -> StartState:
     """Starts the replicator, claims the channel, and returns the state to begin with.
 
-    `epoch` is the epoch of this run's last claim; 0: this run has made no claim.
+    `epoch` is the epoch of this run's last claim; 0: this run has made no claim. `has_begun`: an earlier attempt of
+    this run has begun the channel.
     """
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     source_id = config.source.source_id
@@ -75,7 +78,7 @@ def begin_channel(
     datacenter.prepare()
     target.meta.prepare()
     stored = target.meta.checkpoints.read(config.name, source_id)
-    demand_not_fenced(stored, epoch)
+    demand_not_fenced(stored, config.name, source_id, epoch, has_begun=has_begun)
     if stored:
         for row in stored:
             demand_unaltered(row)

@@ -34,8 +34,11 @@ from pidts.model import (
     TableName,
     Transient,
     Where,
+    epoch_before_first,
 )
-from pidts.model.errors import listed
+from pidts.model.advice import RESYNC_ALL
+from pidts.model.errors import listed, named
+from pidts.model.records.altered_record import reading_note
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.structures import dialect_at, history_at
@@ -72,6 +75,9 @@ from pidts.task.tables.merged import Shard, by_target, own_shards, shards_of_oth
 from pidts.task.tables.rewind_request import demand_sent
 from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of
 
+_WORKERS = TableName("", "workers")
+"""Among a task's records, the key of the note with the number of workers of the last claim."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -103,20 +109,23 @@ def begin_task(
     on_claim: Callable[[int], None] = lambda _: None,
     epoch: int = 0,
     show_step: Callable[[str], None] = lambda _: None,
+    *,
+    has_begun: bool = False,
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
     `on_claim` receives the epoch just before the claim is committed: the claim may be committed although its answer is
     lost, and the start may fail after the claim. Tables of `other_parts` may share target tables with this part.
-    `epoch` is the epoch of this run's last claim: a run does not take the task back from a run that has replaced it. If
-    the source cannot be reached, `source` is the error, and only a task that has begun continues, with the relay's log.
-    `show_step` receives what the start waits for.
+    `epoch` is the epoch of this run's last claim: a run does not take the task back from a run that has replaced it.
+    `has_begun`: an earlier attempt of this run has begun the task, so it has a checkpoint unless somebody has deleted
+    it. If the source cannot be reached, `source` is the error, and only a task that has begun continues, with the
+    relay's log. `show_step` receives what the start waits for.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
     demand_not_restored(config, target)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
-    demand_not_fenced(stored, epoch)
+    demand_not_fenced(stored, config.name, config.source.source_id, epoch, has_begun=has_begun)
     if stored:
         demand_same_zone(config, target, stored)
         demand_still_forwards(config, None if isinstance(source, Transient) else source, target, stored)
@@ -129,6 +138,7 @@ def begin_task(
         # If all tables are copied again, it does not matter whether the former checkpoint is reliable.
         for row in stored:
             demand_unaltered(row)
+        _demand_all_workers(config, target, stored)
     if stored:
         rule_changes.require_unmoved_rows(config, target, other_parts)
         table_set.check(stored)
@@ -194,6 +204,7 @@ def _resume_without_source(
     charsets, dialect = terms_of_relay(config, state.needs, absence)
     for row in stored:
         demand_unaltered(row)
+    _demand_all_workers(config, target, stored)
     replicator.resume_at = resume_point(stored)
     replicator.start()
     claimed = _claim(config, target, stored[0], max(row.epoch for row in stored), on_claim)
@@ -251,8 +262,34 @@ def _claim(
 
     Raises if another run has claimed the task since this run has read the epoch `read`.
     """
-    place = config.name, config.source.source_id, config.workers
-    return tuple(target.meta.checkpoints.claim(*place, first, read=read, on_claim=on_claim))
+    name, source = config.name, config.source.source_id
+
+    def claims(epoch: int) -> None:
+        # This is part of the claim's transaction.
+        target.meta.notes.write(name, SourceTablesKey(source), _WORKERS, str(config.workers))
+        on_claim(epoch)
+
+    return tuple(target.meta.checkpoints.claim(name, source, config.workers, first, read=read, on_claim=claims))
+
+
+def _demand_all_workers(config: TaskConfig, target: TargetSession, stored: Sequence[Checkpoint]) -> None:
+    """Raises if the checkpoint of a worker was deleted by hand.
+
+    The other workers may have committed a batch of which the target lacks the rows of this worker. The claim would give
+    this worker the place of the others.
+    """
+    source = config.source.source_id
+    noted = target.meta.notes.read(config.name, SourceTablesKey(source), _WORKERS)
+    with reading_note(config.name, source, _WORKERS.name):
+        missing = sorted(set(range(int(noted or 0))) - {row.worker for row in stored}) if stored else []
+    if missing:
+        raise Halted(
+            "checkpoint-deleted",
+            f"the target has no checkpoint of {named('worker', missing)} of task {config.name}",
+            where=Where(source=source),
+            todo="Somebody has deleted the row, and changes of this worker may be missing on the target. Insert the "
+            f"row again with all of its old values, or make the target equal to the source: {RESYNC_ALL}",
+        )
 
 
 def _note_without_checkpoint(config: TaskConfig, target: TargetSession, resync: Patterns) -> str | None:
@@ -431,6 +468,7 @@ def start_checkpoint(config: TaskConfig, read: StructureReading, state: PlanStat
         lsn=read.lsn,
         gtid=read.gtids,
         position=str(read.position),
+        epoch=epoch_before_first(),
         copy=state.copy_json(),
     )
 

@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, Transient, Where
+from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, Transient, Where, epoch_before_first
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE, forwarded_zones
@@ -185,7 +185,7 @@ class HandOver:
         if any(row.batch for row in stored):
             what = f"task {one.task} has begun, and the seed's task also forwards changes of zone {zone}"
             raise self._refused(what, "Remove the records of one of the two (pidts check TASK names them)")
-        start = replace(place, task=one.task, source=one.source, worker=0, batch=0, copy="")
+        start = replace(place, task=one.task, source=one.source, worker=0, batch=0, epoch=epoch_before_first(), copy="")
         claimed = self._claim(target, one, start)
         tables = seed.meta.structures.load(other.task, SourceTablesKey(other.source))
         shadows = seed.meta.shadows.load(other.task, other.source)

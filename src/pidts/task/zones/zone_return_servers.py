@@ -26,6 +26,7 @@ from pidts.model import (
     TableName,
     Transient,
     Where,
+    epoch_before_first,
 )
 from pidts.model.errors import plural
 from pidts.model.zone import COUNTED_UP_TO, RETURN_RECORD, ZONE_NOTE
@@ -277,7 +278,12 @@ class ReturningZone:
     def _begin(self, direction: Direction, config: TaskConfig, tables: Mapping[TableName, Table], at: Position) -> None:
         place = (config.name, SourceTablesKey(config.source.source_id))
         start = Checkpoint(
-            task=config.name, source=config.source.source_id, worker=0, lsn=Lsn.at(at, 0), position=str(at)
+            task=config.name,
+            source=config.source.source_id,
+            worker=0,
+            lsn=Lsn.at(at, 0),
+            position=str(at),
+            epoch=epoch_before_first(),
         )
         with closing(config.target.server.connect()) as session:
             session.meta.prepare()

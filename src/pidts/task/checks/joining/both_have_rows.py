@@ -158,14 +158,30 @@ def not_forwarding(config: TaskConfig, others: Iterable[TaskConfig]) -> list[str
 
 
 def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> PrecheckFailed:
-    """Returns the error about other tasks that have begun without copying into a zone with rows of its own."""
-    statements = {writer.task: forgotten(writer) for writer in sorted(writers, key=lambda one: one.task)}
+    """Returns the error about other tasks that have begun without copying into a zone with rows of its own.
+
+    The task of the opposite direction can begin anew. The relay has to forget its place, too, or its next start takes
+    the zone for one that was restored (`pidts.task.checks.restored_zone`).
+    """
+    found = sorted(writers, key=lambda one: one.task)
+    opposite = {one.task: forgotten(one) for one in found if is_opposite(config, one)}
+    others = {one.task: forgotten(one) for one in found if one.task not in opposite}
+    todo = [
+        f"Stop task {task}. In its file, write both-have-rows: true, and task-mode: all if the file names no other "
+        f"zones. Remove its records on the server that it writes to: {statement}. Then run pidts relay forget with its "
+        "file, and start both tasks again"
+        for task, statement in opposite.items()
+    ]
+    if others:
+        todo.append(
+            f"Write one file for all zones, with joins: ZONE for the zone that joins ({_PAGE}). If a task will never "
+            f"run again, remove its records on the server that it writes to: {'; '.join(others.values())}"
+        )
     return PrecheckFailed(
         "zone-not-joined",
-        f"both zones have rows, and other tasks between zones have begun: {', '.join(statements)}",
+        f"both zones have rows, and other tasks between zones have begun: {', '.join(one.task for one in found)}",
         where=Where(source=config.source.source_id, file=str(config.path)),
-        todo=f"Write one file for all zones, with joins: ZONE for the zone that joins ({_PAGE}). If a task will never "
-        f"run again, remove its records on the server that it writes to: {'; '.join(statements.values())}",
+        todo=". ".join(todo),
     )
 
 
