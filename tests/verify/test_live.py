@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,10 +19,12 @@ import pytest
 
 from pidts.cli.repair import repaired
 from pidts.model import Checkpoint, Lsn, Table, TableName
+from pidts.plan import HeldTables, PlanState
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.source import connect, log_end, query
 from pidts.task.compare.wiring import compare_task
+from pidts.task.operate.presence import show_presence
 
 from .conftest import Pair
 
@@ -101,6 +104,40 @@ class Live:
                 target.meta.checkpoints.save(self.checkpoint)
                 target.commit()
                 done += len(batch)
+
+
+@pytest.mark.timeout(200)
+def test_tables_whose_changes_never_arrive_are_repaired_in_limited_time(
+    pair_of: Callable[[Server, Server], Pair], mariadb: Server, postgres: Server
+) -> None:
+    """Each table waits at a place of its own, and no halt shows why. With unique keys, a repair waits for a moment."""
+    pair = pair_of(mariadb, postgres)
+    task, names = pair.config.name, [f"t{number}" for number in range(2)]
+    for name in names:
+        pair.on_source(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, u INT UNIQUE)", f"INSERT INTO {name} VALUES (1, 1), (2, 2)"
+        )
+    pair.copy()
+    waiting = []
+    with (
+        closing(pair.config.target.server.connect()) as target,
+        closing(connect(pair.config.source.server)) as source,
+        closing(pair.config.target.server.connect()) as run,
+    ):
+        for name in names:
+            waiting.append(HeldTables(frozenset({TableName(task, name)}), Lsn.at(log_end(source))))
+            pair.on_source(f"UPDATE {name} SET u = 3 WHERE id = 1")
+        state = PlanState(Lsn.at(log_end(source)), held=tuple(waiting))
+        start = Checkpoint(task=task, source="one", worker=0, lsn=state.lsn, copy=state.copy_json())
+        target.meta.checkpoints.claim(task, "one", 1, start)
+        show_presence(run, task, "one")
+        began = time.monotonic()
+        work = repaired([pair.config], "", apply=True, stop=threading.Event(), show=print)
+        seconds = time.monotonic() - began
+        assert work.report is not None
+        assert (work.written, work.report.equal) == (2, True)
+        assert target.meta.safe_range.read(task, "one") is not None
+        assert seconds < 50, "each table alone would take the two limits, which are 30 seconds together"
 
 
 def _net(table: Table, last: dict[int, tuple[int, ...] | None]) -> NetChange:

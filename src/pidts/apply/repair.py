@@ -76,6 +76,11 @@ class Remedy:
 class PendingChanges(Exception):
     """Raised if changes of the table have not reached the target yet. Nothing was written."""
 
+    def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
+        super().__init__()
+        self.places = tuple((row.lsn, row.copy) for row in checkpoints)
+        """The places of the source's checkpoints. If they do not move, the changes do not come."""
+
 
 def repair(
     session: TargetSession,
@@ -182,7 +187,7 @@ def _remember(session: TargetSession, held: list[Checkpoint], high: Lsn, *, insi
     Without `insist`, raises `PendingChanges` instead.
     """
     if not insist:
-        raise PendingChanges
+        raise PendingChanges(held)
     task, source = held[0].task, held[0].source
     until = session.meta.safe_range.read(task, source)
     if until is None or until < high:

@@ -36,7 +36,6 @@ _IMPATIENCE = 1.0
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _RELAY_SECONDS = 2.0
 _MOST_OF_STATEMENT = 120
-_MOST_PLACES = 1000
 
 
 class TaskCatchUp:
@@ -63,8 +62,10 @@ class TaskCatchUp:
             forwards=frozenset(config.zones.forwards),
         )
         self._patience = _PATIENCE
-        self._seen: dict[tuple[Lsn, ...], float] = {}
-        """The Lsns of tables in all checkpoints, with the time at which each combination was first seen."""
+        self._seen: dict[TableName, tuple[tuple[Lsn, ...], float]] = {}
+        """The Lsns of each table in all checkpoints when it was last seen, and the time since which they are these."""
+        self._lsns: tuple[Lsn, ...] | None = None
+        """The Lsns of the checkpoints when they were last seen."""
 
     @property
     def change_no(self) -> int:
@@ -119,7 +120,7 @@ class TaskCatchUp:
             if (halt := self._halt(table, at)) is not None:
                 self._say(f"{table} is halted or waits for a schema change")
                 return NotCaughtUp(_reason(halt, self._prefix))
-            if time.monotonic() - self._since(tuple(state.at(table) for state in states)) > self._patience:
+            if time.monotonic() - self._since(table, states) > self._patience:
                 self._say(f"the target stays at {at}; is the task running?")
                 self._patience = _IMPATIENCE
                 return self._stays()
@@ -213,15 +214,20 @@ class TaskCatchUp:
         open_halts = (halt for halt in halts if halt.lsn >= at and not is_tried_again(halt))
         return next((halt for halt in open_halts if not halt.tables or table in halt.tables), None)
 
-    def _since(self, places: tuple[Lsn, ...]) -> float:
-        """Returns the time at which these Lsns were first seen. A new combination of Lsns shows that the task runs."""
-        if places not in self._seen:
-            if self._seen:
-                self._patience = _PATIENCE
-            if len(self._seen) > _MOST_PLACES:
-                self._seen.clear()
-            self._seen[places] = time.monotonic()
-        return self._seen[places]
+    def _since(self, table: TableName, states: Sequence[PlanState]) -> float:
+        """Returns the time since which the table's Lsns in all checkpoints are the same.
+
+        If a checkpoint or a table moves, the task runs, and the limit is long again. If tables only wait at different
+        Lsns, this shows nothing: ten tables that wait for ever would take ten times the long limit.
+        """
+        lsns, places = tuple(state.lsn for state in states), tuple(state.at(table) for state in states)
+        before, since = self._seen.get(table, (places, time.monotonic()))
+        if before != places:
+            since = time.monotonic()
+        if before != places or (self._lsns is not None and lsns != self._lsns):
+            self._patience = _PATIENCE
+        self._seen[table], self._lsns = (places, since), lsns
+        return since
 
     def _leave_snapshot(self) -> None:
         if self._server.is_mariadb:

@@ -37,6 +37,9 @@ from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind,
 _KEYS = 500
 """The number of keys that one transaction repairs. The task waits for this transaction."""
 _CROWDED_SECONDS = 10.0
+"""If the log has pending changes of a table at each attempt for this time, a repair no longer waits for their end."""
+_STILL_SECONDS = 2.0
+"""The same limit if the task's checkpoints do not move."""
 _CROWDED_PAUSE = 0.1
 
 
@@ -99,7 +102,7 @@ class Repairs:
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
-    """Tables for which the task had pending changes at every attempt to repair them."""
+    """Tables for which the task had pending changes at each attempt to repair them. No repair waits for them."""
 
     def differ(self, merged: MergedTable, settled: UnequalKeys) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""
@@ -162,7 +165,8 @@ class Repairs:
             )
             for one in members
         ]
-        deadline = time.monotonic() + (0.0 if name in self._never_quiet else _CROWDED_SECONDS)
+        began = still_since = time.monotonic()
+        places: tuple[object, ...] = ()
         while True:
             try:
                 compares = any(one.part.config.on_divergence is not OnDivergence.OVERWRITE for one in members)
@@ -177,8 +181,11 @@ class Repairs:
                     compares=compares,
                     removes=removes,
                 )
-            except PendingChanges:
-                if time.monotonic() > deadline:
+            except PendingChanges as pending:
+                now = time.monotonic()
+                if pending.places != places:
+                    places, still_since = pending.places, now
+                if now - began > _CROWDED_SECONDS or now - still_since > _STILL_SECONDS:
                     self._never_quiet.add(name)
                 if self.stop.wait(_CROWDED_PAUSE):
                     raise ComparisonInterrupted from None
