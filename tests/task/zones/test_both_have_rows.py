@@ -189,7 +189,7 @@ def test_no_other_tasks_may_have_begun(shop: Shop) -> None:
     assert "zone-not-joined" not in shop.check("b-a")
     for zone, row in (("a", 1), ("b", 2)):
         shop.sql(zone, f"INSERT INTO t VALUES ({row}, {row}, NOW(6))")
-    assert "pidts relay forget with its file" in refused
+    assert "pidts relay forget FILE" in refused
     forgotten = shop._programs.run(["relay", "forget", f"{shop.file}@a-b"], 60)
     assert forgotten.returncode == 0, forgotten.stderr.decode()
     with shop.started("a-b") as out, shop.started("b-a"):

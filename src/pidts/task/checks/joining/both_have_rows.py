@@ -168,8 +168,8 @@ def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> Precheck
     others = {one.task: forgotten(one) for one in found if one.task not in opposite}
     todo = [
         f"Stop task {task}. In its file, write both-have-rows: true, and task-mode: all if the file names no other "
-        f"zones. Remove its records on the server that it writes to: {statement}. Then run pidts relay forget with its "
-        "file, and start both tasks again"
+        f"zones. Remove its records on the server that it writes to: {statement}. Then run pidts relay forget FILE, "
+        "with its file for FILE, and start both tasks again"
         for task, statement in opposite.items()
     ]
     if others:
