@@ -136,11 +136,12 @@ class _TooMuchError(Exception):
 def first_refused(
     changes: Sequence[NetChange], tried: Callable[[Sequence[NetChange]], Halted | None], code: str
 ) -> RefusedRow | None:
-    """Returns the refused row: the last row of the shortest beginning of the changes that fails with this code.
+    """Returns the row that the target refuses with this code.
 
-    The beginnings of `changes` that are tried differ in their number of steps. A step is a row that is removed or
-    written, or the beginning of a change. If the target refuses a change before its first row, no row is the reason,
-    and the result is None. It is also None if the target refuses nothing, or with another code.
+    Beginnings of `changes` of different lengths are tried. The refused row is the last row of the shortest beginning
+    that fails. The length is counted in steps: a step is a row that is removed or written, or the beginning of a
+    change. If the target refuses a change before its first row, no row is the reason, and the result is None. It is
+    also None if the target refuses nothing, or with another code.
     """
     steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
     low, high = 0, sum(steps)

@@ -84,7 +84,8 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
     transaction; all rows of the transaction have this place. `commit_time` is the time in that event's header.
 
     Raises `LargeSliceError` if the rows of a table take `most_bytes` or more: a compressed log may be many times as
-    large in memory. The error is not raised while a savepoint is open, since `decode_stream` could not do better.
+    large in memory. The error is not raised while a savepoint is open, since then `decode_stream` would need as much
+    memory.
     """
     return _decoded(new_decoder(facts), raw, facts)
 

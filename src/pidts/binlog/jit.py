@@ -1,9 +1,9 @@
 """Compiles functions that work on raw memory; the only file that imports the compiler.
 
 A function with `@jit` is compiled to machine code when it is first called. The machine code is kept on disk for the
-next process. Only such functions can call the functions below, which read and write memory by address, unaligned and in
-the machine's (little-endian) byte order. Nothing checks an address. So every caller first makes sure that the address
-is within the caller's own buffer, since a length in the log may be wrong.
+next process. Only these compiled functions can call the functions below. The functions below read and write memory by
+address, unaligned and in the machine's (little-endian) byte order. Nothing checks an address. So every caller first
+makes sure that the address is within the caller's own buffer, since a length in the log may be wrong.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class _OpenTransaction:
     tables: dict[TableName, None] = field(default_factory=dict)
     statements: list[tuple[str, str]] = field(default_factory=list)
     xa: Xa | None = None
-    """The step of a two-phase XA transaction that ends this transaction; None if no such step ends it."""
+    """The step of a two-phase XA transaction that ends this transaction; None if it ends in another way."""
 
 
 class TransactionScanner:

@@ -17,7 +17,7 @@ SHOWN = 5
 """The largest number of tables, shards or other items of one list that a text names."""
 
 _LABEL = 13
-"""The width of the labels before such texts."""
+"""The width of the labels before the texts of this module."""
 
 T = TypeVar("T")
 

@@ -238,7 +238,7 @@ def _resync(config: TaskConfig, table: TableName) -> str:
 def _kept(config: TaskConfig, work: Repairs, report: Report) -> dict[str, int]:
     """Returns the numbers of extra rows that filters may have kept, as the report has found them last.
 
-    A number's key is the text that names its table.
+    The keys of the result are the tables' names, with the source if the task has several.
     """
     only = config.source.source_id  # the report names no source if the task has only one
     found = {

@@ -36,8 +36,8 @@ class SharedCommands:
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlCommand | None:
         """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none.
 
-        If the target does not answer another thread for a while, the result is that of the last reading. The caller
-        will ask again.
+        If another thread has to wait long for the target's answer, the result of the last reading is returned. The
+        caller will ask again.
         """
         if self._reading.acquire(timeout=_ANSWER_SECONDS):
             try:

@@ -86,7 +86,9 @@ class DdlWaits:
     report: float = 2.0
     """The shortest time between two reports of what a change waits for."""
     look_apart: float = 0.004
-    """Multiplied by the number of waiting changes: the time between two looks of one waiting change at its group."""
+    """Multiplied by the number of waiting changes, this is the time after which a waiting change looks at its group
+    again.
+    """
     report_apart: float = 0.1
     """Multiplied by the number of waiting changes: the time between two reports of one waiting change.
 

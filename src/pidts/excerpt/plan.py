@@ -78,7 +78,7 @@ def _unpacked(text: str) -> KnownStructures:
 
 
 def only(history: KnownStructures, allow: AllowList) -> KnownStructures:
-    """Returns the part of a history about the query's tables: an offset need not have more."""
+    """Returns the part of a history about the query's tables, which is all that an offset needs."""
 
     def mine(name: TableName) -> bool:
         return allow(name)

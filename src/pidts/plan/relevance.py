@@ -45,8 +45,8 @@ class Relevance:
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed. If such a table is being copied, its progress, a key of the old order, is not
-    valid any more.
+    """Tables whose key may have changed. If such a table is being copied, its progress is not valid any more, since the
+    progress is a value of the old key.
     """
     comes_back: bool = False
     """Whether the rows came from a zone whose changes the task does not pass on.

@@ -164,7 +164,7 @@ def _numbers(values: pa.Array) -> pa.UInt64Array:
 
 
 def _form(kind: pa.DataType) -> str:
-    """Returns the same text for two types if `_numbers` has the same result for equal values of both types."""
+    """Returns a text for a type. If two types have the same text, `_numbers` gives equal values the same number."""
     if pa.types.is_decimal(kind):
         return "decimal"
     if pa.types.is_floating(kind):

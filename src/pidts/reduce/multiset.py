@@ -47,7 +47,7 @@ class _Images:
 
     before: list[pa.Array]
     after: list[pa.Array]
-    """The columns of all changes, also of changes that have no such image."""
+    """The columns of the before images and of the after images. A change without the image has NULL in all columns."""
     gone: Numbers
     new: Numbers
     """The changes that remove a row, and those that add one."""

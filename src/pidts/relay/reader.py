@@ -167,8 +167,8 @@ class RelayReader:
         With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised: there are entries up
         to `to`, and the caller must not treat fewer entries as all of them.
 
-        With `joined`, one entry may stand for many ordinary transactions in a row; `most` limits their number, and that
-        of their row events.
+        With `joined`, one entry may stand for many ordinary transactions in a row; `most` limits the number of these
+        transactions, and the number of their row events.
         """
         self.renew()
         last, header = after, None

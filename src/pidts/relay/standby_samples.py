@@ -29,7 +29,7 @@ from pidts.model import Position
 from pidts.relay.segments.index import Origin
 
 _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
-"""Pairs of an age and an interval in seconds: of samples up to this age, one is kept in each such interval."""
+"""Pairs of an age and an interval in seconds: of samples up to this age, one in each interval is kept."""
 
 
 @dataclass(frozen=True, slots=True)

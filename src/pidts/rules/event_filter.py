@@ -5,7 +5,7 @@ general patterns before rules with specific ones. Each rule looks at a change in
 
 1. At its kind: a match drops the change (`Ignore`) or refuses it (`Error`); under `Do`, a change without a match is
    dropped.
-2. At its text, if the change is a statement and the rule has a `sql-pattern`. The outcomes are those of step 1.
+2. At its text, if the change is a statement and the rule has a `sql-pattern`. The outcomes are the same as in step 1.
 
 The first rule that drops or refuses the change decides. If no rule does, the change is taken. So two `Do` rules for one
 table take only the kinds that *both* list. A `Do` rule that lists only kinds of row changes drops every DDL of its

@@ -36,8 +36,8 @@ class ProcessEnd:
     """The stage of the run at its end; empty if the run has ended with an error."""
     error: dict[str, Any] | None = None
     may_pass: bool = False
-    """Whether the cause of the end may pass by itself in spite of the exit code. An example: a server did not answer at
-    the start.
+    """Whether the cause of the end may pass by itself, although the exit code says otherwise. An example: a server did
+    not answer at the start.
     """
 
     @property

@@ -63,9 +63,9 @@ there.
     after COMMIT                            both
     another task has the key's next change  as in `early_removals`: other tasks are locked out first
 
-The records of changes that were already made are in the same table as those of `early_removals`, with other digests.
-They, too, are used for one hour, by the clocks of the servers and of the task's machine. If a task lags by more than an
-hour, a change that should be set aside may be applied.
+The records of changes that were already made are in the same table as the records of `early_removals`, with other
+digests. They, too, are used for one hour, by the clocks of the servers and of the task's machine. If a task lags by
+more than an hour, a change that should be set aside may be applied.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class WritableChanges:
     read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
     """
     differing_rows: dict[TableName, pa.Table]
-    """The rows of `there` that differ from the source's rows, but are changed in spite of this."""
+    """The rows of `there` that are changed although they differ from the source's rows."""
 
 
 def checked(

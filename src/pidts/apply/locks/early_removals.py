@@ -38,7 +38,7 @@ changes leave equal rows; `pidts.apply.locks.already_applied` covers rows that g
 
 **Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. Each transaction of a task locks
 the task's checkpoint from beginning to end. So a task that finds no row locks the checkpoints of the other tasks, and
-then looks for the row once more. Either the INSERT was committed before this look, or the INSERT will find the record.
+then looks for the row once more. Either the INSERT was committed before that, or the INSERT will find the record.
 
     break                                   then
     before COMMIT                           neither the record nor the checkpoint: the next attempt looks again
@@ -164,7 +164,10 @@ def is_later(made: int, removed: int) -> bool:
 
 
 def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
-    """Returns which events find another row than their key's previous event has left, or come after such an event."""
+    """Returns which events find another row than the key's previous event has left.
+
+    All later events of such a key are also returned.
+    """
     events = key_rows.events
     breaks = np.zeros(len(events.key), np.bool_)
     leaving = np.zeros(len(key_rows.at), np.bool_)

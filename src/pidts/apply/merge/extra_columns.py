@@ -5,7 +5,7 @@ row moves from the first to the second:
 
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
-On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for good. So
+On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for ever. So
 would an UPDATE. If one part of a batch has a DELETE in t_1 and then this INSERT, the two become an UPDATE. So the
 existing row is removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the
 defaults that every inserted row of t_2 gets.

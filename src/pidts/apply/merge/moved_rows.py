@@ -192,7 +192,7 @@ class _Outcomes:
         gets = ~self._leaves & ((op == Op.INSERT) | moved)[self._change]
         newest = np.maximum.reduceat(np.where(gets[order], np.arange(len(order)), -1), begins)
         self._key = number[last]
-        """The key of each outcome; outcomes are in the order of their keys."""
+        """The key of each outcome. The outcomes are sorted by key."""
         self._member = member[self._change[last]]
         self._last = last
         self._has = ~self._leaves[last] & ~deleted[self._change[last]]

@@ -25,7 +25,7 @@ def key_texts(keys: pa.Table) -> pa.StringArray:
     """Returns one text per key: its values one after the other, or their digest if they are long or cannot be printed.
 
     A bar after the last value keeps the value's trailing spaces, which collations would ignore. If there are several
-    values, two more bars follow: tombstones on targets have such keys.
+    values, two more bars follow, since stored tombstones have this form.
     """
     if not keys.num_rows:
         return pa.array([], pa.string())

@@ -117,7 +117,7 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     member_changes: tuple[MemberChange, ...] = ()
-    """The changes of the members that had arrived when the statement began, without that of the leader, which runs it.
+    """The changes of the members that had arrived when the statement began, without the leader's change.
 
     The target records the statement for these members, even if members join or leave meanwhile.
     """

@@ -58,7 +58,7 @@ class ShardGroups:
     ) -> None:
         """`mode` is the shard mode of the task file (empty: none), `expected` are the sources of all parts.
 
-        `rules` are the rules of the parts. They give the target tables of a source that cannot be reached.
+        `rules` are the rules of the parts. If a source cannot be reached, its rules show its target tables.
         `counts_apart`: the task file promises that tables never give the same number to two rows.
         """
         self.counts_apart = counts_apart
@@ -235,7 +235,7 @@ class ShardGroups:
             return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the changes of the members that had arrived when the statement began, without that of the leader."""
+        """Returns the changes of the members that had arrived when the statement began, without the leader's change."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 

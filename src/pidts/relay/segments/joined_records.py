@@ -280,7 +280,7 @@ def _has_gtid(payload: int, gtid: int, prefix: int, number: int) -> Any:
 
 @inline
 def _has_tables(payload: int, tables: int, size: int) -> Any:
-    """Whether a record names the same tables as another, whose names take `size` bytes with the number before them."""
+    """Whether the record names the tables whose names, with their number, are the `size` bytes at `tables`."""
     gtid_size = load16(payload + ENTRY_FIXED_SIZE)
     return _tables_size(payload, gtid_size) == size and same(payload + ENTRY_FIXED_SIZE + 2 + gtid_size, tables, size)
 

@@ -25,7 +25,7 @@ NO_GROUP = -1
 ALONE = -2
 """The entry in `SettledGroups.matches` for a step whose record is the first one in `SettledGroups.payloads`.
 
-`ALONE` - 1 means the second record, and so on.
+The number `ALONE` - 1 means the second record, `ALONE` - 2 the third.
 """
 
 _PREPARE, _COMMIT = int(XaStep.PREPARE), int(XaStep.COMMIT)

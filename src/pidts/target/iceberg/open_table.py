@@ -129,7 +129,7 @@ class OpenTable:
         self.prepared, self.loaded = [], []
 
     def rebased(self, base: MetadataFile) -> OpenTable:
-        """Returns the loaded rows on top of another snapshot of the same structure.
+        """Returns a table with these loaded rows that builds on another snapshot of the same structure.
 
         Raises if a row that the other snapshot has gained has the same key as one of these rows. If the transaction has
         removed all rows, it also removes the rows of the other snapshot.

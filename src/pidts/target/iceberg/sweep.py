@@ -179,7 +179,7 @@ def _remove_orphans(session: CatalogConnection, place: str, needed: NeededFiles)
 def _add_current(session: CatalogConnection, folder: str, needed: NeededFiles) -> None:
     """Adds the files that the tables in a folder need now.
 
-    A folder has several tables if tables of several catalog names are in it.
+    A folder has several tables if several catalog names have tables in it.
     """
     for location, metadata in _tables(session, folder):
         needed.add(location, metadata)

@@ -178,7 +178,8 @@ class CopyRemover:
         """Returns a condition that excludes most rows of the table by lists of values.
 
         Most rows of the table are not in `rows`. The server searches a sorted list, which is much faster than `… OR …`.
-        One list is that of the near column. If another column has more different values, its list follows.
+        One list has the values of the column from `_near_column`. If another column has more different values, its list
+        follows.
         """
         near = self._near_column(rows)
         columns = [column for column in self._written if self._is_listed(column, rows)]

@@ -64,7 +64,7 @@ class AlertTimes:
     first_pause: float = 1.0
     longest_pause: float = 120.0
     tries: int = 36
-    """The number of tries to deliver a document. Together they take about an hour."""
+    """The number of attempts to deliver a document. All of them together take about an hour."""
 
 
 _USUAL_TIMES = AlertTimes()

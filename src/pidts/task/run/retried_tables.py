@@ -37,7 +37,7 @@ class RetriedTables:
 
     @property
     def tables(self) -> Collection[TableName]:
-        """The tables that are tried again, as they were when they were last looked at."""
+        """The tables that are tried again, as the last call of `look` has found them."""
         return self._goals.keys()
 
     def may_delay_others(self, halted: Collection[TableName]) -> bool:
@@ -45,7 +45,8 @@ class RetriedTables:
 
         `halted` are the tables that are halted at the end of the batch. A table at an earlier place has its own slices
         of a batch. A new attempt tries again all tables that were halted before it, and their places are not known yet.
-        A ddl command may let a table continue between two looks: the table was halted at the last look, and is not now.
+        A ddl command may let a table continue between two calls of `look`: at the last call the table was halted, and
+        now it is not.
         """
         return self._is_level or (self._begins and bool(self._halted)) or not self._halted.issubset(halted)
 
