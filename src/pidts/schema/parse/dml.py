@@ -1,5 +1,4 @@
-"""Finds the tables whose rows a statement may have changed: INSERT, UPDATE, DELETE and so on, without row events.
-"""
+"""Finds the tables whose rows a statement may have changed: INSERT, UPDATE, DELETE and so on, without row events."""
 
 from __future__ import annotations
 
