@@ -36,7 +36,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self, TypeAlias
 
 import structlog
@@ -73,6 +73,20 @@ _MOST_TO_ADVANCE = 16 << 10
 the new one. If they have more, the row is not advanced. The statement has both rows, and must be neither larger than
 the server accepts nor so large that it is sent without the next statements.
 """
+
+
+@dataclass(slots=True)
+class _Commit:
+    """What one call of `Committer.commit` has to write."""
+
+    worker: int
+    expected: Lsn
+    new: Checkpoint
+    changes: Changes
+    rows: int
+    origin: str
+    asked: bool = False
+    """Whether an attempt has sent COMMIT, so that the target may have the changes already."""
 
 
 class Committer:
@@ -130,95 +144,72 @@ class Committer:
         returns for the target table. `origin` is the other zone from which the rows came. When the target refuses the
         changes, the attempt has failed; `again` says whether another attempt follows.
         """
+        commit = _Commit(worker, expected, self._mine(checkpoint, worker), changes, int(has_rows), origin)
         with self.times.measured():
-            return self._commit(
-                worker,
-                expected,
-                checkpoint,
-                changes,
-                has_rows=has_rows,
-                whose=whose,
-                largest=largest,
-                again=again,
-                origin=origin,
-            )
+            while True:
+                try:
+                    return self._retry.repeat(
+                        lambda: self._attempt(commit),
+                        drop=self._drop,  # this ends the lock of the checkpoint
+                        sleep=self._sleep,
+                        given_up=lambda error, attempts: self._given_up(error, attempts, asked=commit.asked),
+                    )
+                except Halted as error:
+                    if again(error):
+                        continue
+                    located = self._located(error, worker, changes, whose, largest)
+                    raise located from (error if located is not error else error.__cause__)
 
-    def _commit(
-        self,
-        worker: int,
-        expected: Lsn,
-        checkpoint: Checkpoint,
-        changes: Changes,
-        *,
-        has_rows: bool,
-        whose: Whose,
-        largest: Largest,
-        again: Again,
-        origin: str,
-    ) -> Outcome:
-        new = self._mine(checkpoint, worker)
-        asked, rows = False, int(has_rows)
-
-        def attempt() -> Outcome:
-            left = self._left.pop(worker, None)
-            if left is None or not self._may_advance(left, expected, new, rows=rows):
-                return written(None)
-            trips = self._connected().trips
-            try:
-                return written(left)
-            except OtherCheckpoint as error:
-                _log.debug("the checkpoint is read again before a batch", worker=worker, cause=error.what)
-                refused = left
-            except Halted:
-                # Without a round trip, the server has not compared the checkpoint row yet. If somebody has changed it,
-                # this may be the cause of the halt. So the next attempt reads the row.
-                if self._connected().trips > trips:
-                    raise
-                refused = None
-            self._drop()
-            return written(None, refused)
-
-        def written(left: Checkpoint | None, refused: Checkpoint | None = None) -> Outcome:
-            nonlocal asked
-            session = self._connected()
-            session.begin(origin)
-            is_saved = left is not None and session.meta.checkpoints.advance(left, new)
-            if not is_saved:
-                stored = self._locked(session, worker)
-                # If `advance` was refused although the checkpoint row was as this committer had left it, the target
-                # cannot compare the row, and would refuse each batch once.
-                self._advances = self._advances and stored != refused
-                if settle(stored, expected, new, rows=rows) is Outcome.ALREADY:
-                    session.rollback()
-                    return Outcome.APPLIED if asked else Outcome.ALREADY
-            for change in changes(session):
-                self._write(session, change)
-                del change  # so that a large batch does not have two changes in memory
-            if not is_saved:
-                session.meta.checkpoints.save(new)
-            was_asked, asked = asked, True
-            try:
-                session.commit()
-            except OtherCheckpoint:
-                asked = was_asked  # COMMIT was not executed
+    def _attempt(self, commit: _Commit) -> Outcome:
+        """Makes one attempt. It does not read the checkpoint row first if the row may be advanced."""
+        left = self._left.pop(commit.worker, None)
+        if left is None or not self._may_advance(left, commit.expected, commit.new, rows=commit.rows):
+            return self._written(commit, None)
+        trips = self._connected().trips
+        try:
+            return self._written(commit, left)
+        except OtherCheckpoint as error:
+            _log.debug("the checkpoint is read again before a batch", worker=commit.worker, cause=error.what)
+            refused = left
+        except Halted:
+            # Without a round trip, the server has not compared the checkpoint row yet. If somebody has changed it,
+            # this may be the cause of the halt. So the next attempt reads the row.
+            if self._connected().trips > trips:
                 raise
-            self._left[worker] = new
-            self._count_trips(session)
-            return Outcome.APPLIED
+            refused = None
+        self._drop()
+        return self._written(commit, None, refused)
 
-        while True:
-            try:
-                return self._retry.repeat(
-                    attempt,
-                    drop=self._drop,  # this ends the lock of the checkpoint
-                    sleep=self._sleep,
-                    given_up=lambda error, attempts: self._given_up(error, attempts, asked=asked),
-                )
-            except Halted as error:
-                if again(error):
-                    continue
-                located = self._located(error, worker, changes, whose, largest)
-                raise located from (error if located is not error else error.__cause__)
+    def _written(self, commit: _Commit, left: Checkpoint | None, refused: Checkpoint | None = None) -> Outcome:
+        """Runs one transaction, which advances the checkpoint row from `left`. If `left` is None, the row is read.
+
+        `refused` is the row that could not be advanced just now.
+        """
+        session = self._connected()
+        session.begin(commit.origin)
+        is_saved = left is not None and session.meta.checkpoints.advance(left, commit.new)
+        if not is_saved:
+            stored = self._locked(session, commit.worker)
+            # If `advance` was refused although the checkpoint row was as this committer had left it, the target cannot
+            # compare the row, and would refuse each batch once.
+            self._advances = self._advances and stored != refused
+            if settle(stored, commit.expected, commit.new, rows=commit.rows) is Outcome.ALREADY:
+                session.rollback()
+                return Outcome.APPLIED if commit.asked else Outcome.ALREADY
+        for change in commit.changes(session):
+            self._write(session, change)
+            del change  # so that a large batch does not have two changes in memory
+        if not is_saved:
+            session.meta.checkpoints.save(commit.new)
+        was_asked, commit.asked = commit.asked, True
+        try:
+            session.commit()
+        except OtherCheckpoint:
+            commit.asked = was_asked  # COMMIT was not executed
+            raise
+        self._left[commit.worker] = commit.new
+        self._count_trips(session)
+        return Outcome.APPLIED
 
     def _mine(self, checkpoint: Checkpoint, worker: int) -> Checkpoint:
         """Returns the checkpoint with this run's task, source and epoch, and with the worker's number."""
