@@ -147,6 +147,36 @@ class _Halts:
         return cls(by_lsn, halts, tables, is_about_all=not all(halt.tables for halt in halts))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkUse:
+    """How a stream uses Spark."""
+
+    session: Callable[[], SparkSession]
+    """Returns the session, which all streams of the run share."""
+    give_back: Callable[[], None] = lambda: None
+    """Releases the session."""
+    direct_rows: int
+    """The largest number of rows in a batch that the driver applies without Spark."""
+    scratch: Path
+    """The folder of the attempt's temporary files."""
+    is_cluster: bool = False
+    """Whether Spark's processes run on several machines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltRules:
+    """The halts of earlier attempts, and what happens at an error."""
+
+    rows: Sequence[Halt] = ()
+    """The halts of tables whose rows the target has refused. These tables are still halted."""
+    earlier: Sequence[Halt] = ()
+    """The halts that earlier attempts recorded, with the times at which the tables were halted."""
+    is_final: Callable[[Halted], bool] = lambda _: True
+    """Says whether an error halts only its tables, and not the whole run."""
+    copies_again: Callable[[Halt], bool] = lambda _: False
+    """Says whether the run copies the tables of a halt again: then no operator is needed."""
+
+
 class TaskStream:
     """Runs batches from a claimed checkpoint until it is stopped or fails."""
 
@@ -161,57 +191,50 @@ class TaskStream:
     def __init__(
         self,
         *,
-        spark: Callable[[], SparkSession],
-        give_back: Callable[[], None] = lambda: None,
         context: JobContext,
         checkpoints: tuple[Checkpoint, ...],
         classifier: TransactionClassifier,
         limits: Limits,
-        direct_rows: int,
         goal: Lsn | None,
-        scratch: Path,
+        spark: SparkUse,
         on_batch: Callable[[BatchDone], None],
-        halted: Sequence[Halt] = (),
-        earlier_halts: Sequence[Halt] = (),
-        halts_alone: Callable[[Halted], bool] = lambda _: True,
-        copies_again: Callable[[Halt], bool] = lambda _: False,
+        halts: HaltRules | None = None,
         shards: ShardGroups | None = None,
         leaves: Callable[[], bool] = lambda: False,
-        is_cluster: bool = False,
     ) -> None:
-        """`spark` returns the shared session, which `give_back` releases.
+        """`leaves` returns whether the process is about to end.
 
-        `leaves` returns whether the process is about to end.
-
-        If the process is about to end, `close` does not have to end everything that is still running. `is_cluster`:
-        whether Spark's processes run on several machines.
+        If the process is about to end, `close` does not have to end everything that is still running.
         """
+        halts = halts or HaltRules()
         self._classifier, self._limits = classifier, limits
-        self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
+        self._direct_rows, self._goal, self._scratch, self._on_batch = spark.direct_rows, goal, spark.scratch, on_batch
         self._context = context
         self._workers, self._state, claimed = Workers.claimed(checkpoints, context.dealing)
         self._gtids = claimed.gtid
         self._unapplied, self._waiting_changes = UnappliedSearch(classifier), WaitingTableSearch(classifier)
-        self._halted = halted
+        self._halted = halts.rows
         self._halts_seen: _Halts | None = None
-        refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
+        refused = {name for halt in halts.rows for name in halt.tables} & context.structures.keys()
         self._state = self._state.halting(refused) if refused else self._state
         self._shards = shards or ShardGroups()
         self._keep = partial(signal_kept, context.staging)
         self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moved_keys_cleanup = MovedKeysCleanup(context, checkpoints, time.sleep)
-        self._ddl = DdlThreads(classifier, halts_alone, self._shards, earlier_halts, copies_again)
+        self._ddl = DdlThreads(classifier, halts.is_final, self._shards, halts.earlier, halts.copies_again)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._reader = SliceReader(self._relay)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._planner = Planner(self._relay, context.staging, limits, classifier, goal)
         self._known_tables = KnownTables(self._relay, classifier, _UNKNOWN_TABLE)
         self._committers = [context.committer() for _ in range(context.workers)]
-        self._slices, self._note = scratch / "slices.pickle", scratch / "job.json"
+        self._slices, self._note = spark.scratch / "slices.pickle", spark.scratch / "job.json"
         name = f"pidts-{context.source.source_id}-{context.epoch}"
         prepared = partial(prepare, context.target)
-        self._spark = SparkOnDemand(spark, give_back, name, scratch, self._slices, self._called, prepared)
+        self._spark = SparkOnDemand(
+            spark.session, spark.give_back, name, spark.scratch, self._slices, self._called, prepared
+        )
         self._is_noted, self._is_done = threading.Event(), threading.Event()
         """The first event is set while a job waits for its call; the second is set when that call has returned."""
         self._job: BatchPlan | None = None
@@ -220,7 +243,7 @@ class TaskStream:
         self._closing, self._leaves = False, leaves
         self._is_in_parts = self._is_left = False
         """Whether a long batch is under way in this process, and whether it has to be left before its next part."""
-        self._copying = CopyRunner(lambda: self._closing, direct_rows, is_cluster=is_cluster)
+        self._copying = CopyRunner(lambda: self._closing, spark.direct_rows, is_cluster=spark.is_cluster)
         self._jobs = 0
         self.times = StepTimes()
         """Measures how the thread that carries out a batch spends its time."""

@@ -54,7 +54,7 @@ from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark import stream
-from pidts.spark.stream import TaskStream
+from pidts.spark.stream import HaltRules, SparkUse, TaskStream
 
 from .scheduled_threads import Fiber, Scheduler, Threading, Time
 from .shard_servers import Shards, rules_of
@@ -359,9 +359,10 @@ class TaskInMemory:
             watched=watched,
         ).with_different_shards()  # fmt: skip
         return TaskStream(
-            spark=None, context=context, checkpoints=claimed, classifier=TransactionClassifier(rules.allow, Dialect()),
-            limits=settings.limits, direct_rows=1_000_000, goal=None, scratch=self.relay,
-            on_batch=lambda _: None, shards=self.groups, earlier_halts=found,
+            context=context, checkpoints=claimed, classifier=TransactionClassifier(rules.allow, Dialect()),
+            limits=settings.limits, goal=None,
+            spark=SparkUse(session=None, direct_rows=1_000_000, scratch=self.relay),
+            on_batch=lambda _: None, halts=HaltRules(earlier=found), shards=self.groups,
         )  # fmt: skip
 
     def _keyed(self, rules: Rules) -> Rules:

@@ -26,7 +26,7 @@ from pidts.source import SourceConfig
 from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.slices import SliceStreamReader
-from pidts.spark.stream import TaskStream
+from pidts.spark.stream import SparkUse, TaskStream
 
 CLASSIFIER = TransactionClassifier(AllowList(), Dialect())
 
@@ -58,14 +58,12 @@ class PlannedStream(TaskStream):
             charsets={},
         )
         super().__init__(
-            spark=lambda: pytest.fail("nobody needs it"),
             context=context,
             checkpoints=(Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)),),
             classifier=CLASSIFIER,
             limits=Limits(),
-            direct_rows=0,
             goal=None,
-            scratch=folder,
+            spark=SparkUse(session=lambda: pytest.fail("nobody needs it"), direct_rows=0, scratch=folder),
             on_batch=lambda _: None,
         )
         self.done: list[tuple[int, str]] = []

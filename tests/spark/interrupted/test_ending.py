@@ -18,7 +18,7 @@ from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
 from pidts.spark import stream as module
-from pidts.spark.stream import TaskStream, side_by_side
+from pidts.spark.stream import SparkUse, TaskStream, side_by_side
 
 FAR_TOO_LONG = 30.0
 """Seconds after which a stream certainly waits for something, however busy the machine is."""
@@ -60,14 +60,12 @@ def stream(tmp_path, leaves):
         charsets={},
     )
     return TaskStream(
-        spark=None,
         context=context,
         checkpoints=(Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)),),
         classifier=TransactionClassifier(AllowList(), Dialect()),
         limits=Limits(),
-        direct_rows=0,
         goal=None,
-        scratch=tmp_path,
+        spark=SparkUse(session=None, direct_rows=0, scratch=tmp_path),
         on_batch=lambda _: pytest.fail("a batch that begins while the run ends is left for the next run"),
         leaves=leaves.is_set,
     )

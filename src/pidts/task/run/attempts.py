@@ -45,7 +45,7 @@ from pidts.replicate import RELAY_FULL, ReceiveProblem
 from pidts.source import Session as SourceSession
 from pidts.source import connect
 from pidts.spark.master import is_local
-from pidts.spark.stream import TaskStream
+from pidts.spark.stream import HaltRules, SparkUse, TaskStream
 from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.measure.standby_sampling import StandbySampling
@@ -397,23 +397,27 @@ class Attempts:
                 config, begun, context, classifier, goal, self._committed, self._shared.shards, self._stop.is_set
             )
         return TaskStream(
-            spark=partial(self._shared.spark.session, config.source.source_id),
-            give_back=partial(self._shared.spark.give_back, config.source.source_id),
             context=context,
             checkpoints=begun.checkpoints,
             classifier=classifier,
             limits=replace(config.limits, follows=config.mode != "full"),
-            direct_rows=config.direct_rows,
             goal=goal,
-            scratch=scratch,
+            spark=SparkUse(
+                session=partial(self._shared.spark.session, config.source.source_id),
+                give_back=partial(self._shared.spark.give_back, config.source.source_id),
+                direct_rows=config.direct_rows,
+                scratch=scratch,
+                is_cluster=not is_local(config.spark_master),
+            ),
             on_batch=self._committed,
-            halted=self._halted.rows,
-            earlier_halts=self._halted.recorded,
-            halts_alone=self._is_final,
-            copies_again=lambda halt: self._next.may_copy_again(halt, self._config),
+            halts=HaltRules(
+                rows=self._halted.rows,
+                earlier=self._halted.recorded,
+                is_final=self._is_final,
+                copies_again=lambda halt: self._next.may_copy_again(halt, self._config),
+            ),
             shards=self._shared.shards,
             leaves=self._stop.is_set,
-            is_cluster=not is_local(config.spark_master),
         )
 
     def _begin(self, source: SourceSession | Transient, target: TargetSession, need: TaskNeed) -> StartState:
