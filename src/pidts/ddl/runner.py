@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -117,11 +117,9 @@ def run_ddl(
     renamed, change = _renamed_missed(groups, step, change, source)
 
     def run() -> ChangeEnd:
-        if change.statement is not None and not overrides(command):
-            for pause in _empty_recopied(due, shared_tables):
-                sleep(pause)
-                if is_superseded():
-                    return AttemptSuperseded()
+        empties = change.statement is not None and not overrides(command)
+        if empties and not _empty_recopied(due, shared_tables, sleep, is_superseded):
+            return AttemptSuperseded()
         return runner.run(change, due.lsn)
 
     ended = carry_out(groups, step, context.epoch, run)
@@ -131,15 +129,20 @@ def run_ddl(
         return ended
     if staying:
         groups.recall(groups.next_read(), source, staying, {})
-    _log.info(_summary(step), statement=due.query.sql, at=due.where.position)
-    for left in shared_tables.left:
-        place = due.where.position
-        _log.warning("the target keeps the rows of a shard, since other shards share its table", what=left, at=place)
+    _report(due, step, shared_tables)
     charsets: dict[str, tuple[str, str] | None] = {}
     if found.statement is not None:
         charsets = apply_charset(found.statement, context.charsets, dialect=due.dialect)
     made = [table for table in found.change.after.values() if table is not None]
     return ChangeDone(change.structures, charsets, _watched(context, made), found.keyed, renamed)
+
+
+def _report(due: DueChange, step: Admission, shared_tables: SharedTables) -> None:
+    """Logs the change that was made, and the shards whose rows stay on the target."""
+    place = due.where.position
+    _log.info(_summary(step), statement=due.query.sql, at=place)
+    for left in shared_tables.left:
+        _log.warning("the target keeps the rows of a shard, since other shards share its table", what=left, at=place)
 
 
 def _with_present_owners(due: DueChange) -> DueChange:
@@ -218,8 +221,10 @@ def _made_for(due: DueChange, change: MemberChange) -> ChangeDone:
     return _made(due.context, change.structures)
 
 
-def _empty_recopied(due: DueChange, shared_tables: SharedTables) -> Iterator[float]:
-    """Empties tables whose copy has to begin again. Yields the seconds to wait before each further attempt."""
+def _empty_recopied(
+    due: DueChange, shared_tables: SharedTables, sleep: Callable[[float], None], is_superseded: Callable[[], bool]
+) -> bool:
+    """Empties tables whose copy has to begin again. Returns False if a newer ddl command was given meanwhile."""
     for name in due.planned.recopied:
         table = due.context.structures.get(name)
         if name not in due.filling or table is None or shared_tables.shared(name):
@@ -232,7 +237,10 @@ def _empty_recopied(due: DueChange, shared_tables: SharedTables) -> Iterator[flo
                 if attempt == _PATIENT.attempts:
                     raise
                 _log.warning("emptying a table is tried again", error=str(error))
-            yield _PATIENT.pause(attempt)
+            sleep(_PATIENT.pause(attempt))
+            if is_superseded():
+                return False
+    return True
 
 
 def _renamed_missed(
