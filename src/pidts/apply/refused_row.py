@@ -67,11 +67,10 @@ class Search:
         lock: Callable[[TargetSession], object],
         changes: Callable[[TargetSession], Iterable[NetChange]],
         whose: Callable[[RefusedRow], TableName | None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`changes` makes the commit's changes, `lock` locks the checkpoint, and `whose` finds a row's source table."""
-        self._target, self._lock, self._changes, self._whose, self._clock = target, lock, changes, whose, clock
-        self._until = clock() + _SECONDS
+        self._target, self._lock, self._changes, self._whose = target, lock, changes, whose
+        self._until = time.monotonic() + _SECONDS
 
     def row(self, refusal: Halted) -> RefusedRow | None:
         """Returns the refused row; None if it cannot be found, whatever the reason."""
@@ -125,7 +124,7 @@ class Search:
             session.rollback()
 
     def _demand_time(self) -> None:
-        if self._clock() > self._until:
+        if time.monotonic() > self._until:
             raise _TooMuchError("too little time")
 
 

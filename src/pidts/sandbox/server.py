@@ -196,18 +196,14 @@ def failed(what: str, log: Path) -> PidtsError:
     return PidtsError("sandbox-failed", f"{what}; its log says:\n{_reasons(log)}\n", todo="Fix that and start again")
 
 
-def tail(log: Path, lines: int = 15) -> str:
-    """Returns the last lines of a file."""
-    return "\n".join(_read(log)[-lines:])
-
-
 def _reasons(log: Path) -> str:
     """Returns the last lines with errors, otherwise the log's last lines.
 
     After an error, MariaDB prints a page of advice, so the log's last lines would not show the error.
     """
-    named = [line for line in _read(log) if re.search(r"\b(?:ERROR|FATAL|error)\b", line)]
-    return "\n".join(named[-15:]) or tail(log)
+    lines = _read(log)
+    errors = [line for line in lines if re.search(r"\b(?:ERROR|FATAL|error)\b", line)]
+    return "\n".join((errors or lines)[-15:])
 
 
 def _read(log: Path) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pidts.model import TableName
-from pidts.source.connection import Session, named, query, server_info
+from pidts.source.connection import Session, query, server_info
+from pidts.source.structures import table_facts
 
 _STATISTICS_EXPIRE = (8, 0, 0)
 """The first MySQL version whose statistics may be a day old, unless the session sets a variable that forbids this."""
@@ -19,15 +20,5 @@ def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableNa
     server = server_info(connection)
     if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:
         query(connection, "SET SESSION information_schema_stats_expiry = 0")
-    wanted = set(names)
-    found = {}
-    for schema in sorted({name.schema for name in wanted}):
-        sql = (
-            "SELECT table_name, auto_increment FROM information_schema.tables "
-            "WHERE table_schema = %s AND auto_increment IS NOT NULL"
-        )
-        for row in named(connection, sql, [schema]):
-            name = TableName(schema, str(row["table_name"]))
-            if name in wanted:
-                found[name] = int(row["auto_increment"])
-    return found
+    facts = table_facts(connection, names, "auto_increment")
+    return {name: int(row["auto_increment"]) for name, row in facts}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -135,19 +135,28 @@ def is_system(schema: str) -> bool:
 
 
 def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, TableSize]:
-    """Returns the sizes of the tables that have statistics; makes one query for each schema."""
+    """Returns the sizes of the tables that have statistics."""
+    facts = table_facts(connection, names, "table_rows", "data_length")
+    return {name: TableSize(int(row["table_rows"]), int(row["data_length"] or 0)) for name, row in facts}
+
+
+def table_facts(
+    connection: Session, names: Iterable[TableName], first: str, *more: str
+) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
+    """Yields these columns of information_schema.tables for each of the tables in which the first column has a value.
+
+    Makes one query for each schema.
+    """
     wanted = set(names)
-    found = {}
     for schema in sorted({name.schema for name in wanted}):
         sql = (
-            "SELECT table_name, table_rows, data_length FROM information_schema.tables "
-            "WHERE table_schema = %s AND table_rows IS NOT NULL"
+            f"SELECT {', '.join(['table_name', first, *more])} FROM information_schema.tables "
+            f"WHERE table_schema = %s AND {first} IS NOT NULL"
         )
         for row in named(connection, sql, [schema]):
             name = TableName(schema, str(row["table_name"]))
             if name in wanted:
-                found[name] = TableSize(int(row["table_rows"]), int(row["data_length"] or 0))
-    return found
+                yield name, row
 
 
 def quoted(name: str) -> str:

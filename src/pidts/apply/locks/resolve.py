@@ -132,16 +132,9 @@ def outlook(
     lock: RowLock,
     take: ResolveWith,
     values: Mapping[str, Any] | None = None,
-    *,
-    writes: bool = False,
 ) -> ResolvePreview:
-    """Returns what resolving a lock would do; `values` are the values that an operator sets.
-
-    `writes`: the outcome is written in this transaction, so the target's row is locked when it is read:
-
-        the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
-    """
-    return _looked_at(session, task, source, [lock], take, values, writes=writes)[0]
+    """Returns what resolving a lock would do; `values` are the values that an operator sets."""
+    return _looked_at(session, task, source, [lock], take, values)[0]
 
 
 def _looked_at(
@@ -154,7 +147,12 @@ def _looked_at(
     *,
     writes: bool = False,
 ) -> list[ResolvePreview]:
-    """Returns the `outlook` of each of these locks of one table; rows and held changes are read together."""
+    """Returns the `outlook` of each of these locks of one table; rows and held changes are read together.
+
+    `writes`: the outcome is written in this transaction, so the target's row is locked when it is read:
+
+        the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
+    """
     if not locks:
         return []
     name = locks[0].table.name

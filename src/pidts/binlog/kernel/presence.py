@@ -16,7 +16,6 @@ from pidts.binlog.blocks.ordinary import hash_of, same
 from pidts.binlog.jit import address, copy, inline, jit, load8, load64, store8
 from pidts.binlog.kernel import layout as at
 
-ALL_COLUMNS = 0
 _FIRST_SLOTS = 16
 
 
