@@ -7,10 +7,11 @@ REPLACE would also remove the colliding rows. But it would also remove the row w
 values in columns that only the target has. And two new rows that are equal in a unique key by the target's collation
 would silently become one.
 
-The server compares the values, so two values that are equal by a collation are the same value. A NULL in a unique key
+The server compares the values, so two values that are equal by a collation are the same value. If the source has
+another collation, it may have both values in two rows: then only equal bytes are the same value. A NULL in a unique key
 is equal to nothing. Keys over expressions, and over columns that only the target computes, are left out, because PiDTS
 does not know their values. A key that does not follow from a unique key of the source is left out, too: the source may
-have two rows with the same values. A collision in one of these keys stops the task, as it does outside of safe mode.
+have two rows with the same values. All other collisions stop the task, as they do outside of safe mode.
 """
 
 from __future__ import annotations
@@ -65,24 +66,33 @@ def _follows(key: UniqueKeyParts, of_source: Key) -> bool:
 
 
 def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) -> pa.Array:
-    """Returns conditions that compare a column as the key does.
+    """Returns conditions that compare a column as the key does, and also byte by byte if the collations differ."""
+    before, after = (b"", b"") if prefix is None else (b"LEFT(", f",{prefix})".encode())
+    here, mine = before + identifier(column.name).encode() + after, literals(column, rows[column.name])
+    mine = wrapped(mine, before, after)
+    conditions = [wrapped(mine, here + b" = ", b"")]
+    if prefix is not None and (like := _like(column, found, prefix, rows)) is not None:
+        conditions.insert(0, like)
+    if is_collated(found) and found.type.collation != column.type.collation:
+        by_bytes = b"CAST(CONVERT(" + here + b" USING utf8mb4) AS BINARY) = CAST("
+        conditions.append(wrapped(mine, by_bytes, b" AS BINARY)"))
+    return joined(conditions, b" AND ")
 
-    A key over a prefix compares only the first characters. The server uses the index for this only with LIKE.
+
+def _like(column: Column, found: Column, prefix: int, rows: pa.Table) -> pa.Array | None:
+    """Returns conditions for which the server uses the index of a key over a prefix; None for some types.
+
+    Such a key compares only the first characters. The server uses its index only with LIKE.
     """
-    name = identifier(column.name).encode()
     values = rows[column.name]
-    if prefix is None:
-        return wrapped(literals(column, values), name + b" = ", b"")
-    shown = str(prefix).encode()
-    same = wrapped(literals(column, values), b"LEFT(" + name + b"," + shown + b") = LEFT(", b"," + shown + b")")
     if is_collated(found) and column.type.is_text:
         start = pc.utf8_rtrim(pc.utf8_slice_codeunits(values, 0, prefix), " ")
     elif column.type.is_bytes and found.type.is_bytes:
         start = pc.binary_slice(values, 0, prefix)
     else:
-        return same
+        return None
     for character, escaped in _ESCAPED:
         start = pc.replace_substring(start, pattern=character, replacement=escaped)
     any_end = pa.scalar("%", start.type), pa.scalar("", start.type)
-    like = wrapped(literals(column, pc.binary_join_element_wise(start, *any_end)), name + b" LIKE ", b" ESCAPE '|'")
-    return joined([like, same], b" AND ")
+    name = identifier(column.name).encode()
+    return wrapped(literals(column, pc.binary_join_element_wise(start, *any_end)), name + b" LIKE ", b" ESCAPE '|'")

@@ -42,6 +42,13 @@ class PgColumn:
         """Whether the type is that of PostGIS. The name of this type includes a schema."""
         return self.base.endswith(".geometry")
 
+    def is_loose(self, column: Column) -> bool:
+        """Whether two different texts of this column of the source could be equal on the target."""
+        if not column.type.is_text:
+            return False
+        padded = self.base == "bpchar" and column.type.kind is not Kind.CHAR
+        return padded or not self.deterministic or self.base.endswith("citext")
+
 
 @dataclass(frozen=True, slots=True)
 class PgKey:
@@ -135,17 +142,10 @@ class PgTable:
         identity = set(table.identity)
         if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
             found.append(f"it has no unique key over ({', '.join(table.identity)})")
-        if loose := [name for name in table.identity if self._is_loose(table.column(name))]:
+        keyed = [(self.column(name), table.column(name)) for name in table.identity]
+        if loose := [column.name for target, column in keyed if target is not None and target.is_loose(column)]:
             found.append(f"of its key, {named('column', loose, 'treats', 'treat')} different texts as equal")
         return found
-
-    def _is_loose(self, column: Column) -> bool:
-        """Whether two keys of the source could be equal on the target."""
-        target = self.column(column.name)
-        if target is None or not column.type.is_text:
-            return False
-        padded = target.type.startswith("character(") and column.type.kind is not Kind.CHAR
-        return padded or not target.deterministic or target.type.endswith("citext")
 
 
 def read_shape(run: Run, name: TableName) -> PgTable | None:

@@ -15,7 +15,7 @@ rows are found by a hash of all columns, or by an index if one begins with a sel
 
 **In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
 each unique index over plain columns that follows from a unique key of the source. Otherwise the source may have two
-rows with the same values. For the same reason, a NULL is equal to nothing.
+rows with the same values. For the same reason, a NULL is equal to nothing, and texts are equal only byte by byte.
 """
 
 from __future__ import annotations
@@ -295,6 +295,14 @@ def _may_collide(table: Table, key: PgKey) -> bool:
 def _give_way(table: Table, forms: dict[str, Form], key: PgKey) -> tuple[tuple[str, ...], str]:
     names = tuple(dict.fromkeys((*key.columns, *table.identity)))
     taken = [forms[name] for name in names]
-    same = " AND ".join(f"t.{identifier(name)} = {_value(forms[name])}" for name in key.columns)
+    same = " AND ".join(_match([forms[name]]) + _same_bytes(forms[name]) for name in key.columns)
     other = " OR ".join(f"t.{identifier(name)} <> {_value(forms[name])}" for name in table.identity) or "true"
     return names, f"DELETE FROM {qualified(table.name)} t USING {_rows(taken)} WHERE {same} AND ({other})"
+
+
+def _same_bytes(each: Form) -> str:
+    """Returns the condition that a text is the same byte by byte; empty if the target treats no other text as equal."""
+    if not each.target.is_loose(each.column):
+        return ""
+    name = identifier(each.column.name)
+    return f' AND t.{name}::text COLLATE "C" = s.{name}'

@@ -49,6 +49,9 @@ def test_rows_with_equal_unique_values_are_removed_and_all_others_stay(session: 
         )
 
 
+FOLDING = ColumnType(Kind.VARCHAR, length=40, charset="utf8mb4", collation="utf8mb4_general_ci")
+
+
 def prefixed(column: str, length: int | None) -> Key:
     return Key("u", (column,), unique=length is None, unique_prefixes=length is not None, prefixes=(length,))
 
@@ -64,8 +67,7 @@ def test_rows_with_the_same_prefix_stay_if_the_source_may_have_both(
         "id varchar(40) COLLATE utf8mb4_general_ci PRIMARY KEY, u varchar(40) COLLATE utf8mb4_bin,"
         " UNIQUE (id(3)), UNIQUE (u(3))",
     )
-    folding = ColumnType(Kind.VARCHAR, length=40, charset="utf8mb4", collation="utf8mb4_general_ci")
-    structure = table(name, {"id": folding, "u": text()}, key=["id"])
+    structure = table(name, {"id": FOLDING, "u": text()}, key=["id"])
     if of_source is not None:
         key = prefixed("u", None if of_source == "whole" else 4)
         structure = replace(structure, keys=(*structure.keys, key))
@@ -103,12 +105,31 @@ def test_prefixes_and_collations_are_the_targets(
     session: TargetSession, name: TableName, column: str, upsert: str, gone: set[str]
 ) -> None:
     made(session, name, f"id int PRIMARY KEY, {column}")
-    structure = table(name, {"id": INT, "u": text()})
+    structure = table(name, {"id": INT, "u": FOLDING if "general_ci" in column else text()})
     structure = replace(structure, keys=(*structure.keys, prefixed("u", int(column[-3]) if "(u(" in column else None)))
     here = ["100%", "1_0", "abcd", "it's \\", "|%", "1", "|"]
     write(session, change(structure, upserts=list(enumerate(here))))
     write(session, replace(change(structure, upserts=[(99, upsert)]), safe=True))
     assert {row[1] for row in content(session, structure)} == {*here, upsert} - gone | {upsert}
+
+
+@pytest.mark.parametrize("length", [None, 3])
+def test_rows_stay_if_only_the_targets_collation_treats_their_values_as_equal(
+    session: TargetSession, name: TableName, length: int | None
+) -> None:
+    made(
+        session,
+        name,
+        f"id int PRIMARY KEY, u varchar(40) COLLATE utf8mb4_general_ci, UNIQUE (u{f'({length})' if length else ''})",
+    )
+    structure = table(name, {"id": INT, "u": text()})
+    structure = replace(structure, keys=(*structure.keys, prefixed("u", length)))
+    write(session, change(structure, upserts=[(1, "abc"), (2, "xyz")]))
+    for other in ("ABC", "\u00e4bc"):
+        with pytest.raises(Halted, match="overwrite another"):
+            write(session, replace(change(structure, upserts=[(3, other)]), safe=True))
+    write(session, replace(change(structure, upserts=[(3, "xyz")]), safe=True))
+    assert content(session, structure) == [(1, "abc"), (3, "xyz")]
 
 
 def test_a_row_does_not_collide_with_itself(session: TargetSession, name: TableName) -> None:
@@ -126,8 +147,7 @@ def test_a_row_with_another_spelling_of_the_key_is_replaced_if_both_collations_a
     """Otherwise the source may have both rows."""
     made(session, name, "k varchar(40) COLLATE utf8mb4_general_ci, n int, v int, PRIMARY KEY (k, n)")
     session.execute(f"INSERT INTO {name} VALUES ('A', 1, 1), ('A', 2, 1), ('b', 1, 1)")
-    folding = ColumnType(Kind.VARCHAR, length=40, charset="utf8mb4", collation="utf8mb4_general_ci")
-    equal, exact = (table(name, {"k": kind, "n": INT, "v": INT}, key=("k", "n")) for kind in (folding, text()))
+    equal, exact = (table(name, {"k": kind, "n": INT, "v": INT}, key=("k", "n")) for kind in (FOLDING, text()))
     row = change(equal, upserts=[("a", 1, 2)])
     for refused in (row, replace(change(exact, upserts=[("a", 1, 2)]), safe=True)):
         with pytest.raises(Halted, match="overwrite another"):

@@ -167,6 +167,25 @@ def test_in_safe_mode_a_row_stays_if_the_source_may_have_both(
     assert content(session, structure) == [(1, "x", 1, 1, None)]
 
 
+@pytest.mark.parametrize(
+    ("column", "other"), [("varchar(40) COLLATE {}.any_case", "A\u00c4"), ("char(40)", "a\u00e4 ")]
+)
+def test_in_safe_mode_a_row_stays_if_only_the_target_treats_the_texts_as_equal(
+    session: PostgresSession, name: TableName, column: str, other: str
+) -> None:
+    create(session, table(TableName(name.schema, name.name + "_o"), {"id": INT}))
+    options = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
+    session.execute(f'CREATE COLLATION IF NOT EXISTS "{name.schema}".any_case ({options})')
+    column = column.format(f'"{name.schema}"')
+    session.execute(f"CREATE TABLE {quoted(name)} (id int PRIMARY KEY, u {column} UNIQUE)")
+    structure = table(name, {"id": INT, "u": text()}, unique=["u"])
+    write(session, change(structure, upserts=[(1, "a\u00e4"), (2, "x")]))
+    with pytest.raises(Halted, match="duplicate key"):
+        write(session, replace(change(structure, upserts=[(3, other)]), safe=True))
+    write(session, replace(change(structure, upserts=[(3, "x")]), safe=True))
+    assert [(one[0], one[1].strip()) for one in content(session, structure)] == [(1, "a\u00e4"), (3, "x")]
+
+
 def test_two_new_rows_that_collide_are_refused_in_safe_mode_too(session: PostgresSession, name: TableName) -> None:
     structure = create(session, table(name, {"id": INT, "u": text()}, unique=["u"]))
     with pytest.raises(Halted, match="duplicate key"):
