@@ -54,8 +54,6 @@ _GRANTABLE = 150000
 
 _INSERTED = 5000
 """The largest number of rows that one statement inserts."""
-_PREPARED = 500
-"""The largest number of prepared statements. Each table needs two, and with fewer they would replace each other."""
 
 
 class PostgresConnection:
@@ -69,7 +67,6 @@ class PostgresConnection:
         self.driver = connection
         self.meta_schema, self.named = meta_schema, in_schema(meta_schema, '"')
         register(connection)
-        connection.prepared_max = _PREPARED
         self.pipeline = StatementPipeline(connection)
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":

@@ -5,17 +5,28 @@ is needed (`now`), in one libpq pipeline. The server executes them in order and 
 statement is executed, not even a COMMIT. So a transaction of any number of small writes costs two round trips: BEGIN
 with the lock of the checkpoint, then all writes with COMMIT.
 
+The statements are given to libpq directly. The driver's own pipeline sends each statement by itself, and needs three
+times the processor time for a small transaction. So this module also decides which statements are prepared.
+
 The call that sends statements raises their errors; an error names the table of the statement that failed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from itertools import count
+from typing import Any, TypeAlias
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.abc import PQGen
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.generators import fetch_many, send
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
 
 from pidts.model import PidtsError
 from pidts.target.postgres.encode.arrays import Parameter
@@ -24,17 +35,31 @@ from pidts.target.postgres.errors import StatementRefused, translate
 Explain = Callable[[StatementRefused], PidtsError | None]
 """A function that returns an error with more details about a refusal; None if there are none."""
 
+Key: TypeAlias = tuple[bytes, tuple[int, ...]]
+"""A statement's text, and the types of its parameters."""
+
 _SOUND = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
+_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
 _WAITING_BYTES = 1 << 20
+_PLACEHOLDER = re.compile("%[s%]")
+_ALTERING = (b"ALTER", b"DROP")
+"""The beginnings of statements after which the server may refuse a prepared statement: its result has other types."""
+_UNPREPARED = 5
+"""How often a statement is executed before it is prepared. Some statements come only a few times."""
+_PREPARED = 500
+"""The largest number of prepared statements. Each table needs two, and with fewer they would replace each other."""
+_LONG = 1 << 10
+"""A statement without parameters that is longer than this has its values in its text, and does not come again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Statement:
-    cursor: psycopg.Cursor[Any]
     sql: bytes
-    values: Sequence[Any] | None
-    table: str
-    explain: Explain | None
+    values: Sequence[Any]
+    table: str = ""
+    explain: Explain | None = None
+    result: PGresult | None = None
+    """The server's answer, if the statement has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +71,58 @@ class StatementResult:
     status: str
 
 
+class PreparedStatements:
+    """The prepared statements of one session, the most recently used one last."""
+
+    def __init__(self, most: int = _PREPARED) -> None:
+        self._most = most
+        self._names: dict[Key, bytes] = {}
+        self._seen: dict[Key, int] = {}
+        """How often each of the last statements that are not prepared was executed."""
+        self._made = 0
+
+    def known(self, key: Key) -> bytes | None:
+        """Returns the name of a statement that is prepared; None if it is not."""
+        name = self._names.pop(key, None)
+        if name is not None:
+            self._names[key] = name
+        return name
+
+    def new(self, key: Key) -> bytes | None:
+        """Returns a new name if the statement has to be prepared now; None if it is executed without a name."""
+        sql, types = key
+        if not types and len(sql) > _LONG:
+            return None
+        seen = self._seen.pop(key, 0)
+        if seen < _UNPREPARED:
+            self._seen[key] = seen + 1
+            if len(self._seen) > self._most:
+                del self._seen[next(iter(self._seen))]
+            return None
+        self._made += 1
+        self._names[key] = name = b"pidts_%d" % self._made
+        return name
+
+    def surplus(self) -> bytes | None:
+        """Removes the statement that was not used for the longest time if there are too many; returns its name."""
+        return self._names.pop(next(iter(self._names))) if len(self._names) > self._most else None
+
+    def forget(self) -> bool:
+        """Forgets all prepared statements; returns whether there were any. Their names are not used again."""
+        is_any = bool(self._names)
+        self._seen |= dict.fromkeys(self._names, _UNPREPARED)
+        self._names.clear()
+        return is_any
+
+
 class StatementPipeline:
     """Sends the statements of one session. Autocommit is on: only BEGIN and COMMIT begin and end transactions."""
 
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: psycopg.Connection, prepared: PreparedStatements | None = None) -> None:
+        """From now on, only this object prepares statements on the connection; the driver no longer does."""
+        connection.prepare_threshold = None
+        self._connection, self._prepared = connection, prepared or PreparedStatements()
+        self._converter = Transformer(connection)
         self._waiting: list[_Statement] = []
         self._queued: list[_Statement] = []
         self._bytes = 0
@@ -84,29 +156,26 @@ class StatementPipeline:
         explain: Explain | None = None,
     ) -> StatementResult:
         """Sends the queued statements and this statement; returns the result of this statement."""
-        cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
+        statement = self._add(sql, values, numbered=numbered, table=table, explain=explain)
         self._waiting += self._queued
         self._queued = []
         self.flush()
-        return StatementResult(
-            cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or ""
-        )
+        return self._result(statement)
 
     def queue_query(self, sql: str, values: Sequence[Any]) -> Callable[[], list[tuple[Any, ...]]]:
         """Queues a SELECT that is executed right after the next statement whose answer is needed, in its round trip.
 
         The returned function returns the rows, in the same transaction.
         """
-        cursor = psycopg.Cursor(self._connection)
-        statement = _Statement(cursor, sql.encode(), values, "", None)
+        statement = _Statement(_numbered(sql), values)
         self._queued.append(statement)
 
         def rows() -> list[tuple[Any, ...]]:
-            if statement in self._queued:
-                self._queued.remove(statement)
+            if any(statement is each for each in self._queued):
+                self._queued = [each for each in self._queued if each is not statement]
                 self._waiting.append(statement)
                 self.flush()
-            return cursor.fetchall()
+            return self._result(statement).rows
 
         return rows
 
@@ -121,8 +190,8 @@ class StatementPipeline:
                 for each in blocks:
                     copy.write(each)
         except psycopg.Error as error:
-            self._broken = True
-            raise self._said(error, _Statement(cursor, b"", None, table, explain)) from error
+            self._forget()
+            raise self._said(error, _Statement(b"", (), table, explain)) from error
 
     def flush(self) -> None:
         """Sends the queued statements."""
@@ -130,33 +199,75 @@ class StatementPipeline:
         if not statements:
             return
         self.trips += 1
-        sent: _Statement | None = None
         try:
             self._mend()
-            if len(statements) == 1:
-                (sent,) = statements
-                sent.cursor.execute(sent.sql, sent.values)
-                return
-            with self._connection.pipeline():
-                for sent in statements:
-                    sent.cursor.execute(sent.sql, sent.values)
+            if len(statements) == 1 and not statements[0].values:
+                statements[0].result = self._connection.execute(statements[0].sql).pgresult
+            else:
+                self._send(statements)
         except psycopg.Error as error:
-            self._broken = True
-            failed = next((each for each in statements if each.cursor.pgresult is None), sent)
-            raise self._said(error, failed) from error
+            self._forget()
+            raise self._said(error, next((each for each in statements if each.result is None), None)) from error
+        if any(each.sql.startswith(_ALTERING) for each in statements):
+            self._forget()
 
     def drop(self) -> None:
         """Discards the queued statements without sending them."""
         self._waiting, self._queued, self._bytes = [], [], 0
 
-    def _mend(self) -> None:
-        """Removes prepared statements after an error: the driver believes they exist, but the server skipped them.
+    def _send(self, statements: Sequence[_Statement]) -> None:
+        """Sends statements in one pipeline, and notes their results; raises the first error."""
+        convert, server = self._converter, self._connection.pgconn
+        ready = []
+        for each in statements:
+            try:
+                values = convert.dump_sequence(each.values, [PyFormat.AUTO] * len(each.values))
+            except psycopg.Error as error:
+                raise self._said(error, each) from error
+            ready.append((each, values, convert.types or (), convert.formats))
+        sent: list[_Statement | None] = []
+        server.enter_pipeline_mode()
+        try:
+            for each, values, types, formats in ready:
+                name = self._prepared.known((each.sql, types))
+                if name is None and (name := self._prepared.new((each.sql, types))) is not None:
+                    server.send_prepare(name, each.sql, types)
+                    sent.append(None)
+                    if (surplus := self._prepared.surplus()) is not None:
+                        server.send_query_params(b"DEALLOCATE " + surplus, None)
+                        sent.append(None)
+                if name is None:
+                    server.send_query_params(each.sql, values, types, formats)
+                else:
+                    server.send_query_prepared(name, values, formats)
+                sent.append(each)
+            server.pipeline_sync()
+            failure = self._connection.wait(_receive(server, sent))
+            server.exit_pipeline_mode()
+        except BaseException:
+            self._connection.close()  # otherwise the other answers would count as those of the next statements
+            raise
+        if failure is not None:
+            raise failure
 
-        The driver forgets prepared statements when it sees DEALLOCATE ALL, but only if it has not seen the same text
-        before. So the text has another number each time.
-        """
+    def _result(self, statement: _Statement) -> StatementResult:
+        result = statement.result
+        if result is None:
+            raise AssertionError("the statement was not sent")
+        status = (result.command_status or b"").decode()
+        if result.status != ExecStatus.TUPLES_OK:
+            return StatementResult([], -1 if result.command_tuples is None else result.command_tuples, status)
+        self._converter.set_pgresult(result)
+        return StatementResult(self._converter.load_rows(0, result.ntuples, tuple), result.ntuples, status)
+
+    def _forget(self) -> None:
+        """Forgets the prepared statements: after an error, it is not known which of them the server has prepared."""
+        self._broken |= self._prepared.forget()
+
+    def _mend(self) -> None:
+        """Removes the forgotten statements from the server, as soon as the transaction that failed is over."""
         if self._broken and self._connection.info.transaction_status in _SOUND:
-            self._connection.execute(f"DEALLOCATE ALL /* {self.trips} */".encode())
+            self._connection.execute(b"DEALLOCATE ALL")
             self._broken = False
 
     @property
@@ -166,11 +277,11 @@ class StatementPipeline:
 
     def _add(
         self, sql: str, values: Sequence[Any], *, numbered: bool, table: str, explain: Explain | None
-    ) -> psycopg.Cursor[Any]:
-        cursor = psycopg.RawCursor(self._connection) if numbered else psycopg.Cursor(self._connection)
-        self._waiting.append(_Statement(cursor, sql.encode(), values or None, table, explain))
+    ) -> _Statement:
+        text = sql.encode() if numbered or not values else _numbered(sql)
+        self._waiting.append(statement := _Statement(text, values, table, explain))
         self._bytes += sum(len(value.data) for value in values if isinstance(value, Parameter))
-        return cursor
+        return statement
 
     def _said(self, error: psycopg.Error, statement: _Statement | None) -> PidtsError:
         if statement is None:
@@ -179,3 +290,39 @@ class StatementPipeline:
         if statement.explain is not None and isinstance(found, StatementRefused):
             return statement.explain(found) or found
         return found
+
+
+@lru_cache
+def _numbered(sql: str) -> bytes:
+    """Returns a statement with placeholders `$1`, `$2` instead of `%s`, and with `%` instead of `%%`."""
+    numbers = count(1)
+    return _PLACEHOLDER.sub(lambda found: "%" if found[0] == "%%" else f"${next(numbers)}", sql).encode()
+
+
+def _fetch(server: PGconn) -> PQGen[list[PGresult]]:
+    results: list[PGresult] = yield from fetch_many(server)
+    if not results:
+        raise psycopg.OperationalError("the server has sent no result")
+    return results
+
+
+def _receive(server: PGconn, sent: Iterable[_Statement | None]) -> PQGen[psycopg.Error | None]:
+    """Notes the results of the statements of a pipeline; returns the error of the one that failed, if any.
+
+    None stands for a command that belongs to the statement after it.
+    """
+    found = None
+    try:
+        yield from send(server)
+        for statement in sent:
+            result = (yield from _fetch(server))[0]
+            if result.status == ExecStatus.FATAL_ERROR:
+                found = found or error_from_result(result)
+            elif result.status in _DONE and statement is not None:
+                statement.result = result
+        yield from fetch_many(server)
+    except psycopg.OperationalError:
+        if found is None:
+            raise
+        raise found from None
+    return found
