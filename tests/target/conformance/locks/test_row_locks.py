@@ -7,7 +7,8 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -41,6 +42,7 @@ from pidts.model import (
 )
 from pidts.schema import AddColumn, AlterTable, DropColumn, ModifyColumn
 from pidts.target import IcebergTarget
+from pidts.task.operate.row_locks import TaskLocks
 
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56", "mysql97")
 
@@ -394,6 +396,35 @@ def test_two_rows_that_are_resolved_together_may_trade_their_unique_values(
     running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 6)), (Op.UPDATE, (2, "b", 2), (2, "b", 5)))
     resolve(session, task, "s", structure.name, {one.id for one in locks(session, task, structure)}, ResolveWith.SOURCE)
     assert content(session, structure) == [(1, "a", 6), (2, "b", 5)]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+@pytest.mark.parametrize("by_batch", [True, False])
+@pytest.mark.parametrize("theirs", [{1, 2}, {1}, {2}, {1, 2, 3, 4, 5}])
+def test_all_locked_rows_of_a_table_may_have_traded_unique_values(
+    target: Target, session: TargetSession, task: str, structure: Table, theirs: set[int], *, by_batch: bool
+) -> None:
+    """Rows 1 and 2, and rows 3 to 5, exchange their values. The rows in `theirs` differ on the target."""
+    put(session, structure, *((key, "theirs" if key in theirs else "ours", key) for key in range(1, 7)))
+    changes = []
+    for cycle in ((1, 2), (3, 4, 5)):
+        first, *others = cycle
+        changes.append((Op.UPDATE, (first, "ours", first), (first, "ours", None)))
+        free = first
+        for key in others:
+            changes.append((Op.UPDATE, (key, "ours", key), (key, "ours", free)))
+            free = key
+        changes.append((Op.UPDATE, (first, "ours", None), (first, "ours", free)))
+    running = Task(target, task)
+    for batch in [[one] for one in changes] if by_batch else [changes]:
+        running.apply(structure, *batch)
+    part = SimpleNamespace(name=task, source=SimpleNamespace(source_id="s"))
+    commands = TaskLocks([cast("Any", part)], session)
+    done = list(commands.resolve(commands.all_of(str(structure.name)), ResolveWith.SOURCE, {}))
+    assert {one.lock.shown for one in done} >= {f"id={key}" for key in theirs}
+    expected = {1: 2, 2: 1, 3: 5, 4: 3, 5: 4, 6: 6}
+    assert content(session, structure) == [(key, "ours", value) for key, value in expected.items()]
+    assert locks(session, task, structure) == []
 
 
 def test_too_many_locked_rows_halt_the_table_and_nothing_is_written(
