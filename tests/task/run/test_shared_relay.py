@@ -68,19 +68,46 @@ def test_one_replicator_fills_the_relay_and_another_takes_over(
         return status["pid"] if status and status["connected"] else None
 
     first.start()
+    assert not first.has_connected
     until(tables_written_by, first.watch)
     holder = tables_written_by()
     assert holder is not None
+    assert first.has_connected
     second.start()
+    assert not second.has_connected, "the status was written before its start"
     until(lambda: second._served, second.watch)
+    until(lambda: second.has_connected, second.watch)
     attempts = second._child
     until(lambda: second._child is not attempts, second.watch)
     assert tables_written_by() == holder
+    assert second.has_connected, "the other task's replicator receives the log"
     assert RelayReader(relay, "s").first is not None
     os.kill(holder, signal.SIGKILL)
     until(lambda: tables_written_by() not in {None, holder}, second.watch)
     assert second._child is not None
     assert tables_written_by() == second._child.pid
+
+
+def test_a_source_that_is_absent_at_the_start_was_never_connected(
+    replicators: list[ReplicatorProcess], tmp_path: Path
+) -> None:
+    connected, _ = replicators
+    connected.start()
+    until(lambda: connected.has_connected, connected.watch)
+    killed = connected._child
+    assert killed is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert connected.has_connected, "this run knows the log up to now"
+    connected.stop()
+    absent = ReplicatorProcess(load_task(task(tmp_path, "three", 9)))
+    absent.start()
+    try:
+        assert not absent.has_connected, "the status is that of the replicator before"
+        until(lambda: absent.lack() is not None, absent.watch)
+        assert not absent.has_connected
+    finally:
+        absent.stop()
 
 
 def test_while_another_holds_the_relay_and_does_nothing_the_task_pauses_and_tries_again(

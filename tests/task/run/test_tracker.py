@@ -271,6 +271,32 @@ def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies
     assert shown[-1].lag_seconds == 0.0
 
 
+def test_the_lag_is_not_known_before_the_replicator_has_been_connected() -> None:
+    shown: list[Progress] = []
+    now = Clock(5000.0)
+    tracker = Tracker("t", "s", shown.append, now=now)
+    tracker.resumed(state(), "", "")
+    error = Transient("source-unreachable", "no answer")
+
+    def lag(lack: ReceiveProblem | None, *, has_connected: bool, **about: Any) -> float | None:
+        tracker.lacks(lack, has_connected=has_connected)
+        tracker.show("sync", **about)
+        shown_lag = shown[-1].to_json()["sources"][0]["lag_seconds"]
+        assert shown_lag == shown[-1].lag_seconds
+        return shown[-1].lag_seconds
+
+    absent = ReceiveProblem(error, since=4990.0, heard_at=5000.0)
+    assert lag(None, has_connected=False, caught_up=True) is None
+    assert lag(absent, has_connected=False, caught_up=True) is None, "it was absent when the run began"
+    assert lag(None, has_connected=False, waits_since=4000.0) == 1000.0, "the relay has changes of this age"
+    assert lag(None, has_connected=True, caught_up=True) == 0.0
+    assert lag(absent, has_connected=True, caught_up=True) == 10.0
+    others = Tracker("t", "other", shown.append, now=now)
+    others.lacks(None, has_connected=False)
+    others.show("sync", caught_up=True)
+    assert combined(shown[-2:]).lag_seconds is None, "the lag of one source is not known"
+
+
 def test_a_cutover_in_progress_is_reported_until_it_is_undone(clock: Clock) -> None:
     shown: list[Progress] = []
     tracker = Tracker("t", "s", shown.append, clock=clock)

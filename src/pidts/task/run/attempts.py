@@ -519,7 +519,7 @@ class Attempts:
         running.status_stamp = self._replicator.status_stamp
         running.lack, running.look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
         stages.look(running.stream, running.relay, state.lsn, self._replicator.status())
-        self._tracker.lacks(running.lack, stages.relay_bytes)
+        self._tracker.lacks(running.lack, stages.relay_bytes, has_connected=self._replicator.has_connected)
         self._tracker.warns(stages.log_warning, low_space(running.relay.folder.path))
         if running.lack is not None and running.lack.error.code == RELAY_FULL:
             running.purge_at = 0.0

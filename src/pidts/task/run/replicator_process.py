@@ -137,6 +137,8 @@ class ReplicatorProcess:
     _started: float = 0.0
     _started_at: float = 0.0
     """The time of the start in seconds since 1970."""
+    _has_connected: bool = False
+    """Whether the source's log was received since the child was last started."""
     _pause: float = field(init=False)
     _not_before: float | None = None
     _locked_out_since: float | None = None
@@ -181,6 +183,8 @@ class ReplicatorProcess:
                 os.close(writing)
         self._started, self._started_at = time.monotonic(), time.time()
         self._not_before = None
+        if not self._served:
+            self._has_connected = False
 
     def _forked(self, arguments: Sequence[str], output: int, errors: int) -> ForkedProcess | None:
         if self.forker is None:
@@ -254,6 +258,18 @@ class ReplicatorProcess:
             _log.info("the replicator receives the log again", source=source, code=before)
         self._lack = code
         return found
+
+    @property
+    def has_connected(self) -> bool:
+        """Whether a replicator has been connected to the source since the child was last started.
+
+        Before that, nobody knows whether the source has log that the relay lacks. A status of an earlier replicator
+        shows nothing.
+        """
+        if not self._has_connected:
+            status = self.status() or {}
+            self._has_connected = bool(status.get("connected")) and float(status["time"]) >= self._started_at
+        return self._has_connected
 
     @property
     def status_stamp(self) -> int:

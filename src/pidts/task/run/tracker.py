@@ -78,6 +78,8 @@ class Tracker:
         self._waiting_for = ""
         self._lack: ReceiveProblem | None = None
         """The reason why the source's log is not received; None if it is received."""
+        self._has_connected = True
+        """Whether the replicator has been connected to the source since its start."""
         self._relay_bytes: int | None = None
         self._warnings = "", ""
         self._refetched = 0
@@ -182,9 +184,12 @@ class Tracker:
         self._cause, self._lack = None, None
         self.show("starting", message="step 1 of 3: checking the servers")
 
-    def lacks(self, lack: ReceiveProblem | None, relay_bytes: int | None = None) -> None:
-        """Notes the relay's size, and the reason why the source's log is not received; None if it is received."""
-        self._lack, self._relay_bytes = lack, relay_bytes
+    def lacks(self, lack: ReceiveProblem | None, relay_bytes: int | None = None, *, has_connected: bool = True) -> None:
+        """Notes the relay's size, and the reason why the source's log is not received; None if it is received.
+
+        `has_connected`: whether the replicator has been connected to the source since its start.
+        """
+        self._lack, self._relay_bytes, self._has_connected = lack, relay_bytes, has_connected
 
     def warns(self, log: str, disk: str) -> None:
         """Notes two dangers: the source may remove log that was not received; the relay's disk is nearly full."""
@@ -270,11 +275,14 @@ class Tracker:
 
         While the source's log is not received, the lag counts from the moment when this began: the source may have had
         changes since. The lag is not known while a copy is not done and this run has applied no change: the target
-        lacks rows of any age.
+        lacks rows of any age. If the target has the whole relay, the lag is not known either until the replicator has
+        been connected to the source: the source may have changes of any age.
         """
         if not self._batches and self._copy.is_copying:
             return None
         if caught_up:
+            if not self._has_connected:
+                return None
             if self._lack is None:
                 return self._delay
             return max(0.0, self._now() - max(self._lack.since, self._event_time))
