@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from pidts.model import EarlyRemoval, LeftOut, TableName
+from pidts.model.records.altered_record import reading_record
 from pidts.target.meta_schema import META_EXISTS, Insert, Run
 from pidts.target.table_key import DIGESTS_AT_ONCE, OF_TABLE, insert_about, placeholders, portions, schema_and_name
 
@@ -24,6 +25,29 @@ A task with a larger lag may insert the row after that.
 _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
+_MOST_AHEAD_SECONDS = 86_400 * 366
+"""A removal is recorded at most this number of seconds before its time, if the source's clock is ahead."""
+_COLUMNS = "row_key, task, source, removed_at, noted_at"
+
+
+def _early_removal(table: TableName, key: str, task: str, source: str, removed: Any, noted: Any) -> EarlyRemoval:
+    """Returns the early removal of a row of the record. Raises if somebody has changed one of its times.
+
+    With a time that is too early, an INSERT would count as later than the removal, and the removed row would come back.
+    """
+    at, noted_at = int(removed), int(noted)
+    with reading_record(
+        "early_removal",
+        column="removed_at",
+        table_schema=table.schema,
+        table_name=table.name,
+        row_key=key,
+        task=task,
+        source=source,
+    ):
+        if noted_at <= 0 or (at and not noted_at <= at <= noted_at + _MOST_AHEAD_SECONDS):
+            raise ValueError(f"no removal was recorded at {noted_at} with the time {at}")
+    return EarlyRemoval(key, task, at)
 
 
 class EarlyRemovalRecord:
@@ -90,22 +114,22 @@ class EarlyRemovalRecord:
         found = []
         for part in portions(sorted(keys), DIGESTS_AT_ONCE):
             sql = (
-                "SELECT row_key, task, removed_at FROM pidts_meta.early_removal WHERE table_schema = %s "
+                f"SELECT {_COLUMNS} FROM pidts_meta.early_removal WHERE table_schema = %s "
                 f"AND table_name = %s AND row_key IN ({placeholders(part)}) AND NOT (task = %s AND source = %s)"
             )
             found += self._run(sql, (*schema_and_name(table), *part, task, source))[0]
-        return [EarlyRemoval(key, other, int(at)) for key, other, at in found]
+        return [_early_removal(table, *row) for row in found]
 
     def of_all_tasks(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns the early removals that any task has recorded in `pidts_meta` for these keys."""
         found = []
         for part in portions(sorted(keys), DIGESTS_AT_ONCE):
             sql = (
-                "SELECT row_key, task, removed_at FROM pidts_meta.early_removal WHERE table_schema = %s "
+                f"SELECT {_COLUMNS} FROM pidts_meta.early_removal WHERE table_schema = %s "
                 f"AND table_name = %s AND row_key IN ({placeholders(part)})"
             )
             found += self._run(sql, (*schema_and_name(table), *part))[0]
-        return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
+        return [_early_removal(table, *row) for row in found]
 
     def any_since(self, table: TableName, since: int) -> bool:
         """Whether a task may have recorded the removal of a row of this table that the target did not have.
@@ -113,11 +137,11 @@ class EarlyRemovalRecord:
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
         # No index contains the times of removals. If there are many early removals, only some of them are read, and the
-        # unread ones count as recent.
+        # unread ones count as recent. So do removals with a time that nobody has written (`_early_removal`).
         sql = (
-            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "
-            "FROM (SELECT removed_at FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
-            "LIMIT %s) AS a"
+            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at < noted_at THEN 1 ELSE 0 END), 0) "
+            "FROM (SELECT removed_at, noted_at FROM pidts_meta.early_removal "
+            "WHERE table_schema = %s AND table_name = %s LIMIT %s) AS a"
         )
         ((count, recent),) = self._run(sql, (since, *schema_and_name(table), _MOST_LOOKED_THROUGH))[0]
         return bool(int(recent)) or int(count) >= _MOST_LOOKED_THROUGH

@@ -132,8 +132,29 @@ class RowLockRecord:
         sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {OF_TABLE} AND about NOT LIKE %s ORDER BY row_key"
         found = [id_ for (id_,) in self._run(sql, (task, source, *schema_and_name(table), f'%"form": "{start}%'))[0]]
         if not found and place not in self._given:
+            self._demand_forms(place, start)
             self._have_forms.add((place, start))
         return found
+
+    def _demand_forms(self, place: _Place, start: str) -> None:
+        """Raises if the form of a lock was changed by hand: no batch would find this lock by another spelling."""
+        task, source, table = place
+        sql = (
+            f"SELECT row_key FROM pidts_meta.row_lock WHERE {OF_TABLE} AND row_key NOT IN "
+            f"(SELECT row_key FROM pidts_meta.locked_form WHERE {OF_TABLE} AND form LIKE %s) LIMIT 1"
+        )
+        values = (task, source, *schema_and_name(table))
+        for (id_,) in self._run(sql, (*values, *values, f"{start}%"))[0]:
+            with reading_record(
+                "locked_form",
+                column="form",
+                task=task,
+                source=source,
+                table_schema=table.schema,
+                table_name=table.name,
+                row_key=id_,
+            ):
+                raise ValueError(f"the lock has no form that begins with {start}")
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrites these records and their forms. This transaction has already locked the records (`lock`)."""

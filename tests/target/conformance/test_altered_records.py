@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from pidts.apply import Target, TargetSession
 from pidts.apply.checkpoint import demand_unaltered
-from pidts.apply.locks.held_changes import held_batch
+from pidts.apply.locks.held_changes import held_batch, lock_ids
+from pidts.apply.locks.known_locks import KnownLocks, form_start
 from pidts.apply.uncopied_keys import packed, unpacked
 from pidts.model import (
     CommandKind,
@@ -33,7 +36,7 @@ from pidts.model import (
 from pidts.target import IcebergTarget
 from pidts.target.meta_schema import META_TABLES
 
-from .samples import INT, checkpoint, lsn, table
+from .samples import INT, checkpoint, create, lsn, table, text
 
 pytestmark = pytest.mark.repeats("mysql56", "mysql97")
 
@@ -56,7 +59,7 @@ FREE = {
 FITTING = {("ddl_journal.before_change", "{}"), ("checkpoint.copy_progress", "")}
 """Garbage that is valid. An earlier version wrote an empty copy progress if nothing was copied."""
 UNREAD = {"locked_form", "early_removal", "left_out"}
-"""Meta tables with digests and numbers only."""
+"""Meta tables with digests and numbers only. The first two have tests of their own."""
 
 
 @pytest.fixture(params=["mariadb", "postgres", "iceberg"])
@@ -212,6 +215,76 @@ def test_an_altered_tombstone_is_named_with_its_key(kind: str, target: Target, r
             assert [one.key for one in session.meta.tombstones.read(name, ["a", "b"])] == ["a"]
     finally:
         change_by_hand(kind, target, f"DELETE FROM pidts_meta.tombstone WHERE {where}", request)
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
+@pytest.mark.parametrize(
+    "change",
+    [*(f"SET form = '{garbage}'" for garbage in ("", "x", "5", "null", "{}", "%")), "DELETE"],
+    ids=itertools.count(),
+)
+def test_a_lock_whose_form_was_altered_is_not_overlooked(
+    kind: str, target: Target, task: str, name: TableName, change: str, request: pytest.FixtureRequest
+) -> None:
+    """Its row would get changes although it is locked, if the source spells its key in another way."""
+    structure = table(name, {"id": text(), "v": INT})
+    key = pa.table({"id": ["a"]}, schema=pa.schema([structure.arrow.field("id")]))
+    (id_,) = lock_ids(key)
+    with closing(target.connect()) as session:
+        create(session, structure)
+        start = form_start(session, structure)
+        session.begin()
+        one = replace(lock(structure), id=id_, key=packed(key), form=start + id_[len(start) :])
+        session.meta.row_locks.add(task, "s", [one])
+        session.commit()
+    assert known(target, task, structure, key) == [id_]
+    where = f"WHERE task = '{task}'"
+    sql = f"DELETE FROM pidts_meta.locked_form {where}"
+    change_by_hand(
+        kind, target, sql if change == "DELETE" else f"UPDATE pidts_meta.locked_form {change} {where}", request
+    )
+    with pytest.raises(Halted, match=f"row_key = '{id_}' of pidts_meta.locked_form cannot be read") as caught:
+        known(target, task, structure, key)
+    assert caught.value.code == "record-altered"
+    assert f"table_name = '{name.name}'" in caught.value.what
+
+
+def known(target: Target, task: str, structure: Table, key: pa.Table) -> list[str]:
+    with closing(target.connect()) as session:
+        session.begin()
+        try:
+            return KnownLocks(session, task, "s", structure, any_=True).locks_of(key)
+        finally:
+            session.rollback()
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgres"])
+@pytest.mark.parametrize("change", ["removed_at = 5", "removed_at = -1", "noted_at = -1", "noted_at = 5"])
+def test_an_early_removal_with_an_altered_time_is_not_overlooked(
+    kind: str, target: Target, task: str, change: str, request: pytest.FixtureRequest
+) -> None:
+    """With the time 5, an INSERT would count as later, and a row that another zone has deleted would come back."""
+    name = TableName("shop", task[-30:])
+    with closing(target.connect()) as session:
+        session.begin()
+        session.meta.early_removals.add(task, "s", name, {KEY: 1_700_000_000, "other": 0})
+        session.commit()
+        assert {one.key for one in session.meta.early_removals.of_all_tasks(name, [KEY, "other"])} == {KEY, "other"}
+    where = f"WHERE table_name = '{name.name}'"
+    change_by_hand(kind, target, f"UPDATE pidts_meta.early_removal SET {change} {where} AND row_key = '{KEY}'", request)
+    try:
+        for read in (
+            lambda session: session.meta.early_removals.of_all_tasks(name, [KEY]),
+            lambda session: session.meta.early_removals.of_other_tasks("another", "s", name, [KEY]),
+        ):
+            error = error_of(target, read)
+            assert error is not None
+            assert error.code == "record-altered"
+            assert f"table_name = '{name.name}', row_key = '{KEY}', task = '{task}'" in error.what
+        with closing(target.connect()) as session:
+            assert session.meta.early_removals.any_since(name, 2_000_000_000_000)
+    finally:
+        change_by_hand(kind, target, f"DELETE FROM pidts_meta.early_removal {where}", request)
 
 
 def change_by_hand(kind: str, target: Target, sql: str, request: pytest.FixtureRequest) -> None:

@@ -110,7 +110,7 @@ class KnownLocks:
         if new := [one for one in dict.fromkeys(forms) if one not in self._locks]:
             self._locks |= {one: [] for one in new}
             for lock in self._session.meta.row_locks.of_forms(self._task, self._source, self._table.name, new):
-                self._locks[lock.form].append(lock)
+                self._locks.setdefault(lock.form, []).append(lock)
         return self._locks[form]
 
     def _classify(self, keys: pa.Table, ids: Sequence[str], forms: Sequence[str]) -> None:
