@@ -11,15 +11,16 @@ be compared with their state before the change, and the change can be run again.
 **Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to check the
 epoch, writes structures and "done", and commits. The row is locked last, so that batches of other tables can commit
 until then. Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was replaced may
-still execute statements. It waits for our locks, or we wait for its locks, and it ends with `Fenced` before it can
-commit.
+still execute statements. It waits for the locks of this run, or this run waits for its locks. It ends with `Fenced`
+before it can commit.
 
 **Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock stops a late statement of a
 run that was replaced. So:
 
-1. Take the lock of this change. The lock ends with the connection on which the statements run. While we hold it, no
-   other run makes this change; if we lose it, we have lost the connection, and cannot run anything. If a server still
-   executes the statement of a lost connection, that connection still holds the lock, and we wait for it.
+1. Take the lock of this change. The lock ends with the connection on which the statements run. While a run holds it, no
+   other run makes this change. A run that loses the lock has lost the connection, and cannot run anything. If a server
+   still executes the statement of a lost connection, that connection still holds the lock, and the next run waits for
+   it.
 2. Lock a checkpoint row, check the epoch, write the intent with the fingerprint of the tables before, commit. Crash
    before the commit: nothing happened. After: the journal says that the next attempt continues with step 3.
 3. Run the statement. Crash before, during or after: the journal says "intent". The attempt that continues holds the

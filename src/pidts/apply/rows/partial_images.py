@@ -1,9 +1,9 @@
 """Completes the partial images of changes (`binlog_row_image` MINIMAL and NOBLOB).
 
-A value that an image lacks can be found elsewhere. An after image lacks columns that the update did not change, so its
-before image has them. A column that the before image also lacks keeps its earlier value: from the previous change in
-the batch, or from the target's row. An INSERT lacks columns that the statement does not name: they have their default.
-A missing value is never written as NULL:
+A value that an image lacks can be found elsewhere. An after image lacks columns that the update did not change: they
+have the values of the before image. If the before image also lacks a column, the value comes from the previous change
+of the row in the batch, or from the target's row. An INSERT lacks columns that the statement does not name: they have
+their default. A missing value is never written as NULL:
 
     UPDATE t SET a = 1 WHERE id = 7     before {id: 7}, after {a: 1}; b keeps the value of the target's row 7
 
@@ -12,9 +12,9 @@ continues its before image. A before image continues the after image which made 
 column, pointer doubling finds in each chain the first node that has the column: a row with a thousand updates takes ten
 rounds. Then one `take` per column gathers the values.
 
-Rows are read from the target only if they have a needed value that the batch lacks. Of a before image, only the key and
-the columns of unique keys are needed. The before image may lack other columns (on MariaDB 11.8 it lacks generated
-ones), and the target is not read for them.
+Rows are read from the target only if they have a needed value that the batch lacks. A before image needs only the key
+and the columns of unique keys. If it lacks other columns (on MariaDB 11.8 it lacks generated ones), the target is not
+read for them.
 
 **While the table is copied**, the target may lack the row whose values an update needs. The batch covers the log after
 `s`, up to `e`. A row counts as copied as soon as a batch *settles* it. Rows that were settled earlier show the source
@@ -43,20 +43,19 @@ different row, too:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
-So while the table is copied, an update that gives a row another key takes no column from two kinds of rows: the row at
-a key that gets a row within the batch, and the row at a key where the target may be ahead of the batch. It only deletes
-the rows at both keys, and the row has to be read at its new key after `e`.
+So while the table is copied, an update that gives a row another key takes no column from a row that may be a different
+one. This is the row at a key that gets a row within the batch, or at a key where the target may be ahead of the batch.
+The update only deletes the rows at both keys, and the row has to be read at its new key after `e`.
 
-A row that was loaded ahead of the log may have been removed from the target again, because a row of an earlier change
-had the same key or unique value. Its chunk is settled and is not read again. So if the target may be ahead, a missing
-row is left to the copy only if the update changes neither its key nor a unique value.
+A row that was loaded ahead of the log may have been removed from the target again: a row of an earlier change had the
+same key or unique value. The removed row's chunk is settled and is not read again. So if the target may be ahead, a
+missing row is left to the copy only if the update changes neither its key nor a unique value.
 
 **A key that would not be read after `e` is recorded** (`unread`), and the target's row at this key is removed. Then the
-copy reads the key again, see `pidts.batch.copy.rereads`. Until a recorded key is settled, the rules above for keys that
-are read after `e` apply to it.
-The target's rows are always a subset of the source's rows at one place in the log. A missing row takes no unique value
-on the target. Another row can get that value only by a change that is in the log. Where a key cannot be
-recorded, the table halts with `partial-row-image`.
+copy reads the key again (`pidts.batch.copy.rereads`). Until a recorded key is settled, it counts as a key that is read
+after `e`. A missing row does no harm to other rows. The target's rows are always a subset of the source's rows at one
+place in the log. A missing row takes no unique value on the target, and another row can get that value only by a change
+that is in the log. Where a key cannot be recorded, the table halts with `partial-row-image`.
 """
 
 from __future__ import annotations
@@ -108,8 +107,8 @@ class ImageCompletion:
         """Takes the changes of one table. Values of `computed` columns are not needed, since the target computes them.
 
         `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
-        at its new key. `is_ahead`: the table is being copied, and this function says at which keys the target may have
-        another row than the source had before the batch. `is_foreign`: says at which keys the target's row may have
+        at its new key. `is_ahead` is given if the table is being copied. It says at which keys the target may have
+        another row than the source had before the batch. `is_foreign` says at which keys the target's row may have
         wrong unique values (`pidts.apply.uncopied_keys.foreign`), so that it must not be written. `is_loaded`: the
         target table was empty before the copy, so all its rows were loaded from the source.
         """
@@ -190,7 +189,7 @@ class ImageCompletion:
         """Returns the full images that are to be written; halts at a change whose row the target does not have.
 
         The changes of a missing row are dropped if the copy still reads the row (`is_unread`), or if a later change of
-        the batch removes it. If the row did not get its key within the batch, they are dropped in two more cases: the
+        the batch removes it. They are dropped in two more cases if the row did not get its key within the batch. The
         target already had the log up to this change (`seen_until`), or a filter may have left out the row (`filtered`).
         With `can_record`, every other missing row is left to the copy, too, and its key is added to `unread`.
         """

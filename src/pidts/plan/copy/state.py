@@ -1,70 +1,70 @@
 """The progress of a table's full copy, and the requests that continue it.
 
-A request is read in one batch, after that batch's changes are on the target. The next batch *settles* it: then its rows
-count as copied. A request reads one or several neighbouring *chunks* at the same time. Its *window* is the log from
-`low` to `high`. The rows show every change up to `low`, and none after `high`. `low` is not before the end of that
-batch. The batch that settles the request starts before the window, and is made to end after it. So all changes that it
-writes from the log are newer than the rows that were read. A request that cannot be settled is read again. This happens
-if a schema change is in the window, or if the window is too long to be reduced in memory.
+**The usual course.** A *request* reads one *chunk*, the rows of one range of keys, or several neighbouring chunks at
+the same time. It is read after a batch is on the target. Its *window* is the log from `low` to `high`: the rows show
+every change up to `low`, and none after `high`. `low` is not before that batch's end. The next batch *settles* the
+request: then its rows count as copied. This batch starts before the window, and is made to end after it, so it has all
+changes of the window. A request is read again if a schema change is in its window, or if the window is too long to be
+reduced in memory.
 
-Rows that the target does not have are loaded as soon as they are read, unless a worker has passed `low`. They get their
-own transaction (`pidts.apply.load`). If the target already has a row of a chunk, or one of its unique values, the chunk
-is not loaded and waits (`waiting`). The batch that settles the request reduces the chunk's rows together with the log
-of the window, where each change replaces the copied row. In both cases, a row that was deleted after it was read is
-gone when that batch is done. A row that was not changed in the window still has the values that were read.
+**Rows ahead.** Rows that the target does not have are loaded as soon as they are read, in a transaction of their own
+(`pidts.apply.load`), unless a worker has passed `low`. If the target already has a row of a chunk, or one of its unique
+values, the chunk waits (`waiting`). The settling batch reduces its rows together with the log of the window, where each
+change replaces the copied row. In both cases, the settling batch leaves no row that was deleted after it was read. A
+row that was not changed in the window has the values that were read.
 
-So between loading and settling a row may be *ahead*: it contains a change that no batch has reached yet. Readers of the
-target see such rows while a copy is under way. Meanwhile, a batch may write a unique value that a row ahead already
-has:
+Before its request is settled, a loaded row may be *ahead*: it contains a change that no batch has reached yet. Readers
+of the target see rows ahead while a copy is under way. Meanwhile, a batch may write a unique value that a row ahead
+already has:
 
     the target, at 100, has (1, u=a)        the source: row 1 gets u=b at 110 and u=c at 120, row 2 gets u=b at 130
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
 
-A batch that settles loaded rows first removes all rows that it changes. The other rows do not change in the batch, so
-they are already as at the batch's end. A batch that ends earlier, or is written in several parts, also removes other
-rows that have a unique value of a written row (`CopyState.ahead`). Later changes in the log write the removed rows
-again, or the copy reads them again.
+So the settling batch first removes all rows that it changes. The other rows are already as at the batch's end. A batch
+that ends earlier, or is written in several parts, also removes other rows that have a unique value of a written row
+(`CopyState.ahead`). Later changes in the log write the removed rows again, or the copy reads them again.
 
-A table without a key is read as a whole, from one snapshot. None of its changes is applied before this request is
-settled. The request only counts if the log has no change of the table from `low` to `high`. Then the table is at
-`high`, and continues from there separately until it has caught up with the other tables.
+**A table without a key** is read as a whole, from one snapshot. None of its changes is applied before this request is
+settled, so its rows are loaded at once even while requests wait (below). The request only counts if the log has no
+change of the table from `low` to `high`. Then the table is at `high`, and continues from there separately until it has
+caught up with the other tables.
 
-A table under repair (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched for
-rows that the source does not have (`Phase.EXTRAS`). If other sources have rows there, too (`CopyMode.OWN`), their rows
-are not examined, and are never removed.
+**A table under repair** (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched
+for rows that the source does not have (`Phase.EXTRAS`). If other sources have rows there, too (`CopyMode.OWN`), their
+rows are not examined, and are never removed.
 
-A batch may record keys whose rows the log does not have completely (`pidts.apply.rows.partial_images`). Before a table
-is finished, the target is asked for these records. If there are any, their keys are read like a chunk (`Phase.REREAD`).
-A request reads the records between two places in the log. The first request begins at the first record. Each ends at
-the Lsn that all workers have reached: up to there, all records are written. A worker that was ahead in an earlier run
-may already have written later records, and other workers may still write records before these. Then the target is asked
-again.
+**Recorded keys.** A batch may record keys whose rows the log does not have completely
+(`pidts.apply.rows.partial_images`). Before a table is finished, the target is asked for these records. If there are
+any, their keys are read like a chunk (`Phase.REREAD`). A request reads the records between two places in the log, the
+first request from the first record on. Each ends at the Lsn that all workers have reached: up to there, all records are
+written. A worker that was ahead in an earlier run may already have written later records, and other workers may still
+write records before these. Then the target is asked again.
 
-If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a window, before a change of
-another zone. While two zones write, no batch after a reading covers its whole window. From the first such batch on, the
-table's requests *wait* (`CopyState.waits`): none of their rows is loaded ahead of the log. A request is *kept* during
-several batches, until a batch reaches its `high`. That batch settles it in one of two cases:
+**Requests that wait.** If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a
+window, before a change of another zone. While two zones write, no batch after a reading covers its whole window. From
+the first of these batches on, the table's requests *wait* (`CopyState.waits`): their rows are not loaded ahead of the
+log. A request is *kept* until a batch reaches its `high`. That batch settles it in one of two cases:
 
 - The batch begins at or before `low`. So it covers the whole window, as usual.
 - The log has no change of the table from `low` to `high`. So the rows were the same at each place between the two, also
   at the place where the batch begins.
 
 Each batch examines its own part of the window, since the earlier log may be purged. If a batch does not reach `high`,
-and has a change of the table in its part, the request ends. It is read again with fewer rows, so that its window is
-shorter. Otherwise a row that was read, and then deleted by an earlier batch, would exist again after a later batch has
-written it. Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are
-read. Until a kept request is settled, batches treat its rows like those of a dropped request: the target lacks them,
-and they will be read. So partial images do no harm, nor does a run that dies when only some of its workers have
-committed.
+and has a change of the table in its part, the request ends. Otherwise a row that was read, and then deleted by an
+earlier batch, would exist again after a later batch has written it. The request is read again with fewer rows, so that
+its window is shorter.
+
+Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are read. Until a
+kept request is settled, batches treat its rows like the rows of a dropped request: the target lacks them, and they will
+be read. So partial images do no harm, nor does a run that dies when only some of its workers have committed.
 
 The first request also finds the highest key (`upto`). A row may move above this key before the reading, and then the
 copy does not read the row. So a batch that keeps the request needs `upto`: without it, the batch would leave the moved
 row to the copy.
 
-A table without a key is loaded at once even while requests wait, since no batch changes it until it is settled.
-
-Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the table once
-more, as done; later states do not have it. So a task with thousands of tables pays only for those that it is copying.
+**The end.** Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the
+table once more, as done; later states do not have it. So a task with thousands of tables pays only for those that it is
+copying.
 """
 
 from __future__ import annotations
@@ -234,8 +234,8 @@ class CopyState:
     waits: bool = False
     """Whether no rows are loaded ahead of the log, because a window had changes of another zone."""
     sends_again: bool = False
-    """Whether the recorded keys of a past range are read (`pidts.task.run.rewind`). The target's rows with these keys
-    may be wrong.
+    """Whether the copy reads the recorded keys of a past part of the log (`pidts.task.run.rewind`). The target's rows
+    with these keys may be wrong.
     """
     _text: tuple[TableName, str] | None = field(default=None, init=False, compare=False, repr=False)
 
@@ -252,10 +252,10 @@ class CopyState:
 
     @property
     def is_read(self) -> bool:
-        """Whether all rows, except rows of recorded keys, were read before the batch that led to this state.
+        """Whether all rows were read before the batch that led to this state. Rows of recorded keys do not count.
 
         Directly after `ROWS` (`after` is None), it is False: the batch itself may have settled the last rows. It is
-        also False while the keys of a past range are read, since the target's rows with these keys may be wrong:
+        also False if `sends_again`, since the target's rows with the recorded keys may be wrong:
 
             the target has (1, u=5) and (2, u=3), the source (1, u=3) and (2, u=5), and both keys are recorded
             row 1 is read and written       UPDATE 2 SET a = 1, logged without u: (2, u=3) would remove row 1

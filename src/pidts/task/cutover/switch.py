@@ -49,9 +49,8 @@ cutover still ends as done.
 
 The source and the constraints are not part of the record. So before an undo changes them, and after a cutover has, the
 command looks at the record once more. It also looks before it gives a table a definition that no undo takes back.
-Without named locks, a command that is slow between these two statements may
-still drop a constraint of the other command, or make the source writable. The other command looks at the source again
-before it records *done*.
+Without named locks, a command that is slow between looking and changing may still drop a constraint of the other
+command, or make the source writable. The other command looks at the source again before it records *done*.
 """
 
 from __future__ import annotations
