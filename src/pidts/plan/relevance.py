@@ -162,7 +162,7 @@ def _place_inside(entry: LogEntry, places: Sequence[Lsn], at: Lsn) -> Lsn | None
 def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:
     """Whether a place is the end of an entry of the log, so that the log can be read up to this place.
 
-    False in two cases. The place is inside a transaction, of which an earlier run has committed a part; or no entry of
+    False in two cases. The place is inside a transaction, of which an earlier run has committed a part. Or no entry of
     the relay ends there, as after a change of the source's server.
     """
     entry = next(iter(log(lsn, to)), None)

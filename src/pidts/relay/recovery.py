@@ -82,7 +82,8 @@ class RecoveredSegment:
 def recover(folder: Folder, *, restores: bool = False) -> RecoveredSegment | None:
     """Cuts the relay back if that was requested, and repairs the last segment; None if no segment is complete.
 
-    `restores`: the writer does not flush each entry at once, so lost entries are computed again from their events.
+    With `restores`, lost entries are computed again from their events, since the writer does not flush each entry at
+    once.
     """
     cut_back(folder)
     numbers = folder.numbers()

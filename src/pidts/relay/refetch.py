@@ -7,9 +7,9 @@ and readers use one small file, `refetch.json`, which is always replaced as a wh
 each cut.
 
 The steps: (a) *requested*: the file names the last intact place. From now on readers see nothing after it. (b) The
-writer opens the relay, and removes the segments after that place, newest first, each index before its events. (c) It
-cuts the index of the segment with the place, then that segment's events, so that no entry is computed again from them.
-(d) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
+writer opens the relay, and removes the segments after that place, newest first, each index before its events. (c) The
+writer cuts the index of the segment with the place, then that segment's events, so that no entry is computed again from
+them. (d) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
 
 The points at which a refetch can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 

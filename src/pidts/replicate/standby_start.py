@@ -232,7 +232,7 @@ def _back_to(
     awaited: Counter[Identity],
     first: Identity,
 ) -> Counter[Identity]:
-    """Adds earlier received transactions to `awaited`: back to the transaction `first`, if the relay has it.
+    """Adds earlier received transactions to `awaited`, back to the transaction `first`, if the relay has it.
 
     `first` is the standby's first transaction after the sampled place. If the standby lags, it logs transactions after
     this place that the source has logged before it.

@@ -125,7 +125,7 @@ class RowLockRecord:
         return self._some(task, source, table, ids)
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the ids of the table's locks whose form does not begin with `start`, and of locks without a form."""
+        """Returns the ids of the table's locks that have no form, or a form that does not begin with `start`."""
         place = task, source, table
         if (place, start) in self._have_forms:
             return []

@@ -231,7 +231,7 @@ def _by_keys(
 
 
 def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:
-    """Returns the ranges that were found in advance, if they are enough and have about `limit` rows each."""
+    """Returns the ranges that were found in advance, if there are enough of them, with about `limit` rows each."""
     if known is None:
         return []
     try:

@@ -468,7 +468,7 @@ class ShardGroups:
         return all(self._kind(one) == kind for one in state.arrivals.values())
 
     def _note_common_wait(self, state: GroupState, kind: ArrivalKind | None, decision: Decision) -> None:
-        """Notes the wait that members of one kind share, so that the next arrival of this kind need not be examined."""
+        """Notes why all arrivals of one kind wait, so that the next arrival of this kind need not be examined."""
         if kind is not None and isinstance(decision, Wait) and not self.known.missed:
             self._examination(kind[0]).common = CommonWait.of(kind, decision, state.arrivals)
 

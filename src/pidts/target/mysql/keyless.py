@@ -48,7 +48,8 @@ _ROWS, _SCANNED_ROWS = 100, 400
 _NUMBERS = 1000
 """The most numbers in one statement that removes near rows."""
 _CROWD, _FEW_NEAR = 4, 1000
-"""Near rows are read only if the target has at most `_FEW_NEAR` of them, and `_CROWD` for each row to remove."""
+"""Near rows are read only if the target has at most `_FEW_NEAR` of them, and at most `_CROWD` for each row to remove.
+"""
 _LISTED_BYTES = 64 << 10
 """The most bytes of the texts in a list that excludes other rows."""
 _SHOWN = 5

@@ -132,7 +132,7 @@ class TaskCatchUp:
             pause = min(pause * 1.5, _LONGEST_POLL)
 
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a copy does not continue: a halt, or no run is seen.
+        """Returns the reason why a copy does not continue: its table is halted, or no run is seen.
 
         The reason is empty if a run is seen: it may still copy.
 

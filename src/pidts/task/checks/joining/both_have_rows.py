@@ -4,8 +4,8 @@ With `pidts.both-have-rows`, the tasks of both directions copy their source's ro
 decides about a copied row as about a change: the row with the later version stays, in whatever order rows, changes and
 removals arrive. No row of the target is removed because the source lacks it, since the other task copies it there.
 
-**DELETEs of programs.** The log of the zone has to show a DELETE to the task out of this zone, or a row that this
-task's opposite has brought is gone in one zone only:
+**DELETEs of programs.** The log of the zone has to show a DELETE to the task out of this zone. Otherwise a row that
+this task's opposite has brought is gone in one zone only:
 
     the task from a to b writes row 1 to b;  a program deletes it in b;  the task from b to a begins      a keeps row 1
 
