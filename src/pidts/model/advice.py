@@ -24,7 +24,7 @@ RESYNC = "pidts run TASK --resync TABLE"
 RESYNC_ALL = "pidts run TASK --resync"
 """Gets a task past lost log: the task takes a new position."""
 REJOIN = (
-    "leave the table out (ignore-tables in block-allow-list) and start the task; then stop it, give the target's table "
+    "leave the table out (ignore-tables in block-allow-list) and start the task. Then stop it, give the target's table "
     f"the columns of the source's table, include the table again, and copy it: {RESYNC}"
 )
 """Gets a table past log that does not fit its recorded structure. `--resync` alone would read the same log again."""

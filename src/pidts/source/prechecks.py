@@ -185,7 +185,7 @@ def _binlog_format(asked: _RequiredGrants) -> Iterator[Finding]:
     what = f"binlog_format = {value}"
     if not holds(_of_account(asked), "TRIGGER"):
         what += (
-            "; if a session logs a statement on another table all the same, the task may halt, since the account does "
+            "; a session may still log a statement on another table. Then the task may halt, since the account does "
             "not see whether this table has triggers (TRIGGER on *.*)"
         )
     yield Finding("binlog_format", value == "ROW", what, fix)

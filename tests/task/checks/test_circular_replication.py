@@ -395,7 +395,7 @@ def test_names_of_one_zone_that_differ_are_refused(
 def former_values(zone: str) -> str:
     return (
         f"this task forwards changes of zone {zone}. A row that gets former values again while several zones write it can "
-        "differ between zones without a lock: to prevent this, let each write change a column, such as a time"
+        "differ between zones without a lock. To prevent this, let each write change a column, such as a time"
     )
 
 

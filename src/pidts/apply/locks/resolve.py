@@ -333,10 +333,9 @@ def demand_winner(locks: Sequence[RowLock], begun: UnfinishedResolves) -> None:
                 f"a command has begun to give all zones the row of zone {one.winner}: some zones may already have it",
                 where=Where(table=str(one.table.name), key=one.shown),
                 todo="Wait until the command has ended. If it was killed, repeat it: pidts locks resolve TASK "
-                f"{one.id[:12]}, with --take source if the lock's changes come from "
-                f"zone {one.winner}, with --take keep if the lock is in zone {one.winner}. If zone {one.winner} has "
-                "left the file, or the zones no longer all "
-                "feed each other, resolve only this lock (--only-here)",
+                f"{one.id[:12]}. Add --take source if the lock's changes come from zone {one.winner}, and --take keep "
+                f"if the lock is in zone {one.winner}. If zone {one.winner} has left the file, or the zones no longer "
+                "all feed each other, resolve only this lock (--only-here)",
             )
 
 

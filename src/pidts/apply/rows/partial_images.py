@@ -503,8 +503,8 @@ class ImageCompletion:
         if copied:
             return Halted(
                 "partial-row-image",
-                f"the log has only a part of the updated row with {key}; the row got another key or unique "
-                "value while its table is being copied, so the values of its other columns are not certain",
+                f"the log has only a part of the updated row with {key}. The row got another key or unique value while "
+                "its table is being copied, so the values of its other columns are not certain",
                 where=where,
                 todo=KEEP_KEYS.format(table=shlex.quote(str(self._batch.origin))),
             )

@@ -29,10 +29,9 @@ def auto_increment_findings(
     here, there = zones
     what = (
         f"zone {here} and {f'zone {there}' if there else 'the zone of the target'} may give new rows of "
-        f"{names[0]}{more} the same "
-        f"AUTO_INCREMENT values (increment {step} and offset {first}, increment {other_step} and offset "
-        f"{other_first}). Two such rows are locked in both zones. Give all servers an auto_increment_increment of at "
-        "least the number of zones, and each zone an auto_increment_offset of its own"
+        f"{names[0]}{more} the same AUTO_INCREMENT values. The increments are {step} and {other_step}, the offsets "
+        f"{first} and {other_first}. Two rows with the same value are locked in both zones. Give all servers an "
+        "auto_increment_increment of at least the number of zones, and each zone an auto_increment_offset of its own"
     )
     return [Finding("auto_increment", ok=True, message=what)]
 

@@ -72,7 +72,7 @@ def circle_findings(
             first = ", ".join(origin.tasks[:-1])
             what = (
                 f"task {writer.task} (source-id {writer.source}) carries changes from this task's target"
-                f"{f' (they come there by task {first})' if first else ''} to this source, and this task carries them "
+                f"{f' (they come there by task {first})' if first else ''} to this source. This task carries them "
                 f"back: changes of {_listed(round_trip)} in a circle"
             )
             fix = (

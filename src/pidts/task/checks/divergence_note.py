@@ -41,6 +41,6 @@ def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[Ta
         but += f"; in tables with {parts[0].version_column}, this column decides instead"
     return (
         f"on-divergence: {policy}: each row that changes is read from the target first, so fewer rows a second are "
-        "applied (docs/operate/rows-that-differ.md); if it differs from the row that the source had before the "
+        "applied (docs/operate/rows-that-differ.md). If it differs from the row that the source had before the "
         f"change, {_ACTION[policy]}{but}"
     )

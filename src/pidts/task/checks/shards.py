@@ -24,7 +24,7 @@ from pidts.task.tables.merged import Shard, shards_of_other_sources, with_extrac
 
 SEPARATE_KEYS = (
     "Have the route extract the table's name into a column of the target's key (extract-table, extract-schema, and "
-    "extract-source if two sources have the same names), or make the numbers differ (column-mappings: partition id). "
+    "extract-source if two sources have the same names). Or make the numbers differ (column-mappings: partition id). "
     "If the tables never use the same numbers, skip this check with ignore-checking-items: [auto_increment_ID]"
 )
 

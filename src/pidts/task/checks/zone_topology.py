@@ -81,14 +81,14 @@ def topology_findings(
     if two_ways and not conflict_rule(config):
         what = (
             f"changes of {named(two_ways)} reach the source and, on another path, the target. A change that zone "
-            f"{spec.name} makes to one of these rows may arrive at the target before the row itself; then the change "
+            f"{spec.name} makes to one of these rows may arrive at the target before the row itself. Then the change "
             "or the row is set aside (pidts locks list TASK)"
         )
         found.append(_note(what))
     if spec.forwards and not conflict_rule(config):
         what = (
             f"this task forwards changes of {named(sorted(spec.forwards))}. A row that gets former values again while "
-            "several zones write it can differ between zones without a lock: to prevent this, let each write change "
+            "several zones write it can differ between zones without a lock. To prevent this, let each write change "
             "a column, such as a time"
         )
         found.append(_note(what))
@@ -130,7 +130,7 @@ def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Fi
             "circular_replication",
             ok=True,
             message=f"if several zones write a row, {_decides(mine)} in this task, and {_decides(other.conflict)} in "
-            f"task {other.task}: such rows stay different until all tasks have the same pidts.conflict, with the same "
+            f"task {other.task}. The rows stay different until all tasks have the same pidts.conflict, with the same "
             "version column or owners",
         )
         for other in others

@@ -153,8 +153,8 @@ def _merged(name: TableName, members: Sequence[_Member], hidden: Sequence[str] =
     problem = _problem(members, tables, shared)
     if hidden:
         problem = (
-            f"{listed(hidden)}: the task follows this table, and the source does not show it: the account "
-            "may not SELECT from it (see: pidts grants TASK), or it was dropped a moment ago"
+            f"{listed(hidden)}: the task follows this table, and the source does not show it. The account may not "
+            "SELECT from it (see: pidts grants TASK), or it was dropped a moment ago"
         )
     table, most = tables[0], None
     if len(members) > 1:

@@ -132,7 +132,7 @@ class ChangePublisher:
         names = [_placed(columns, own, kind) for own, kind in chosen.columns]
         if twice := sorted(each for each in set(names) if names.count(each) > 1):
             what = (
-                f"two columns would have the name {twice[0]}: one of them already has this name, and the other one got "
+                f"two columns would have the name {twice[0]}. One of them already has this name, and the other one got "
                 "it because a column of the same name had another type before"
             )
             raise Halted("metastore-refused", what, todo="Give one of them another name")

@@ -236,7 +236,7 @@ class TaskCommands:
             raise ConfigError(
                 "shard-comes",
                 f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
-                "table does not have all columns of its rows yet; a ddl command for this statement has no effect",
+                "table does not have all columns of its rows yet. So a ddl command for this statement has no effect",
                 where=Where(source=at.source),
                 todo="Add the missing columns on the other shards, or give the command for their schema change; or "
                 f"skip it, if the rows fit without it: {with_place(SKIP, at.source, str(at.lsn))}",

@@ -100,7 +100,7 @@ class RelayRefetch:
 
     def _in_vain(self, found: Discontinuity) -> Halted:
         todo = (
-            "The source has sent this part of the log again, and it is broken at the same place: check disk and memory "
+            "The source has sent this part of the log again, and it is broken at the same place. Check disk and memory "
             "of this machine, then empty the relay's folder and start again from the target's checkpoint"
         )
         return self._alert(found, Halted(found.code, f"{found.what}, again", where=found.where, todo=todo))

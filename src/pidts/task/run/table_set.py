@@ -640,8 +640,8 @@ def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[TableFit]) -> None
     if config.is_between_zones and names:
         raise Halted(
             "zone-copy",
-            f"the log does not show the structure of {listed(names)}, and in the target's zone there are rows under "
-            "this name: a copy would overwrite or remove rows that were written there",
+            f"the log does not show the structure of {listed(names)}, and the target's zone has rows under this name. "
+            "A copy would overwrite or remove rows that were written there",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Fill the whole zone again: pidts zones return FILE ZONE (docs/operate/zones.md)",
         )
