@@ -47,7 +47,7 @@ class RefusedRow:
     row: pa.Table
     """The row's identity, or all of its columns if its table has no identity."""
     written: bool
-    """Whether the row was to be written; otherwise it was to be removed."""
+    """Whether the target has refused to write the row; otherwise it has refused to remove it."""
     error: Halted
     change: int = 0
     """The number of the row's net change among those of the commit, from 0."""

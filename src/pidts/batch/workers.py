@@ -55,7 +55,7 @@ _Parsed = TypeVar("_Parsed")
 class _Known(ABC, Generic[_Text, _Parsed]):
     """The parsed texts of checkpoints. Each text is parsed at most once.
 
-    Most workers have equal texts, a text may name thousands of tables, and several steps of a batch need it. A text
+    A text may name thousands of tables, and several steps of a batch need it. Most workers have equal texts. A text
     that this process has made itself is not parsed at all.
     """
 

@@ -56,7 +56,7 @@ from pidts.shards.decide import Wait
 
 @dataclass(frozen=True, slots=True)
 class DueStatement:
-    """A schema change that is to be made, or only to be recorded."""
+    """A schema change that has to be made, or only recorded."""
 
     change: SchemaChange
     statement: Statement | None = None

@@ -64,7 +64,7 @@ class ReplayedTable:
     has_key: bool = True
     """Whether the current key identifies one row at the earlier place."""
     may_lack_changes: bool = False
-    """Whether rows may have been added, removed or changed without a record after the earlier place."""
+    """Whether, after the earlier place, rows may have been added, removed or changed without a record."""
     identity: tuple[str, ...] = field(init=False)
     """The current key."""
     is_same: bool = field(init=False)

@@ -14,8 +14,8 @@ _NONE_SENT = {
     "using password: NO": ("MYSQL_PWD", "mysql://user:${VARIABLE}@host:port/"),
     "no password supplied": ("PGPASSWORD", "postgresql://user:${VARIABLE}@host:port/database"),
 }
-"""Parts of the errors of MySQL (MariaDB) and PostgreSQL for a login without a password. Each has the variable from
-which commands read the password of a URL, and a URL that names another variable.
+"""Parts of the errors of MySQL (MariaDB) and PostgreSQL for a login without a password. With each: the environment
+variable from which commands read a URL's password, and the form of a URL that names another variable.
 """
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors that mean a broken connection, and not a refusal by the server."""

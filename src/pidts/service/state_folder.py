@@ -1,4 +1,4 @@
-"""The folder in which a service stores its tasks: whether each is to run, and the reports of its process.
+"""The folder in which a service stores its tasks: whether each should run, and the reports of its process.
 
     service.json            where the running service listens
     service.lock            held by the running service

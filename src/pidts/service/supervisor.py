@@ -1,4 +1,4 @@
-"""The supervisor: it starts the tasks that are to run, starts them again if they die, and answers requests about tasks.
+"""The supervisor: it starts the tasks that should run, starts them again if they die, and answers requests about tasks.
 
 One thread checks all tasks a few times a second. Requests come from other threads. A lock separates these threads. A
 thread has it only for moments, never while it waits for a database server.
@@ -61,7 +61,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def begin(self) -> None:
-        """Takes over the tasks of the folder whose processes live, and starts the other tasks that are to run."""
+        """Takes over the tasks of the folder whose processes live, and starts the other tasks that should run."""
         now = time.monotonic()
         with self._lock:
             for folder in self._state.all():

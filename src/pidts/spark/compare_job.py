@@ -32,7 +32,7 @@ _TASKS_OF_SLOT = 2
 def demand_workers(spark: SparkSession, work: Work, seconds: float, look: Callable[[], None]) -> None:
     """Raises if no process of Spark begins this work within `seconds`, or if the process does not reach the servers.
 
-    `look` raises if the work is to end.
+    `look` raises if the work has to end.
     """
     with _jobs(spark) as begin:
         job, until = begin(work, [[]]), monotonic() + seconds
@@ -46,7 +46,7 @@ def demand_workers(spark: SparkSession, work: Work, seconds: float, look: Callab
 def compare_in_jobs(
     spark: SparkSession, work: Work, spans: Iterable[KeySpan], look: Callable[[], None]
 ) -> Generator[SpanResult, None, None]:
-    """Yields the results in the order of the spans; `look` raises if the work is to end."""
+    """Yields the results in the order of the spans; `look` raises if the work has to end."""
     left = iter(spans)
     with _jobs(spark) as begin:
         running: Future[list[SpanResult]] | None = None

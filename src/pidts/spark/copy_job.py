@@ -54,8 +54,8 @@ More threads would wait for the interpreter's lock. A thread holds this lock for
 of the time, a thread waits for a server.
 """
 _MANY = 80
-"""Spark starts if more rows than `direct-rows` times this are to be copied. The driver copies this many rows in about
-twice the time of Spark's start.
+"""Spark starts if there are more rows to copy than `direct-rows` times this number. The driver copies this many rows in
+about twice the time of Spark's start.
 """
 _WHILE_SPARK_STARTS = 200_000
 """The most rows that the driver reads at once while Spark starts: Spark waits until they are read."""
@@ -94,7 +94,7 @@ class CopyRunner:
 
     @property
     def awaits_spark(self) -> bool:
-        """Whether rows that are to be copied wait until Spark has started."""
+        """Whether rows wait to be copied until Spark has started."""
         return self._awaits_spark
 
     def run(self, spark: SparkOnDemand, context: JobContext, plan: BatchPlan, batch: int) -> None:

@@ -65,16 +65,16 @@ class Callbacks:
     show: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
     differ: Callable[[Table, UnequalKeys], bool] = lambda *_: False
-    """A function that gets each group of unequal rows, and returns whether these rows are to be compared again."""
+    """A function that gets each group of unequal rows, and returns whether these rows have to be compared again."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     def demand_not_stopped(self) -> None:
-        """Raises if the comparison is to end."""
+        """Raises if the comparison has to end."""
         if self.stop.is_set():
             raise ComparisonInterrupted
 
     def pause(self, seconds: float) -> bool:
-        """Waits, and raises if the comparison is to end; returns False."""
+        """Waits, and raises if the comparison has to end; returns False."""
         if self.stop.wait(seconds):
             raise ComparisonInterrupted
         return False
@@ -84,7 +84,7 @@ Elsewhere = Callable[[TableName, str, Callable[[], None]], CompareSpans | None]
 """Returns the function by which other processes compare the spans of a table, or None if they cannot do that.
 
 The arguments are the table's name and signature (`SourceSide.signature`), and a function that raises if the comparison
-is to end.
+has to end.
 """
 
 

@@ -142,7 +142,7 @@ class SourceSide(KeyedSource, Protocol):
     """The sources. All rows have the columns of `table.arrow`; a table is identified by its name."""
 
     def tables(self) -> Sequence[Table]:
-        """Returns all tables that are to be compared."""
+        """Returns all tables to compare."""
 
     def structure(self, name: TableName) -> Table | None:
         """Returns the table's current structure; None if there is no such table."""

@@ -51,7 +51,7 @@ class SchemaChange:
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     """The structures on the source after the change, keyed by the source's names. The target records them."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
-    """The online schema changes under way whose records are to be replaced; None removes a record."""
+    """The online schema changes under way whose records this change replaces; None removes a record."""
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
     """The source's tables that the change renames."""
     executed_at: int = 0

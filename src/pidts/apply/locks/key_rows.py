@@ -85,8 +85,8 @@ def joined_keys(
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
     """Returns which of these equal keys have to be joined. None of them is the key of a lock.
 
-    If one of the keys has a row, all keys are joined. Keys without a row have to be joined only if one of these keys is
-    to be locked. The source has one row for all spellings of a key ('Ada', 'ADA'). So for each later spelling, the
+    If one of the keys has a row, all keys are joined. Keys without a row have to be joined only if one of these keys
+    has to be locked. The source has one row for all spellings of a key ('Ada', 'ADA'). So for each later spelling, the
     first event in the batch is the one that gives the row this spelling: an INSERT, or an UPDATE of the key.
     """
     if len(keys) == 1 or any(found.at[key] >= 0 for key in keys):

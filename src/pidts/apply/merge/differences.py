@@ -1,4 +1,4 @@
-"""Describes the differences between the structures of two tables that are to be merged, for messages.
+"""Describes the differences between the structures of two tables with one target table, for messages.
 
 The SQL text is not enough: `ADD j JSON` is the same text on MySQL and MariaDB, but MariaDB's JSON is a long text.
 """

@@ -289,7 +289,7 @@ def _latest_before(level: Numbers, there: Numbers, first: Mask, key: Numbers) ->
 def _texts(table: Table, rows: pa.Table) -> list[tuple[str, ...]]:
     """Returns the texts that order rows of one version.
 
-    The texts of a row have all columns that every server returns in the same form.
+    Columns of which servers return different forms are left out.
     """
     columns = sorted(
         (column for column in table.columns if not values_differ(column)), key=lambda column: column.name.lower()

@@ -186,7 +186,7 @@ class ImageCompletion:
         filtered: bool = False,
         seen_until: Lsn | None = None,
     ) -> ChangeBatch:
-        """Returns the full images that are to be written; halts at a change whose row the target does not have.
+        """Returns the full images to write; halts at a change whose row the target does not have.
 
         The changes of a missing row are dropped if the copy still reads the row (`is_unread`), or if a later change of
         the batch removes it. They are dropped in two more cases if the row did not get its key within the batch. The

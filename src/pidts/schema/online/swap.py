@@ -50,7 +50,7 @@ class Translation:
     """One statement as the target runs it."""
 
     statement: ddl.Statement | None
-    """The statement to run; None if nothing is to be run."""
+    """The statement to run; None if there is none."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
     """The new records of shadows; None removes a record."""
     structures: Mapping[TableName, Table | None] | None = None

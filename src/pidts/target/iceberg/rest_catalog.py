@@ -202,7 +202,7 @@ def _tag(location: str) -> str:
 
 
 def _goal(move: CatalogUpdate) -> TableMetadata:
-    """Returns the state that the server's table is to have."""
+    """Returns the state that the server's table should have."""
     location = str(move.goal)
     metadata = MetadataFile.read(move.table, location).metadata
     ours = {_METADATA: location, _SCHEMA: str(metadata.current_schema_id), **_KEPT}

@@ -24,7 +24,7 @@ class CatalogUpdate:
 
     table: TableName
     goal: str | None
-    """The metadata file that the server is to name; None if the table is to be removed."""
+    """The metadata file that the server should name; None if the table has to be removed."""
     former: str = ""
     """The metadata file that the server was last seen with; empty if the table is not known to be there."""
 

@@ -32,7 +32,7 @@ _TASKS = (
 )
 SERVER_TABLES = (_ENTRIES, _TASKS)
 DROPPED = "dropped"
-"""The value of `Entry.next` if the table is to be removed from the server's catalog."""
+"""The value of `Entry.next` if the table has to be removed from the server's catalog."""
 _LATE_SECONDS = 30
 
 

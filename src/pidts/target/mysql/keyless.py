@@ -3,13 +3,13 @@
 A row is found by the exact values of all its columns, often without an index. These steps keep the server from reading
 the whole table once for each row, and from comparing each row with many others:
 
-1. The rows with the same numbers in one column (*near* rows) are read and locked. If all near rows of a number are to
+1. The rows with the same numbers in one column (*near* rows) are read and locked. If all near rows of a number have to
    be removed, they are removed by this number, many numbers in one statement. If the column has another number in each
    row, this is true of all rows.
 2. For many other rows at once, one statement counts how many copies of each the target has.
 3. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
    committed.
-4. One statement removes all rows of which every copy is to be removed.
+4. One statement removes all rows of which every copy has to be removed.
 5. For each other row, one statement removes some of its copies (LIMIT).
 
 The number of removed rows is checked, in case another application inserts or removes a row between these steps. Step 1

@@ -84,7 +84,7 @@ def added(config: TaskConfig, table: TableName, *, resumed: bool) -> str:
 
     The first statement gives no value to present rows, and NULL is earlier than every version. With a default of now,
     only the source would have the values of present rows, and the table would halt on PostgreSQL. A default that the
-    target computed would be later than changes that are still to come, and these would be ignored.
+    target computed would be later than changes that have not arrived yet, and these would be ignored.
     """
     name, place = quoted(config.version_column), quoted_table(table)
     here = (

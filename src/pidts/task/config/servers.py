@@ -104,7 +104,7 @@ class PublishTo:
     token_uri: str = ""
     """The address that gives tokens for a REST catalog; empty: the catalog itself."""
     scope: str = ""
-    """The rights that a token for a REST catalog is to have."""
+    """The rights that a token for a REST catalog should have."""
 
     @property
     def place(self) -> str:

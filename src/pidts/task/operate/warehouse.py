@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def demand_warehouse(session: TargetSession) -> None:
-    """Raises if the warehouse that a command is to read does not exist.
+    """Raises if the warehouse that a command has to read does not exist.
 
     Targets of other kinds exist, since the connection to them has succeeded.
     """

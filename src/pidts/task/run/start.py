@@ -187,7 +187,7 @@ def _resume_without_source(
     other_parts: Sequence[TaskConfig],
     on_claim: Callable[[int], None],
 ) -> StartState:
-    """Continues with the relay's log.
+    """Begins an attempt without the source, which does not answer: the task continues with the log in the relay.
 
     Raises `absence`, the error of the source, if the start cannot do without the source.
 
@@ -295,7 +295,8 @@ def _demand_all_workers(config: TaskConfig, target: TargetSession, stored: Seque
 def _note_without_checkpoint(config: TaskConfig, target: TargetSession, resync: Patterns) -> str | None:
     """Returns a note if an incremental task may have run before, and its checkpoint was deleted; None otherwise.
 
-    Raises if tables are to be copied again: the task would copy nothing, and begin at the present end of the log.
+    Raises if the user has asked to copy tables again: the task would copy nothing, and begin at the present end of the
+    log.
     """
     if config.mode != "incremental" or config.is_between_zones:  # `pidts zones return` deletes checkpoints of zones
         return None

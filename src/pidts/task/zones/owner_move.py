@@ -60,7 +60,7 @@ not.
 
 
 class OwnerMove:
-    """One run of a move. `wanted`: the range, its owner in the task file, and the zone that is to own it."""
+    """One run of a move. `wanted`: the range, its owner in the task file, and the zone that shall own it."""
 
     def __init__(
         self,

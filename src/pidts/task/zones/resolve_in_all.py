@@ -243,7 +243,10 @@ class ResolveInAll:
         return found
 
     def _take_back(self, before: Sequence[RowLock]) -> None:
-        """Restores the named locks. Their former state may name the winner of an earlier command that was killed."""
+        """Restores the named locks.
+
+        Before this command, they may have named the winner of an earlier command that was killed.
+        """
         winners = {one.id: one.winner for one in before}
         with closing(self.named.connect()) as session:
             session.begin()

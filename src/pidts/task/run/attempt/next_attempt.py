@@ -30,7 +30,7 @@ _UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
 
 
 class NextAttempt:
-    """The requests to the next attempt of one part, and the errors that earlier attempts were to resolve."""
+    """The requests to the next attempt of one part, and the errors that earlier attempts have tried to resolve."""
 
     def __init__(self, resync: Patterns, rewind: RewindPoint | None = None) -> None:
         self.request = StartRequest(resync, rewind=rewind)
@@ -39,7 +39,7 @@ class NextAttempt:
         self._asked: Halted | None = None
         """The error that the next attempt resolves by adding tables to the task."""
         self._answered: set[tuple[str, str, str]] = set()
-        """The errors for which tables were to join, each with its code, table and position."""
+        """The errors for which earlier attempts have let tables join, each with its code, table and position."""
         self._copied_for: set[Lsn] = set()
         """Schema changes for which this run has copied tables again."""
         self._replaces: Halt | None = None
@@ -51,7 +51,7 @@ class NextAttempt:
         return not may_join or _place(error) in self._answered
 
     def has_answered(self, error: Halted) -> bool:
-        """Whether tables were already to join because of this error."""
+        """Whether an earlier attempt has already let tables join because of this error."""
         return error.code in _UNKNOWN and _place(error) in self._answered
 
     def let_join(self, error: Halted) -> None:
@@ -108,7 +108,7 @@ class NextAttempt:
     def note_start(self, begun: StartState) -> None:
         """Forgets the request, since the start has recorded its work on the target.
 
-        The request may have been made to resolve an error: tables were to join. If none has joined, raises this error.
+        The request may have been made to resolve an error by tables that join. If none has joined, raises this error.
         """
         asked, self._asked, self.request = self._asked, None, StartRequest()
         if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
