@@ -8,7 +8,7 @@ stay:
     read row 7 at low = 100        DELETE of row 7 at 120 is written, checkpoint 150        load row 7
 
 If the source has no changes, the batch that records the reading ends at the same place as the batch that asked for the
-rows. So no worker may be at a later batch than the batch that asked, either.
+rows. So there is one more condition: no worker may be at a later batch than the batch that asked.
 
 The loading transaction has shared locks on the checkpoints of all workers: it reads their current state, and none of
 them changes before the transaction ends. Many chunks can have these locks at the same time.

@@ -12,8 +12,7 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""More than the number of blobs in one slice. A blob's `order` is the slice's number times this, plus the blob's number
-in the slice.
+"""A blob's `order` is the slice's number times this, plus the blob's number in the slice. No slice has so many blobs.
 """
 
 

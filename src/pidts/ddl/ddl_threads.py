@@ -90,7 +90,7 @@ class DdlWaits:
     again.
     """
     report_apart: float = 0.1
-    """Multiplied by the number of waiting changes: the time between two reports of one waiting change.
+    """Multiplied by the number of waiting changes, this is the time between two reports of one waiting change.
 
     So all waiting changes together report at most ten halts a second. They look 250 times a second, and each of them at
     least once a second.

@@ -38,7 +38,7 @@ class Checkpoint:
     saved_at: float = field(default=0.0, compare=False)
     """The time of storing by the target's clock, in seconds since 1970; 0 if it was not asked for."""
     altered: str = field(default="", compare=False)
-    """The change by hand that the target's row shows; empty if it shows none."""
+    """How somebody has changed the target's row by hand, as far as the row shows it; empty if the row shows nothing."""
 
 
 def epoch_before_first() -> int:

@@ -124,7 +124,7 @@ class RelayWriter:
         self._log_size = self._index_size = 0
         """The sizes of the two files up to the last entry in the index."""
         self._flushed: int | None = None
-        """The size of the segment up to the last entry that is flushed; None before the segment's first entries are."""
+        """The size of the segment up to the last flushed entry; None if the segment has no flushed entries yet."""
         self._has_checksums = False
 
     @classmethod

@@ -66,7 +66,7 @@ OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS, PREPARES = range(9)
 _ENDED, _UNUSUAL = -1, -2
 """Results of `_statement`: the statement ends a transaction, or is not part of an ordinary transaction."""
 _XID_ROOM = 512
-"""More bytes than the longest name of an XA transaction. A longer statement is not read here."""
+"""The longest name of an XA transaction has fewer bytes. A statement with more bytes is not read here."""
 _LONGEST_PART = 64
 
 

@@ -63,7 +63,9 @@ class TaskCatchUp:
         )
         self._patience = _PATIENCE
         self._seen: dict[TableName, tuple[tuple[Lsn, ...], float]] = {}
-        """The Lsns of each table in all checkpoints when it was last seen, and the time since which they are these."""
+        """The Lsns of each table in all checkpoints, as they were last read, and the time at which they were first read
+        so.
+        """
         self._lsns: tuple[Lsn, ...] | None = None
         """The Lsns of the checkpoints when they were last seen."""
 

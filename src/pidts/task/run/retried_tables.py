@@ -25,7 +25,7 @@ class RetriedTables:
 
     def __init__(self) -> None:
         self._halted: frozenset[TableName] = frozenset()
-        """The tables that were halted when they were last looked at."""
+        """The tables that were halted at the last call of `look`."""
         self._goals: dict[TableName, Lsn] = {}
         """The retried tables. Each has the end of the relay at the time when it was tried again."""
         self._begins = self._is_level = False

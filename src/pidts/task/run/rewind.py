@@ -84,9 +84,9 @@ _PART_BYTES = 8 << 20
 _MOST_BYTES = 1 << 30
 """The most log of one transaction that is read into memory."""
 _PENDING_KEYS = 100_000
-"""The number of keys of one table after which they become records. Of equal keys among them, one is recorded."""
+"""When this number of keys of one table is collected, they become records. Equal keys become one record."""
 _PENDING_IN_ALL = 1_000_000
-"""The number of keys of all tables after which all of them become records."""
+"""When this number of keys of all tables is collected, all of them become records."""
 _RECORDS_A_COMMIT = 100
 
 

@@ -141,7 +141,7 @@ class SchemaChangesAhead:
     """The schema changes of one table that the log has after the table's place, and that were not run yet."""
 
     since: Lsn
-    """The place directly before the first of them."""
+    """The place directly before the first statement."""
     statements: tuple[str, ...]
     """The statements, each with its log file and byte."""
 
