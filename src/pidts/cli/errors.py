@@ -44,7 +44,7 @@ def remember_service(state: Path | None = None, url: str = "", token_file: Path 
 
 
 def for_this_service(text: str) -> str:
-    """Returns the text with the options of the current command in its commands, if they name a service."""
+    """Adds the options of the current command that name a service to the commands in a text."""
     return with_service(text, *_service)
 
 

@@ -169,6 +169,6 @@ def completed(blocks: Iterable[LogBlock], change_no: int) -> Iterator[tuple[Comp
         elif block.begins is not None:
             reader = TransactionReader.at(block.begins, change_no)
         if reader is None:
-            raise AssertionError("a log has no beginning")
+            raise AssertionError("the first block of a log does not say where it begins")
         for found in reader.read(block.data):
             yield found, block, reader.version

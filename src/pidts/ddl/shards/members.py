@@ -41,7 +41,7 @@ class Members:
         return self.sources - self._known - self._excluded
 
     def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Sets a source's members. Returns whether, until now, they were known only from the record."""
+        """Sets a source's members. Returns whether these members were known only from the record before this call."""
         self._known.add(source)
         self._excluded.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
