@@ -250,7 +250,7 @@ class StateFolder:
         name = gone.name.removeprefix(_REMOVED).partition("-")[2]
         kept = [path for path in gone.iterdir() if not _OWN.fullmatch(path.name)]
         if kept and name:
-            if (self.left / name).exists(): # files of a still earlier task, which the removed task could not get back
+            if (self.left / name).exists():  # files of a still earlier task, which the removed task could not get back
                 (self.left / name).rename(self.left / f"{_HIDDEN}older-{secrets.token_hex(8)}-{name}")
             _move(kept, self.left / name)
         with suppress(OSError):

@@ -57,7 +57,7 @@ def comparison(sign: str, left: Expr, right: Expr) -> Expr:
     """Returns `left sign right`."""
     if Family.OPAQUE in (left.family, right.family):
         opaque = left if left.family is Family.OPAQUE else right
-        raise NotSupportedError(f"{opaque.nature} in a comparison: only IS NULL can be asked of it")
+        raise NotSupportedError(f"{opaque.nature} in a comparison: only IS NULL and IS NOT NULL can test it")
     if Family.NULL in (left.family, right.family):
         return _with_null(sign, left, right)
     run = _compared(sign, left, right)

@@ -109,7 +109,7 @@ _ALTERED = frozenset({"changed-outside-log"})
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """The work of a start besides continuing from the checkpoint."""
+    """What a start has to do, in addition to continuing from the checkpoint."""
 
     resync: Patterns = None
     unknown: frozenset[str] = frozenset()
