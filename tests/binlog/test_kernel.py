@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import extending
 from tests.binlog.logs.scenarios import Recording, kept, load
 from tests.binlog.logs.twins import decoded, difference
 from tests.examples import examples
@@ -561,3 +563,23 @@ def test_threads_that_declare_functions_at_once_keep_them_in_the_same_folder() -
         sys.setswitchinterval(before)
     assert len(paths) == 800
     assert {path for path in paths if not path.startswith(str(jit.cache_folder()))} == set()
+
+
+def test_a_process_knows_that_it_compiles() -> None:
+    seen: list[bool] = []
+
+    def probed() -> int:
+        raise AssertionError
+
+    @extending.overload(probed)
+    def _probed() -> object:
+        seen.append(jit.is_compiling())  # Numba calls this while it compiles the caller
+        return lambda: 7
+
+    assert not jit.is_compiling()
+    assert numba.njit(lambda number: probed() + number)(0) == 7
+    assert set(seen) == {True}
+    assert not jit.is_compiling()
+    with pytest.raises(numba.TypingError):
+        numba.njit(lambda number: number.missing)(1)
+    assert not jit.is_compiling()

@@ -79,6 +79,30 @@ class _FirstCompilation(event.Listener):
         """Is called after a compilation."""
 
 
+class _OpenCompilations(event.Listener):
+    """Counts the compilations that are under way. A compilation may contain others."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002 - as Numba calls it
+        """Is called before a compilation, under the lock of Numba's compiler."""
+        self.count += 1
+
+    def on_end(self, event: Any) -> None:  # noqa: ARG002 - as Numba calls it
+        """Is called after a compilation, even if it has failed."""
+        self.count -= 1
+
+
+_open_compilations = _OpenCompilations()
+event.register("numba:compile", _open_compilations)  # type: ignore[no-untyped-call]
+
+
+def is_compiling() -> bool:
+    """Whether this process is compiling a function now; code that is read from disk is not compiled."""
+    return _open_compilations.count > 0
+
+
 @contextmanager
 def first_compilation(say: Callable[[], object]) -> Iterator[None]:
     """Calls `say` before a function is compiled for the first time in the block.

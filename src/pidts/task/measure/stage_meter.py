@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
+from pidts.binlog.jit import is_compiling
 from pidts.model import Lsn, PidtsError
 from pidts.relay import RelayReader
 from pidts.task.config.servers import TargetSpec
@@ -107,7 +108,7 @@ class StageMeter:
     def _working(self, stream: MeasuredStream, ping: Ping | None) -> RunMeasures:
         trip, ahead = (ping.seconds, ping.clock_ahead) if ping is not None else (None, None)
         if len(self._readings) < 2:
-            return RunMeasures(round_trip_seconds=trip, clock_ahead_seconds=ahead)
+            return RunMeasures(compiles=is_compiling(), round_trip_seconds=trip, clock_ahead_seconds=ahead)
         before, after = self._readings[0], self._readings[-1]
         seconds = max(after.at - before.at, 1e-6)
         commits, workers = after.commits - before.commits, max(1, stream.workers)
@@ -121,6 +122,7 @@ class StageMeter:
             trips_a_second=commits.trips / seconds / workers,
             commits_a_second=commits.commits / seconds / workers,
             no_core=no_core,
+            compiles=is_compiling(),
             now_at=stream.times.now_at,
             round_trip_seconds=trip,
             clock_ahead_seconds=ahead,

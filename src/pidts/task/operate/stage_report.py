@@ -65,6 +65,8 @@ class RunMeasures:
     commits_a_second: float = 0.0
     no_core: float | None = None
     """The share of time in which a thread was ready to run and had no core."""
+    compiles: bool = False
+    """Whether the code that decodes rows is being compiled."""
     now_at: tuple[str, float] = ("", 0.0)
     """The current step, and its duration so far."""
     round_trip_seconds: float | None = None
@@ -201,6 +203,7 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
                 "waits for Spark" if found.awaits_spark else "",
                 _step("decodes", working.steps.get("decode", 0.0)),
                 _step("runs jobs of Spark", working.steps.get("job", 0.0)),
+                "compiles code" if working.compiles else "",
                 "other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else "",
             ),
         ),
@@ -279,9 +282,21 @@ def _slow_working(found: StageMeasures) -> SlowStage | None:
     if name == "target":
         why = _why_warehouse(working, waited) if found.is_warehouse else _why_target(working, waited, step, seconds)
         return SlowStage("target", why)
-    crowded = "; other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else ""
+    return SlowStage(name, _why_own(working, name, share))
+
+
+def _why_own(working: RunMeasures, name: StageName, share: float) -> str:
+    """Returns why the run's own work is slow: it computes, compiles code, or waits for Spark or for a core."""
+    is_crowded = (working.no_core or 0.0) > _CROWDED
+    crowded = "; other work takes this machine's cores" if is_crowded else ""
+    if working.compiles:
+        return f"code that decodes rows is being compiled, once after an installation or an upgrade{crowded}"
+    if name == "apply" and working.steps.get("job", 0.0) > share * _HALF:
+        return f"jobs of Spark decode and prepare rows {share:.0%} of the time{crowded}"
     doing = "planning" if name == "plan" else "decoding and preparing rows"
-    return SlowStage(name, f"this machine's own processor is busy with {doing} {share:.0%} of the time{crowded}")
+    if is_crowded:
+        return f"{doing} takes {share:.0%} of the time, since other work takes this machine's cores"
+    return f"this machine's own processor is busy with {doing} {share:.0%} of the time"
 
 
 def _why_target(working: RunMeasures, waited: float, step: str, seconds: float) -> str:
