@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.values_target import ValuesTarget
 
+from pidts.apply.unseen_tables import record_unseen, unseen_tables
 from pidts.batch.context import JobContext
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Query
@@ -125,6 +126,26 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     yield make
     for target in made:
         target.forget()
+
+
+@pytest.mark.parametrize(
+    ("sql", "left"),
+    [
+        ("DROP TABLE hidden", ["shop.other"]),
+        ("DROP TABLE IF EXISTS nothing", ["shop.hidden", "shop.other"]),
+        ("DROP DATABASE shop", []),
+    ],
+)
+def test_a_table_that_the_log_drops_is_no_longer_unseen(
+    driver: Callable[..., Driver], sql: str, left: list[str]
+) -> None:
+    run = driver()
+    with closing(run.target.connect()) as session:
+        session.begin()
+        record_unseen(session, "t", "s", [TableName("shop", "hidden"), TableName("shop", "other")])
+        session.commit()
+        run.ddl(sql)
+        assert [str(name) for name in unseen_tables(session, "t", "s")] == left
 
 
 def test_the_swap_alters_the_table_and_nothing_else_is_there(driver: Callable[..., Driver]) -> None:

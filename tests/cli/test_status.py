@@ -19,6 +19,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
+from pidts.apply.unseen_tables import record_unseen
 from pidts.cli.app import run_command
 from pidts.cli.slow_step import with_answer
 from pidts.model import (
@@ -43,7 +44,6 @@ from pidts.target.postgres import PostgresTarget
 from pidts.task.config.servers import TargetSpec
 from pidts.task.config.task_file import load_parts
 from pidts.task.operate.run_end import remembered_end
-from pidts.task.operate.unseen_tables import record_unseen
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]

@@ -22,6 +22,7 @@ from pidts.apply import (
 )
 from pidts.apply.locks.follow_schema import carry, comes_again, locks_of, obstacle
 from pidts.apply.merge.discriminating_keys import keyed_targets
+from pidts.apply.unseen_tables import forget_dropped
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.copy.finish import start_over
 from pidts.ddl.admission import Admission, admit, carry_out
@@ -48,7 +49,7 @@ from pidts.model import (
 )
 from pidts.model.advice import RETRY
 from pidts.model.errors import plural
-from pidts.schema import TruncateTable, apply_charset
+from pidts.schema import DropDatabase, DropTable, TruncateTable, apply_charset
 from pidts.shards.decide import MissedChanges, Wait
 
 _log = structlog.get_logger(__name__)
@@ -95,6 +96,9 @@ def run_ddl(
         return changed
     shared_tables = SharedTables(groups, source, context.rules)
     due = _with_present_owners(due)
+    if isinstance(due.statement, DropTable | DropDatabase):
+        with closing(context.target.connect()) as session:
+            forget_dropped(session, context.task, source, due.statement)
     found = Interpreter(
         due=due, command=command, shared_tables=shared_tables, shadows=runner.shadows, keyed_by=partial(_keyed, context)
     ).found()

@@ -15,6 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.forked_programs import LoadedPrograms
 
+from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
 from pidts.model import (
     ConfigError,
@@ -43,7 +44,6 @@ from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.log_loss import find_loss, loses_log, loss_from, with_loss_explained
 from pidts.task.operate.presence import show_presence
 from pidts.task.operate.status import task_status
-from pidts.task.operate.unseen_tables import unseen_tables
 from pidts.task.run import start, table_set
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.replicator_process import ReplicatorProcess

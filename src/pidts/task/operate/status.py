@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pidts.apply import TargetSession
+from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, Position, RecordKey, SourceTablesKey, TableName
 from pidts.replicate import ReceiveProblem, not_receiving, silent_since
@@ -27,7 +28,6 @@ from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
-from pidts.task.operate.unseen_tables import unseen_tables
 from pidts.task.operate.warehouse import change_tables, demand_warehouse, publications, server_state_of
 from pidts.task.tables.merged import Shard
 

@@ -63,6 +63,7 @@ import structlog
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import fenced
 from pidts.apply.merge.merged_tables import record_shared_tables
+from pidts.apply.unseen_tables import record_unseen
 from pidts.batch.online_ddl import online_of
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.batch.workers import Workers, resume_point
@@ -91,7 +92,6 @@ from pidts.source import Session, position, read_structures, source_dialect, tab
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.log_loss import LogLoss, find_loss
-from pidts.task.operate.unseen_tables import record_unseen
 from pidts.task.run.pending_renames import joining_tables, removed_by
 from pidts.task.run.read_structures import StructureReader, change_no, wait_for_relay
 from pidts.task.run.rewind import Rewind, note_sent_again, notes_of

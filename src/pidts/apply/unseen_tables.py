@@ -1,6 +1,7 @@
 """The record of tables whose changes are left out because the account does not see them on the source.
 
-A start warns of such a table once. The record lets `pidts status` name the table until the task has its structure.
+A start warns of such a table once. The record lets `pidts status` name the table until the task has its structure, or
+until the log has dropped it.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 
-from pidts.apply import TargetSession
+from pidts.apply.port import TargetSession
 from pidts.model import SourceTablesKey, TableName
 from pidts.model.records.altered_record import reading_note
+from pidts.schema import DropDatabase, DropTable, Statement
 
 _UNSEEN = TableName("", "unseen tables")
 """The name of the note. The note concerns no single table."""
@@ -22,8 +24,30 @@ def record_unseen(
     """Adds tables to the record, in the open transaction. Removes the tables that have just joined, unless unseen."""
     known = unseen_tables(target, task, source)
     names = sorted({*known}.difference(joined).union(tables))
-    if names == known:
-        return
+    if names != known:
+        _write(target, task, source, names)
+
+
+def forget_dropped(target: TargetSession, task: str, source: str, statement: Statement) -> None:
+    """Removes the tables from the record that a statement of the log drops; a transaction of its own.
+
+    Nothing of these tables is missing any more. If the process ends before it has carried out the statement, the next
+    run calls this function again.
+    """
+    match statement:
+        case DropTable(tables=dropped):
+            gone = {name for name in unseen_tables(target, task, source) if name in dropped}
+        case DropDatabase(name=schema):
+            gone = {name for name in unseen_tables(target, task, source) if name.schema == schema}
+        case _:
+            return
+    if gone:
+        target.begin()
+        _write(target, task, source, [name for name in unseen_tables(target, task, source) if name not in gone])
+        target.commit()
+
+
+def _write(target: TargetSession, task: str, source: str, names: Collection[TableName]) -> None:
     text = json.dumps([[name.schema, name.name] for name in names], ensure_ascii=False)
     target.meta.notes.write(task, SourceTablesKey(source), _UNSEEN, text)
 
