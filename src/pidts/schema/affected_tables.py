@@ -69,7 +69,7 @@ def temporary_tables(text: str, default_schema: str, dialect: Dialect) -> tuple[
     found = []
     with suppress(NotUnderstoodError):
         for part, schema in statements_in(text, default_schema, dialect):
-            cursor = TokenCursor(part, dialect, schema)
+            cursor = TokenCursor(part, dialect, schema, is_lazy=True)
             if cursor.take("CREATE", "OR", "REPLACE", "TEMPORARY", "TABLE") or cursor.take(
                 "CREATE", "TEMPORARY", "TABLE"
             ):

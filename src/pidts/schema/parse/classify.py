@@ -91,7 +91,9 @@ def classify(
     if ansi_quotes:
         dialect = replace(dialect, ansi_quotes=True)
     try:
-        cursor = TokenCursor(sql, dialect, default_schema)
+        cursor = TokenCursor(sql, dialect, default_schema, is_lazy=True)
+        if cursor.peek().word not in DML_VERBS:  # the rows of an INSERT may have a million tokens
+            cursor.read_rest()
     except NotUnderstoodError as error:
         return ddl.Unknown(sql, str(error))
     try:
@@ -113,7 +115,7 @@ def statements_in(text: str, default_schema: str, dialect: Dialect) -> list[tupl
     """
     found: list[tuple[str, str]] = []
     for part in split(text, dialect):
-        cursor = TokenCursor(part, dialect)
+        cursor = TokenCursor(part, dialect, is_lazy=True)
         if cursor.take("USE"):
             default_schema = cursor.name()
         else:
@@ -129,7 +131,7 @@ def _of_transaction(parts: Sequence[tuple[str, str]], dialect: Dialect) -> ddl.S
         if isinstance(statement, ddl.StatementDml) and statement.tables:
             names.update(dict.fromkeys(statement.tables))
         elif not isinstance(statement, ddl.IgnoredStatement):
-            return ddl.StatementDml(verb or TokenCursor(part, dialect).peek().word)
+            return ddl.StatementDml(verb or TokenCursor(part, dialect, is_lazy=True).peek().word)
         if isinstance(statement, ddl.StatementDml):
             verb = verb or statement.verb
     return ddl.StatementDml(verb, tuple(names)) if names else ddl.IgnoredStatement(TEMPORARY)
@@ -315,10 +317,10 @@ def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[Tabl
 
     It returns none if there are several statements, or if a statement changes rows: `ON DUPLICATE KEY UPDATE`.
     """
-    cursor = TokenCursor(sql, dialect, default_schema)
-    if not _is_alone(cursor):
-        return ()
     try:
+        cursor = TokenCursor(sql, dialect, default_schema)
+        if not _is_alone(cursor):
+            return ()
         _skip_settings(cursor)
         _skip_analyze(cursor)
         if cursor.peek().word in DML_VERBS:

@@ -54,6 +54,21 @@ _HEX_OR_BITS = re.compile(r"[xX]'[0-9a-fA-F]*'|[bB]'[01]*'|0x[0-9a-fA-F]+(?![\w$
 # For servers, digits with letters after them are a name (`12a`, `2e`), but `2e5` is a number.
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+(?![0-9A-Za-z_$\u0080-\U0010ffff])")
 _WORD = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
+# The tokens that mean the same in every mode. A statement with a million characters consists mostly of them.
+_PLAIN = re.compile(
+    r"\s*+(?:([,();=@])|('[^'\\]*+')(?!')|"
+    r"([A-Za-z_$\u0080-\U0010ffff][0-9A-Za-z_$\u0080-\U0010ffff]*+)(?!')|"
+    r"(\d++(?:\.\d++)?+)(?![0-9A-Za-z_$.\u0080-\U0010ffff]))"
+)
+_PLAIN_TEXT, _PLAIN_WORD = 2, 3
+_PLAIN_LEXEMES = (Lexeme.END, Lexeme.SIGN, Lexeme.TEXT, Lexeme.WORD, Lexeme.NUMBER)
+"""The lexemes of the pattern's groups."""
+_RUNS = {
+    (quote, escapes): re.compile(f"[^{quote}\\\\]+" if escapes else f"[^{quote}]+")
+    for quote in "`'\""
+    for escapes in (False, True)
+}
+"""What contains neither a quote nor an escape, by the quote and by whether a backslash begins an escape."""
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
@@ -61,6 +76,15 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
     """Yields all tokens, and finally a token END."""
     at, code_depth, in_name = 0, 0, -1
     while at < len(sql):
+        if (plain := _PLAIN.match(sql, at)) and plain.start(kind := plain.lastindex or 0) != in_name:
+            begin, at = plain.span(kind)
+            if kind == _PLAIN_TEXT:
+                yield Token(Lexeme.TEXT, sql[begin + 1 : at - 1], begin, at)
+            else:
+                yield Token(_PLAIN_LEXEMES[kind], plain[kind], begin, at)
+            if kind == _PLAIN_WORD:
+                in_name = at
+            continue
         if found := _SPACE.match(sql, at) or _LINE_COMMENT.match(sql, at):
             at = found.end()
             continue
@@ -75,7 +99,8 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
         token = _token(sql, at, dialect, in_name=in_name == at)
         yield token
         at = token.end
-        in_name = at if token.lexeme in (Lexeme.WORD, Lexeme.NAME) or token.text == "." else -1
+        is_dot = token.lexeme is Lexeme.SIGN and token.text == "."
+        in_name = at if is_dot or token.lexeme in (Lexeme.WORD, Lexeme.NAME) else -1
     if code_depth:
         raise NotUnderstoodError("a comment with code in it does not end")
     yield Token(Lexeme.END, "", at, at)
@@ -125,7 +150,12 @@ def quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
     """
     parts: list[str] = []
     quote, begin, at = sql[at], at, at + 1
+    run = _RUNS[quote, escapes]
     while at < len(sql):
+        if found := run.match(sql, at):
+            parts.append(found.group())
+            at = found.end()
+            continue
         sign = sql[at]
         if sign == quote:
             if not sql.startswith(quote, at + 1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from pidts.model.table import TableName
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, Token, tokens
@@ -10,19 +12,33 @@ from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, Token, tokens
 class TokenCursor:
     """Reads tokens forward. Every method either consumes the tokens that it is asked for, or does not move."""
 
-    def __init__(self, sql: str, dialect: Dialect, default_schema: str = "") -> None:
+    def __init__(self, sql: str, dialect: Dialect, default_schema: str = "", *, is_lazy: bool = False) -> None:
+        """Splits the text into tokens; with `is_lazy`, only as far as they are read.
+
+        Raises NotUnderstoodError if this is not possible. With `is_lazy`, each method may raise it.
+        """
         self.sql, self.dialect, self.default_schema = sql, dialect, default_schema
-        self._tokens = list(tokens(sql, dialect))
+        self._rest = tokens(sql, dialect)
+        self._tokens: list[Token] = []
         self._at = 0
+        if not is_lazy:
+            self.read_rest()
+
+    def read_rest(self) -> None:
+        """Splits the whole text into tokens."""
+        self._tokens += self._rest
 
     def peek(self, ahead: int = 0) -> Token:
         """Returns the next token, or a later one, `ahead` tokens further."""
+        missing = self._at + ahead + 1 - len(self._tokens)
+        if missing > 0:
+            self._tokens += islice(self._rest, missing)
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def next(self) -> Token:
         """Returns the next token, and moves past it."""
         token = self.peek()
-        self._at = min(self._at + 1, len(self._tokens) - 1)
+        self._at += token.lexeme is not Lexeme.END
         return token
 
     def at_words(self, *words: str) -> bool:
