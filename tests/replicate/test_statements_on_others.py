@@ -16,6 +16,7 @@ from tests.running import connect as plain_connection
 from pidts.batch.relay_events import ddl_event, statement_events
 from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
+from pidts.binlog import Query
 from pidts.model import Extent, LogEntry, TableName, Transient
 from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
@@ -137,6 +138,48 @@ def test_a_stored_function_is_found_in_every_kind_of_statement(
     found = logged(*statements)
     kinds = dict(zip([entry.transaction.ddl for entry in found.entries], found.kinds(), strict=True))
     assert {text: kinds[text] for text in statements} == dict.fromkeys(statements, "ddl")
+
+
+def test_words_before_a_parenthesis_are_no_calls(
+    logged: Callable[..., Found], mysql_like: Server, database: str, other: str, run_sql: RunSql
+) -> None:
+    """Each statement reads a table of the task, so that the databases in the log of MySQL do not decide."""
+    run_sql(mysql_like, f"CREATE TABLE {other}.texts (b TEXT, FULLTEXT (b))")
+    statements = [
+        f"INSERT INTO plain SELECT 1 FROM texts, {database}.t WHERE MATCH (b) AGAINST ('c') OR b LIKE 'c' ESCAPE ('|')",
+        f"INSERT INTO plain SELECT 1 FROM {database}.t WHERE MULTIPOINT(POINT(1, 2), POINT(3, 4)) IS NULL",
+        f"INSERT INTO plain SELECT 1 FROM {database}.t WHERE TRIM(LEADING ('x') FROM 'xa') = 'b'",
+    ]
+    if mysql_like.kind != "mysql56":
+        statements += [
+            f"INSERT INTO plain WITH c (n) AS (SELECT i FROM {database}.t), d (m) AS (SELECT 1) SELECT n FROM c, d",
+            f"INSERT INTO plain SELECT a FROM {database}.t, JSON_TABLE('[1]', '$' COLUMNS (a INT PATH '$')) AS q",
+        ]
+    if mysql_like.kind == "mariadb":
+        statements.append("SET STATEMENT sql_mode='' FOR CREATE TABLE keyed (i INT, KEY k (i))")
+    found = logged(*statements)
+    kinds = dict(zip([entry.transaction.ddl for entry in found.entries], found.kinds(), strict=True))
+    assert {text: kinds[text] for text in statements} == dict.fromkeys(statements, "nothing")
+
+
+def test_the_sql_mode_of_the_session_decides_what_a_text_is(logged: Callable[..., Found]) -> None:
+    found = logged(
+        "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
+        "INSERT INTO plain VALUES (CHAR_LENGTH(CONCAT('a\\', f(1), '# b')))",
+        "SET SESSION sql_mode = 'ANSI_QUOTES'",
+        'INSERT INTO plain SELECT i FROM watched ORDER BY "f"(2)',
+    )
+    assert found.kinds() == ["ddl", "ddl"]
+
+
+def test_a_statement_that_was_judged_is_not_read_again(logged: Callable[..., Found], database: str) -> None:
+    def unread() -> list[Query]:
+        raise AssertionError("the statement is read again")
+
+    found = logged(f"INSERT INTO plain SELECT i FROM {database}.t", "INSERT INTO watched VALUES (1)")
+    assert found.kinds() == ["nothing", "ddl"]
+    again = [found.classifier.of_schema_change(entry.transaction, unread).kind.value for entry in found.entries]
+    assert again == ["nothing", "ddl"]
 
 
 def test_the_definition_of_another_table_calls_no_function(logged: Callable[..., Found]) -> None:
@@ -296,13 +339,13 @@ def test_a_source_that_does_not_answer_fails_only_what_needs_its_answer(
     effects = SideEffects(allow, found.classifier.dialect, lost, found.reader)
     (entry,) = found.entries
     for _ in range(2):
-        assert effects.may_reach(entry.transaction, (TableName(other, "plain"),), entry)
+        assert effects.may_reach(entry.transaction, (TableName(other, "plain"),), effects.logged(entry))
     assert len(asked) == 1
     with pytest.raises(Transient):
         effects.reason(entry, (TableName(other, "plain"),))
     with pytest.raises(Transient):
         SideEffects(allow, found.classifier.dialect, lost).may_reach(
-            entry.transaction, (TableName(other, "plain"),), entry
+            entry.transaction, (TableName(other, "plain"),), effects.logged(entry)
         )
 
 
@@ -311,6 +354,6 @@ def test_only_the_oldest_temporary_table_is_forgotten(logged: Callable[..., Foun
     (entry,) = found.entries
     for number in range(4097):
         sql = f"CREATE TEMPORARY TABLE own{number} (i INT)"
-        found.effects.may_reach(replace(entry.transaction, ddl=sql, ddl_schema=other), (), None)
+        found.effects.may_reach(replace(entry.transaction, ddl=sql, ddl_schema=other), (), tuple)
     assert not found.effects.reason(entry, [TableName(other, "own1")])
     assert "has no table" in found.effects.reason(entry, [TableName(other, "own0")])

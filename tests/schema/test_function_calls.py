@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
 
 import pymysql
 import pytest
@@ -31,7 +32,28 @@ _NO_STORED_FUNCTION = (1305, 1630)
         ("INSERT INTO t SELECT HIGH_PRIORITY d.f(1)", ("d.f",)),
         ("UPDATE t SET a = 'f(1)' /* f(1) */ -- f(1)", ()),
         ("UPDATE t SET a = /*!50003 f(1) */", ("f",)),
-        ('UPDATE t SET a = "f"(1)', ("f",)),
+        ('UPDATE t SET a = "f" (1)', ()),
+        ("DO `f`(1), f(2)", ("f", "f")),
+        ("DO (1), f(2)", ("f",)),
+        ("INSERT HIGH_PRIORITY d.t (a) SELECT 1", ()),
+        ("UPDATE LOW_PRIORITY (t, u) SET a = TRIM(LEADING ('x') FROM b)", ()),
+        ("UPDATE t SET a = 1 WHERE MATCH (b) AGAINST ('c' IN BOOLEAN MODE) OR b LIKE 'c' ESCAPE ('|')", ()),
+        ("UPDATE t SET a = against(1), b = escape (2)", ()),
+        ("INSERT INTO t WITH c (n) AS (SELECT 1), d (m, n) AS (SELECT f(1), 2) SELECT n FROM c", ("f",)),
+        ("INSERT INTO t WITH RECURSIVE c (n) AS (SELECT 1) SELECT n, g(n) FROM c", ("g",)),
+        ("LOAD DATA INFILE 'x' INTO TABLE t CHARSET utf8 IGNORE 1 ROWS (a) SET b = f(a)", ("f",)),
+        ("LOAD DATA INFILE 'x' INTO TABLE t IGNORE 1 LINES (a, @b)", ()),
+        ("INSERT INTO t SELECT 1 MINUS (SELECT 2) EXCEPT (SELECT f(3))", ("f",)),
+        (
+            "INSERT INTO t SELECT a FROM JSON_TABLE(b, '$' COLUMNS (a INT PATH '$.a', NESTED PATH '$' COLUMNS (c INT))) q",
+            (),
+        ),
+        ("INSERT INTO t VALUES (POINT(1, 2)), (LINESTRING(POINT(1, 2), POINT(3, 4)))", ()),
+        ("SET STATEMENT max_statement_time=1 FOR CREATE TABLE t (a INT, KEY k (a)) SELECT f(1) a", ("f",)),
+        ("SET STATEMENT a=(SELECT 1 FROM u FOR UPDATE), b=f(1) FOR ALTER TABLE t ADD KEY k (a)", ("f",)),
+        ("INSERT INTO t SELECT a FROM (SELECT 1) q (a) USE INDEX FOR ORDER BY (i) WINDOW w AS (PARTITION BY a)", ()),
+        ("INSERT INTO t SELECT SQL_NO_CACHE (a) FROM u GROUP BY a WITH ROLLUP", ()),
+        ("INSERT INTO t PARTITION (p) VALUES ROW(1, 'f' 'g'), ROW(INTERVAL (1) DAY + '2000-01-01', b->'$.f')", ()),
         ("INSERT INTO t VALUES (1);\nUSE `x`;\nUPDATE t SET a = f(1)", ("f",)),
         ("CREATE TABLE t (a VARCHAR(20), b ENUM('x'), KEY k (a)) SELECT f(1) AS a", ("f",)),
         ("CREATE TABLE t (a INT, KEY k (a)) PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (1))", ()),
@@ -41,7 +63,7 @@ _NO_STORED_FUNCTION = (1305, 1630)
     ],
 )
 def test_all_but_the_servers_own_functions_may_be_stored(sql: str, found: tuple[str, ...]) -> None:
-    assert calls(sql, MYSQL) == found
+    assert tuple(calls(sql, MYSQL)) == found
 
 
 @pytest.mark.parametrize(
@@ -60,23 +82,76 @@ def test_all_but_the_servers_own_functions_may_be_stored(sql: str, found: tuple[
 def test_a_name_that_only_another_server_has_may_be_a_stored_function(version: str, stored: tuple[str, ...]) -> None:
     names = "minus nextval nvl to_char chr json_set rank uuid_to_bin st_swapxy vector md5".split()  # noqa: SIM905
     text = f"INSERT INTO t VALUES ({', '.join(f'{name}(1)' for name in names)})"
-    assert calls(text, Dialect.of(version)) == stored
+    assert tuple(calls(text, Dialect.of(version))) == stored
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("UPDATE t SET a = against(1), b = escape (2), c = columns(3)", ("against", "escape", "columns")),
+        ("UPDATE t SET a = 1 WHERE MATCH (b) AGAINST ('c') OR b LIKE 'c' ESCAPE ('|')", ()),
+        ("UPDATE t SET a = POINT(1, (2)), b = LINESTRING(c), d = MULTIPOINT(POINT(b, c))", ()),
+        ("UPDATE t SET a = point(1), b = point(1, 2, 3), c = linestring()", ("point", "point", "linestring")),
+        ("UPDATE t SET a = json_table(1, '$', columns(3))", ("json_table", "columns")),
+        ("INSERT INTO t SELECT a FROM JSON_TABLE('[]', '$[*]' COLUMNS (a VARCHAR(9) PATH '$')) AS q", ()),
+        ("INSERT INTO t SELECT a FROM u FOR SYSTEM_TIME FROM (NOW()) TO (NOW())", ()),
+        ("INSERT INTO t SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY a) OVER (PARTITION BY b) FROM u", ()),
+    ],
+)
+def test_mariadb_takes_more_names_for_stored_functions(sql: str, found: tuple[str, ...]) -> None:
+    assert tuple(calls(sql, Dialect.of("10.11.6-MariaDB"))) == found
 
 
 def test_no_server_takes_one_of_its_own_functions_for_a_stored_function(mysql_like: Server, database: str) -> None:
     with closing(connect(mysql_like, database)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT version()")
         dialect = Dialect.of(cursor.fetchone()[0])
+        names = sorted(own_functions(dialect) | {"POINT", "LINESTRING", "MULTIPOINT", "JSON_TABLE"})
         stored = []
-        for name in own_functions(dialect):
-            for call in (f"{name}(1)", f"{name} (1)"):
-                try:
-                    cursor.execute(f"PREPARE s FROM 'SELECT {call}'")
-                except pymysql.MySQLError as error:
-                    if error.args[0] in _NO_STORED_FUNCTION and not calls(f"SELECT {call}", dialect):
-                        stored.append(call)
+        for mode in ("", "IGNORE_SPACE", "ORACLE") if dialect.mariadb else ("", "IGNORE_SPACE"):
+            cursor.execute("SET sql_mode = %s", [mode])
+            ran = replace(dialect, ignore_space=mode != "")  # ORACLE includes IGNORE_SPACE
+            for name, arguments in product(names, _ARGUMENTS):
+                texts = (f"SELECT {name} ({arguments})", f"SELECT 1 + {name}({arguments})")
+                stored += [sql for sql in texts if not any(calls(sql, ran)) and _is_stored(cursor, sql)]
     assert stored == []
 
 
-def test_a_quoted_name_is_a_call_in_every_sql_mode() -> None:
-    assert calls('UPDATE t SET a = "count"(1)', replace(MYSQL, ansi_quotes=True)) == ("count",)
+@pytest.mark.parametrize("name", ["f", "`f`", "d.f"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *(f"SELECT {operand} {{}}(1)" for operand in ("(1)", "1", "1.5", "'a'", "0x11", "x'11'", "`a`", "(SELECT 1)")),
+        "SELECT {}(SELECT 1)",
+        "SELECT {}(WITH c AS (SELECT 1) SELECT 1)",
+        "SELECT 1 FROM (SELECT 1) q WHERE {}(1) AS (SELECT 1)",
+        "SELECT 1, {}(1) AS (SELECT 1)",
+    ],
+)
+def test_no_server_calls_a_function_where_none_is_found(mysql_like: Server, name: str, sql: str) -> None:
+    text = sql.format(name)
+    assert not any(calls(text, MYSQL))
+    with closing(connect(mysql_like)) as connection, connection.cursor() as cursor:
+        cursor.execute("USE mysql")
+        assert _is_stored(cursor, f"SELECT {name}(1)")
+        assert not _is_stored(cursor, text)
+
+
+_ARGUMENTS = ("", "1", "1, 1", "1, 1, 1", "DISTINCT 1", "'a', 2")
+
+
+def _is_stored(cursor: pymysql.cursors.Cursor, sql: str) -> bool:
+    """Whether the server looks for a stored function."""
+    try:
+        cursor.execute("PREPARE s FROM %s", [sql])
+    except pymysql.MySQLError as error:
+        return error.args[0] in _NO_STORED_FUNCTION
+    return False
+
+
+def test_a_space_before_a_parenthesis_is_ignored_in_one_sql_mode() -> None:
+    assert tuple(calls("UPDATE t SET a = count (1)", replace(MYSQL, ignore_space=True))) == ()
+
+
+def test_double_quotes_enclose_a_name_in_one_sql_mode() -> None:
+    assert tuple(calls('UPDATE t SET a = "count"(1)', replace(MYSQL, ansi_quotes=True))) == ("count",)

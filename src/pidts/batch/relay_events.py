@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
-from pidts.binlog import Control, EventType, LogWalker, Query, iter_raw, whole_events
+from pidts.binlog import LogWalker, Query, iter_raw, whole_events
+from pidts.binlog.statements import logged_statements
 from pidts.binlog.walk import format_of
 from pidts.model import DecodeError, LogEntry
 from pidts.relay import RelayReader
 
-_STATEMENTS = (EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LOAD_QUERY)
 log_format = lru_cache(maxsize=16)(format_of)
 """Returns the format that a segment's FORMAT_DESCRIPTION event describes."""
 
@@ -38,9 +38,4 @@ def statement_events(relay: RelayReader, entry: LogEntry) -> Iterator[Query]:
     form = log_format(relay.format(extent.segment))
     walker = LogWalker(begin.position(relay.log_base).file, begin.offset, form)
     # The rows of a LOAD DATA are in the log, too, and may be larger than the memory.
-    for raw in chain.from_iterable(map(iter_raw, whole_events(relay.chunks(extent)))):
-        event = walker.feed(raw)
-        if event.type in _STATEMENTS:
-            query = Query.parse(event)
-            if query.control is Control.NONE:
-                yield query
+    yield from logged_statements(walker, chain.from_iterable(map(iter_raw, whole_events(relay.chunks(extent)))))

@@ -9,11 +9,13 @@ the named tables have now.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import TypeAlias, TypeVar
 
 from pidts.batch.relay_events import statement_events
+from pidts.binlog import Query
 from pidts.model import LogEntry, Lsn, TableName, Transaction, Transient
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
@@ -24,8 +26,14 @@ from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.source import Session
 from pidts.source.table_effects import table_effects
 
+Logged: TypeAlias = Callable[[], Iterable[Query]]
+"""Reads the statements of a transaction from the log, with the modes and the databases that the index lacks."""
+
+_Key = TypeVar("_Key")
 _MOST = 4096
 """The most temporary tables that are remembered."""
+_MOST_PASSED = 1 << 16
+"""The most statements without side effects that are remembered."""
 
 
 class SideEffects:
@@ -49,26 +57,44 @@ class SideEffects:
         """The end of the relay when the source was asked. The answers count for statements up to this place."""
         self._found: set[Lsn] = set()
         """The statements that may have side effects. They are not judged again, so a batch always ends before them."""
+        self._passed: dict[Lsn, None] = {}
+        """The last statements without side effects. A statement may have a million characters, and each table that has
+        waited reads the log again.
+        """
         self._temporary: dict[TableName, None] = {}
         """The last temporary tables in the log. They have no triggers, and the source's catalog does not show them."""
 
-    def may_reach(self, transaction: Transaction, tables: Collection[TableName], entry: LogEntry | None) -> bool:
+    def logged(self, entry: LogEntry) -> Logged:
+        """Returns what reads the statements of an entry of the relay."""
+        return partial(statement_events, self._relay, entry) if self._relay is not None else tuple
+
+    def judged(self, lsn: Lsn) -> bool | None:
+        """Returns what `may_reach` has found for the statement at this place; None if it is not known."""
+        return True if lsn in self._found else False if lsn in self._passed else None
+
+    def may_reach(self, transaction: Transaction, tables: Collection[TableName], logged: Logged) -> bool:
         """Whether a statement that names only these tables may have changed tables of the task.
 
         This is also assumed if the source does not answer. `reason` asks again, unless an operator skips the statement.
         """
+        made = temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect)
+        reason = self._reason_in(logged)  # without the lock: to read a long statement takes long
         with self._lock:
-            if transaction.lsn in self._found:
-                return True
-            self._note_temporary(transaction)
+            for name in made:
+                _remember(self._temporary, name, _MOST)
+            if (known := self.judged(transaction.lsn)) is not None:
+                return known
             try:
-                reason = self._reason(transaction, tables, entry, partial(self._known, transaction.lsn))
+                if reason is None:
+                    reason = _first(self._known(transaction.lsn, tables), tables)
             except Transient as error:
                 if self._relay is None:
                     raise
                 reason = error.what
             if reason:
                 self._found.add(transaction.lsn)
+            else:
+                _remember(self._passed, transaction.lsn, _MOST_PASSED)
             return bool(reason)
 
     def reason(self, entry: LogEntry, tables: Collection[TableName]) -> str:
@@ -76,40 +102,29 @@ class SideEffects:
 
         An operator may have granted a privilege meanwhile.
         """
+        reason = self._reason_in(self.logged(entry))
         with self._lock:
-            return self._reason(entry.transaction, tables, entry, self._asked)
+            return _first(self._asked(tables), tables) if reason is None else reason
 
-    def _note_temporary(self, transaction: Transaction) -> None:
-        for name in temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect):
-            self._temporary.pop(name, None)
-            if len(self._temporary) >= _MOST:
-                del self._temporary[next(iter(self._temporary))]
-            self._temporary[name] = None
-
-    def _reason(
-        self,
-        transaction: Transaction,
-        tables: Collection[TableName],
-        entry: LogEntry | None,
-        answers_about: Callable[[Collection[TableName]], dict[TableName, str]],
-    ) -> str:
-        if entry is not None and self._is_elsewhere(entry):
+    def _reason_in(self, logged: Logged) -> str | None:
+        """Returns the reason that is in the statements; empty if they have no side effects; None to ask the source."""
+        if self._is_elsewhere(logged()):
             return ""
-        try:
-            called = calls(transaction.ddl or "", self._dialect)
-        except NotUnderstoodError as error:
-            return str(error)
-        if called:
-            return f"it calls {called[0]}, which may be a stored function"
-        answers = answers_about(tables)
-        return next((answers[name] for name in tables if answers[name]), "")
-
-    def _is_elsewhere(self, entry: LogEntry) -> bool:
-        """Whether the log says that all tables which were used are in databases without tables of the task."""
-        if self._relay is None:
-            return False
         has_statements = False
-        for query in statement_events(self._relay, entry):
+        for query in logged():
+            has_statements = True
+            try:
+                called = next(calls(query.sql, self._dialect.under(query.sql_mode)), "")
+            except NotUnderstoodError as error:
+                return str(error)
+            if called:
+                return f"it calls {called}, which may be a stored function"
+        return None if has_statements else "the log does not have it"
+
+    def _is_elsewhere(self, queries: Iterable[Query]) -> bool:
+        """Whether the log says that all tables which were used are in databases without tables of the task."""
+        has_statements = False
+        for query in queries:
             has_statements = True
             if query.databases is None or any(map(self._allow.takes_schema, query.databases)):
                 return False
@@ -127,3 +142,15 @@ class SideEffects:
     def _asked(self, tables: Collection[TableName]) -> dict[TableName, str]:
         with self._source() as session:
             return table_effects(session, tables, self._temporary)
+
+
+def _first(answers: Mapping[TableName, str], tables: Iterable[TableName]) -> str:
+    return next((answers[name] for name in tables if answers[name]), "")
+
+
+def _remember(found: dict[_Key, None], key: _Key, most: int) -> None:
+    """Adds a key as the last one, and removes the first one if there are too many."""
+    found.pop(key, None)
+    if len(found) >= most:
+        del found[next(iter(found))]
+    found[key] = None

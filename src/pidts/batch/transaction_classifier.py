@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from pidts.batch.online_ddl import online_of
-from pidts.batch.side_effects import SideEffects
+from pidts.batch.side_effects import Logged, SideEffects
 from pidts.model import LogEntry, TableName, Transaction
 from pidts.model.zone import left_out_in, origin_of
 from pidts.plan import NOTES, Relevance, RelevanceKind
@@ -58,6 +59,8 @@ with more than `_MANY_TABLES` tables is not cached, since it may have thousands 
 """
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""
+_Judged: TypeAlias = tuple[Relevance, tuple[TableName, ...]]
+"""The relevance of a statement, and the tables to which it writes without row events."""
 
 
 def written_by(statement: Statement) -> tuple[TableName, ...]:
@@ -99,8 +102,8 @@ class TransactionClassifier:
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The same as `_rows`, for keys with many tables."""
-    _statements: dict[tuple[str, str], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """The relevance of the statement and the schema in the key. It is cached, since parsing takes long, and each table
+    _statements: dict[tuple[str, str], _Judged] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What is known of the statement and the schema in the key. It is cached, since parsing takes long, and each table
     that has waited reads the log with the statements on other tables again.
     """
 
@@ -108,28 +111,29 @@ class TransactionClassifier:
         """Returns the relevance of an entry of the log."""
         transaction = entry.transaction
         if transaction.ddl is not None:
-            relevance = self.of_schema_change(transaction, entry)
+            logged = self.side_effects.logged(entry) if self.side_effects is not None else tuple
+            relevance = self.of_schema_change(transaction, logged)
             if relevance.kind is RelevanceKind.DDL:
                 return relevance
         if transaction.row_events:
             return self._rows.get(transaction.tables) or self._of_rows(transaction.tables)
         return _NOTHING
 
-    def of_schema_change(self, transaction: Transaction, entry: LogEntry | None = None) -> Relevance:
+    def of_schema_change(self, transaction: Transaction, logged: Logged = tuple) -> Relevance:
         """Returns the relevance of a transaction's statement, whatever rows the transaction has.
 
-        `entry` is the transaction's entry in the relay, if it comes from there.
+        `logged` reads its statements from the log, to find their side effects.
         """
         if transaction.ddl is None:
             return _NOTHING
-        relevance = self._of_ddl(transaction.ddl, transaction.ddl_schema)
-        if self.side_effects is None:
-            return relevance
-        if is_judged(relevance):
-            statement = self._statement(transaction.ddl, transaction.ddl_schema)
-            if self.side_effects.may_reach(transaction, written_by(statement), entry):
-                return Relevance(RelevanceKind.DDL)
-        return relevance
+        effects = self.side_effects
+        known = effects.judged(transaction.lsn) if effects is not None else None
+        if known is None:
+            relevance, tables = self._of_ddl(transaction.ddl, transaction.ddl_schema)
+            if effects is None or not is_judged(relevance):
+                return relevance
+            known = effects.may_reach(transaction, tables, logged)
+        return Relevance(RelevanceKind.DDL) if known else _NOTHING
 
     def _of_rows(self, tables: tuple[TableName, ...]) -> Relevance:
         cached, most = (self._rows, _MOST_ROWS) if len(tables) <= _FEW_TABLES else (self._wide, _MOST_WIDE)
@@ -150,15 +154,16 @@ class TransactionClassifier:
             cached.clear()
         return cached.setdefault(tables, relevance)
 
-    def _of_ddl(self, text: str, schema: str) -> Relevance:
+    def _of_ddl(self, text: str, schema: str) -> _Judged:
         if (known := self._statements.get((text, schema))) is not None:
             return known
-        relevance = self.of_statement(self._statement(text, schema))
+        statement = self._statement(text, schema)
+        found = self.of_statement(statement), written_by(statement)
         if len(text) > _LONGEST_STATEMENT:
-            return relevance
+            return found
         if len(self._statements) >= _MOST_STATEMENTS:
             self._statements.clear()
-        return self._statements.setdefault((text, schema), relevance)
+        return self._statements.setdefault((text, schema), found)
 
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its SQL modes, which the index does not have.

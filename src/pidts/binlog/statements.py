@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -13,6 +14,7 @@ from pidts.binlog.cursor import Cursor
 from pidts.binlog.events import Event, EventType
 from pidts.binlog.statement_text import statement_text
 from pidts.binlog.values import charsets
+from pidts.binlog.walk import LogWalker
 from pidts.model.errors import DecodeError
 
 FIXED_VARIABLES = {0: 4, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3, 129: 8}
@@ -110,6 +112,19 @@ class Query:
                     name = match["name"] if "name" in pattern.groupindex else ""
                     return control, _folded(name.strip())
         return Control.NONE, ""
+
+
+_STATEMENTS = (EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LOAD_QUERY)
+
+
+def logged_statements(walker: LogWalker, events: Iterable[bytes | memoryview]) -> Iterator[Query]:
+    """Yields the statements among raw events, without those that control a transaction."""
+    for raw in events:
+        event = walker.feed(raw)
+        if event.type in _STATEMENTS:
+            query = Query.parse(event)
+            if query.control is Control.NONE:
+                yield query
 
 
 def _folded(name: str) -> str:

@@ -7,14 +7,16 @@ span is sent to a Spark task, and the task reads the bytes from the store.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from pidts.binlog import EventType, Format, iter_raw
+from pidts.binlog import EventType, Format, LogWalker, Query, iter_raw
 from pidts.binlog.events import HEADER, HEADER_SIZE, is_artificial
+from pidts.binlog.statements import logged_statements
 from pidts.binlog.walk import event_at, format_of
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.files import FIRST_EVENT, is_packed, open_file
@@ -97,8 +99,20 @@ class ServerStore:
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Reads the span from a new binlog dump connection, which begins at the offset of the span."""
-        log_format: Format | None = None
-        parts: list[bytes] = []
+        events = self._events(span)
+        log_format = format_of(next(events))
+        return log_format, b"".join(bytes(raw) for raw in events)
+
+    def statements(self, span: Span) -> Iterator[Query]:
+        """Yields the statements in the span. They are read one by one: rows between them may need much memory."""
+        events = self._events(span)
+        walker = LogWalker(span.container, span.offset, format_of(next(events)))
+        with closing(events):
+            yield from logged_statements(walker, events)
+
+    def _events(self, span: Span) -> Generator[bytes | memoryview, None, None]:
+        """Yields the event that describes the log's format, and then the raw events of the span."""
+        is_described = False
         reached = span.offset
         # Every dump needs its own server id: the server disconnects a replica when another one uses the same id.
         number = secrets.randbelow(2**31) + 2**31 - 1
@@ -106,14 +120,15 @@ class ServerStore:
         for block in server_blocks(self.config, begins, server_id=number):
             for raw in iter_raw(block.data):
                 _, kind, _, size, log_pos, flags = HEADER.unpack_from(raw)
-                if kind == EventType.FORMAT_DESCRIPTION:
-                    log_format = format_of(raw)
+                if kind == EventType.FORMAT_DESCRIPTION and not is_described:
+                    is_described = True
+                    yield raw
                 if is_artificial(kind, flags, log_pos):
                     continue
-                parts.append(bytes(raw))
+                yield raw
                 reached += (log_pos - reached) % _WRAP if log_pos else size
-                if log_format is not None and reached >= span.end:
-                    return log_format, b"".join(parts)
+                if is_described and reached >= span.end:
+                    return
                 if kind == EventType.ROTATE:
                     break
         what = f"the server's log ended before {span.container}:{span.end}"

@@ -10,6 +10,7 @@ from pidts.schema.charsets import default_collation
 
 _REAL_AS_FLOAT = 1 << 0
 _ANSI_QUOTES = 1 << 2
+_IGNORE_SPACE = 1 << 3
 _ORACLE = 1 << 9
 _MAXDB = 1 << 12
 _NO_BACKSLASH_ESCAPES = 1 << 20
@@ -33,6 +34,8 @@ class Dialect:
     """
     ansi_quotes: bool = False
     no_backslash_escapes: bool = False
+    ignore_space: bool = False
+    """Whether `COUNT (1)` is a call of the server's own function, and not of a stored function."""
     real_as_float: bool = False
     other_types: bool = False
     """Whether the mode is ORACLE or MAXDB, under which DATE or TIMESTAMP mean other types."""
@@ -77,6 +80,7 @@ class Dialect:
             utf8_literals=utf8_literals,
             ansi_quotes=bool(sql_mode & _ANSI_QUOTES),
             no_backslash_escapes=bool(sql_mode & _NO_BACKSLASH_ESCAPES),
+            ignore_space=bool(sql_mode & _IGNORE_SPACE),
             real_as_float=bool(sql_mode & _REAL_AS_FLOAT),
             other_types=bool(sql_mode & (_ORACLE | _MAXDB)),
             other_values=bool(sql_mode & _OTHER_VALUES),

@@ -236,6 +236,22 @@ def test_a_range_without_changes_of_the_task_sends_nothing(task: Task) -> None:
         assert task.copies(begun) == {}
 
 
+def test_a_statement_that_mysql_logs_with_other_databases_copies_no_table(
+    tmp_path: Path, mysql97: Server, postgres: Server, database: str, programs: LoadedPrograms
+) -> None:
+    """The other table is gone when its triggers would be asked for."""
+    path, other = tmp_path / "task.yaml", f"{database}_o"
+    path.write_text(FILE.format(schema=database, source=mysql97, target=postgres))
+    task = Task(load_task(path), mysql97, database, programs)
+    task.sql("CREATE TABLE t (id INT PRIMARY KEY)", f"CREATE DATABASE {other}", f"CREATE TABLE {other}.gone (a INT)")
+    start = task.end()
+    task.sql("SET SESSION binlog_format = STATEMENT", f"INSERT INTO {other}.gone VALUES (1)", f"DROP DATABASE {other}")
+    task.apply_all()
+    begun = task.start(start)
+    assert "has no change of the task's tables: nothing is sent again" in begun.notes[0]
+    assert task.copies(begun) == {}
+
+
 def test_a_range_whose_log_was_purged_is_refused_for_an_lsn_and_for_a_time(task: Task, postgres: Server) -> None:
     with start_mariadb() as source:
         path = task.config.path

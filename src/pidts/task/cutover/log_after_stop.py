@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.cut import LogSelection, pieces
+from pidts.excerpt.store import ServerStore
 from pidts.model import PidtsError, Position, PrecheckFailed, Transaction, Transient
 from pidts.model.errors import listed
 from pidts.plan import RelevanceKind
@@ -58,9 +60,10 @@ def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transa
     classifier = TransactionClassifier(part.allow, dialect, side_effects=side_effects)
     # With a configured replica id, the server would end the dump of a replicator that runs on its own.
     reader = replace(part.source.server, server_id=None)
+    store = ServerStore(reader)
     for piece, _ in pieces(server_blocks(reader, place)):
-        found = piece.transaction
-        if wanted.rows(found) or classifier.of_schema_change(found).kind is RelevanceKind.DDL:
+        found, logged = piece.transaction, partial(store.statements, piece.span)
+        if wanted.rows(found) or classifier.of_schema_change(found, logged).kind is RelevanceKind.DDL:
             return found
     return None
 

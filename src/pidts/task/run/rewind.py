@@ -36,6 +36,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -47,7 +48,7 @@ from pidts.batch.side_effects import SideEffects
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.binlog import Format
 from pidts.excerpt.blocks import server_blocks
-from pidts.excerpt.cut import DecodeRange, LogCutter, LogSelection, pieces
+from pidts.excerpt.cut import DecodeRange, LogCutter, LogSelection, PlacedTransaction, pieces
 from pidts.excerpt.range import LogRange, RangeFilter
 from pidts.excerpt.rows import decoded
 from pidts.excerpt.start_file import begin_of
@@ -61,7 +62,6 @@ from pidts.model import (
     Lsn,
     Table,
     TableName,
-    Transaction,
     Transient,
 )
 from pidts.model.errors import listed, plural
@@ -199,7 +199,7 @@ class Rewind:
             if cut.takes(piece.transaction):
                 if found.begin is None:
                     found.begin = replace(piece.transaction.begin, change_no=reached.change_no)
-                self._find_changed(piece.transaction, classifier, tables, found)
+                self._find_changed(piece, classifier, tables, found)
                 parts += cutter.take(piece)
             if cut.ended:
                 break
@@ -207,12 +207,13 @@ class Rewind:
 
     def _find_changed(
         self,
-        transaction: Transaction,
+        piece: PlacedTransaction,
         classifier: TransactionClassifier,
         tables: Mapping[TableName, Table],
         found: SentAgain,
     ) -> None:
-        relevance = classifier.of_schema_change(transaction)
+        transaction, store = piece.transaction, ServerStore(self._server)
+        relevance = classifier.of_schema_change(transaction, partial(store.statements, piece.span))
         if relevance.kind is RelevanceKind.DDL:
             for name in tables:
                 if relevance.touches({name}):
