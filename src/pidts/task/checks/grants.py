@@ -34,6 +34,10 @@ from pidts.task.config.task_file import TaskConfig
 Side = Literal["source", "target"]
 
 _FASTER = f"with these grants, {LEAST} rows of a table or more go as row events, about 1.5 to 2 times as fast as SQL"
+_SEES_TRIGGERS = (
+    "if sessions write to other tables without row format, the task halts less often with this grant: it then sees "
+    "which of these tables have no triggers"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,8 @@ def _source(
         others = ", ".join(account_name(user, host) for host in sorted(hosts))
         notes.append(f"there are several accounts, one for each host: {others}; --host chooses another one")
     notes += [f"tables created in {schema} later need a SELECT of their own" for schema in some]
+    (triggers,) = grant_statements([Privilege("TRIGGER")], to)
+    notes.append(f"optional: {_SEES_TRIGGERS}: {triggers}")
     if config.target.type == "mysql":
         # This is a note, because the task runs without this grant: only the check `circular_replication` then finds
         # less.
