@@ -123,6 +123,17 @@ def test_several_failed_checks_are_told_apart_and_their_fixes_begin_below_each_o
     ]
 
 
+def test_a_name_with_control_characters_does_not_break_the_lines_of_a_failed_check(capsys: Output) -> None:
+    found = Finding("table_list", ok=False, message="table a\n\x1b[31mb\tc has no key: 'ünïcode'")
+    with pytest.raises(PrecheckFailed) as failed:
+        demand([found])
+    errors.show_error(failed.value, as_json=False)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "error [precheck-failed] table_list: table a\\n\\x1b[31mb\\tc has no key: 'ünïcode'"
+    assert show_findings("t", [found], as_json=False) == 3
+    assert "a\\n\\x1b[31mb\\tc has no key" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "item", ["dump_privilege", "replication_privilege", "target_privilege", "binlog_format", "auto_increment_ID"]
 )
@@ -268,7 +279,7 @@ def test_an_errors_kind_is_the_exit_code(kind: type[PidtsError], code: int, caps
 def test_a_run_that_has_not_reached_its_end_is_no_success(
     mode: str, option: list[str], stage: Any, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = SimpleNamespace(mode=mode, notes=())
+    part = SimpleNamespace(name="t", mode=mode, notes=())
     monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: (part,))
     monkeypatch.setattr(
         "pidts.task.run.task_run.run_task",

@@ -145,6 +145,7 @@ def test_the_demo_can_start_only_the_servers_and_removes_them(tmp_path: Path) ->
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
+        assert log.read_text().startswith("demo: starting a MariaDB and a PostgreSQL for this demo\n")
         (task,) = re.findall(r"pidts run (\S+)", log.read_text())
         done = subprocess.run([*PIDTS, "check", task, "--json"], capture_output=True, timeout=200, check=False)
         assert done.returncode == 0, done.stdout

@@ -54,7 +54,7 @@ def test_a_signal_ends_a_run_while_code_is_compiled(
         process.send_signal(number)
         said, error = process.communicate(timeout=60)
     assert (process.returncode, said) == (code, ""), lines
-    assert error.splitlines()[-1] == "stopped"
+    assert error.splitlines()[-1] == "t: stopped"
 
 
 BEFORE_LOADING = """
@@ -105,7 +105,7 @@ def test_a_signal_ends_a_run_before_the_commands_are_loaded(words: list[str], co
         cwd=tmp_path,
     )
     assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
-    assert code == 2 or ended.stderr.strip() == ("" if code < 0 else "stopped")
+    assert code == 2 or ended.stderr.strip() == ("" if code < 0 else "shop: stopped")
 
 
 DURING = """

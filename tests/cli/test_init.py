@@ -66,6 +66,7 @@ def test_tables_that_no_task_can_take_are_left_out_with_the_reason(tmp_path: Pat
     assert config.allow(TableName("shop", "fine"))
     assert not config.allow(TableName("shop", "old*"))
     assert config.allow(TableName("shop", "older"))
+    assert "- source-id: db.example-3306   # the source's name in commands, messages and records\n" in text
     assert "# shop.old*: it is system-versioned\n" in text
 
 

@@ -293,7 +293,7 @@ def _run(
         todo = f"Give {RESYNC} to copy whole tables, or {REWIND} to send the changes of a part of the log"
         raise ConfigError("usage", f"{RESYNC} and {REWIND} cannot be given together", todo=todo)
     ends = until_synced or parts[0].mode == "full"
-    end_at_once_on_signals(PidtsError.exit_code if ends else 0)
+    end_at_once_on_signals(PidtsError.exit_code if ends else 0, parts[0].name)
     with ExitStack() as resources:
         resources.enter_context(compilation_explained())
         from pidts.cli.ddl.view import show_halts
@@ -370,7 +370,7 @@ def _run_zones(
     debug: bool,
     refused: object,
 ) -> int:
-    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0)
+    end_at_once_on_signals(PidtsError.exit_code if until_synced else 0, file.name)
     set_up_logs(debug=debug)
     if refused:
         todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"

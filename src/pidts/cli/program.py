@@ -62,19 +62,19 @@ def _note(*_: object) -> None:
     _noted.append(True)
 
 
-def _end(code: int) -> NoReturn:
-    say_stopped()
+def _end(code: int, task: str = "") -> NoReturn:
+    say_stopped(task)
     os._exit(code)
 
 
-def say_stopped() -> None:
-    """Prints the last line of a command that a signal has ended."""
+def say_stopped(task: str = "") -> None:
+    """Prints the last line of a command that a signal has ended, with the task's name if it is known."""
     with suppress(OSError):
-        os.write(2, f"\n{_STOPPED}\n".encode())
+        os.write(2, f"\n{task and f'{task}: '}{_STOPPED}\n".encode())
 
 
-def end_at_once_on_signals(code: int) -> None:
-    """Lets SIGINT and SIGTERM end this process at once, with a last line and this exit code.
+def end_at_once_on_signals(code: int, task: str = "") -> None:
+    """Lets SIGINT and SIGTERM end this process at once, with a last line that names the task, and this exit code.
 
     If `note_signals` has noted a signal, the process ends now.
 
@@ -83,9 +83,9 @@ def end_at_once_on_signals(code: int) -> None:
     the compiler still uses.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _end(code))
+        signal.signal(number, lambda *_: _end(code, task))
     if _noted:
-        _end(code)
+        _end(code, task)
 
 
 def _command(arguments: Sequence[str]) -> str:

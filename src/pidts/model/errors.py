@@ -41,9 +41,16 @@ def printable(text: str) -> str:
     """
     if len(text) > _MOST:
         text = f"{text[:_MOST]}… ({len(text) - _MOST:,} characters more)"
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
+    return text if text.isprintable() else _escaped(text, "\n\t")
+
+
+def in_one_line(text: str) -> str:
+    """Returns a text with its control characters escaped, line ends included."""
+    return text if text.isprintable() else _escaped(text)
+
+
+def _escaped(text: str, kept: str = "") -> str:
+    return "".join(each if each.isprintable() or each in kept else ascii(each)[1:-1] for each in text)
 
 
 def listed(names: Iterable[object], most: int = 5) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pidts.model import PrecheckFailed, ServerDown, Transient
+from pidts.model.errors import in_one_line
 
 UNFIT = "precheck-failed"
 _IGNORE = "ignore-checking-items"
@@ -43,6 +44,11 @@ class Finding:
     """Whether the requirement is not met, but counts as met because the task file ignores the check."""
     code: str = UNFIT
     """The code of the error, if this is the only finding that prevents a run."""
+
+    def __post_init__(self) -> None:
+        """Escapes control characters: names and texts of other programs may contain line ends."""
+        if not self.message.isprintable():
+            object.__setattr__(self, "message", in_one_line(self.message))
 
     @property
     def can_be_ignored(self) -> bool:

@@ -96,7 +96,7 @@ def run_demo(
         folder = Path(
             cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
         )
-        say(f"starting a MariaDB{' and a PostgreSQL' if kind == 'postgresql' else ''} for this demo")
+        say(_starting(kind))
         source, target = _start_servers(cleanup, kind)
         config = _task_file(folder, source, target)
         workload = Workload(config.source.server)
@@ -134,12 +134,14 @@ def run_demo(
 
 def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = "postgresql") -> None:
     """Starts only the servers, with the shop's tables and a task file; they run until `stop` is set."""
+    say(_starting(kind))
     with ExitStack() as cleanup:
         folder = Path(
             cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
         )
         source, target = _start_servers(cleanup, kind)
         config = _task_file(folder, source, target)
+        say("filling the shop's tables")
         Workload(config.source.server).fill()
         say(f"source: a MariaDB at {source.host}:{source.port}, user {source.user}, database shop")
         if target is None:
@@ -154,6 +156,10 @@ def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = 
             say("the page about it: docs/start/own-task.md")
         say("Ctrl-C ends what was started and removes its data")
         stop.wait()
+
+
+def _starting(kind: Kind) -> str:
+    return f"starting a MariaDB{' and a PostgreSQL' if kind == 'postgresql' else ''} for this demo"
 
 
 def _start_servers(cleanup: ExitStack, kind: Kind) -> tuple[Server, Server | None]:

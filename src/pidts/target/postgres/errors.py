@@ -11,6 +11,7 @@ import psycopg
 from pidts.login import not_offered, not_trusted, other_host, without_password
 from pidts.model import DatabaseMissing, Halted, PidtsError, PrecheckFailed, TableName, Transient, Where
 from pidts.model.advice import COMPARE_TODO
+from pidts.model.errors import sentence
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.refusals import (
@@ -215,4 +216,6 @@ def _login_todo(what: str, place: str) -> str:
 def _message(error: psycopg.Error) -> str:
     if error.diag.message_primary:
         return "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
-    return " ".join(str(error).split())
+    # The driver's text has the server's hint in a line of its own.
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    return " ".join(line if line.endswith((":", ",", ";")) else sentence(line) for line in lines).removesuffix(".")

@@ -88,7 +88,7 @@ class Draft:
             if finding.item in _TOLD and finding.ok
         )
         yield "mysql-instances:"
-        yield f"  - source-id: {_scalar(self.source_id)}"
+        yield f"  - source-id: {_scalar(self.source_id)}   # the source's name in commands, messages and records"
         yield "    from:"
         yield from (f"      {line}" for line in self.source.lines())
         if self.look.has_gtids:
