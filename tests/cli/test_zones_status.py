@@ -19,7 +19,7 @@ from pidts.model import Checkpoint, Lsn
 from pidts.sandbox import Server
 from pidts.task.config.task_file import load_task
 from pidts.task.operate.presence import show_presence
-from pidts.task.operate.zones import direction_status
+from pidts.task.operate.zones import statuses_into_zone
 
 
 def login(server: Server) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def test_the_status_is_a_table_of_zones(
         relay.mkdir(parents=True)
         (relay / "status.json").write_text(json.dumps({"time": time.time() - 60}))
         direction = next(one for one in directions_of(file) if (one.source, one.target) == ("a", "b"))
-        assert direction_status(direction, config).stage == "stopped"
+        assert [one.stage for one in statuses_into_zone([(direction, config)])] == ["stopped"]
         with closing(config.target.server.connect()) as run:
             show_presence(run, config.name, "a")
-            assert direction_status(direction, config).stage == "not receiving"
+            assert [one.stage for one in statuses_into_zone([(direction, config)])] == ["not receiving"]
         shutil.rmtree(config.relay)
         assert run_command(["status", str(file)]) == 1
         shown = capsys.readouterr()
@@ -72,6 +72,31 @@ def test_the_status_is_a_table_of_zones(
         assert f"See: pidts status {file}@a-c" in shown.err
     finally:
         run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+
+
+def test_each_zone_is_asked_on_one_session(
+    mariadb: Server,
+    mysql97: Server,
+    mysql56: Server,
+    database: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    run_sql: Callable[..., Any],
+) -> None:
+    file, servers = tmp_path / "z.yaml", {"a": mariadb, "b": mysql97, "c": mysql56}
+    zones = {"servers": {zone: login(one) for zone, one in servers.items()}}
+    file.write_text(json.dumps({"name": f"z_{database}", "pidts": {"zones": zones, "relay": "relay"}}))
+
+    def connections() -> dict[str, int]:
+        return {zone: int(run_sql(one, "SHOW GLOBAL STATUS LIKE 'Connections'")[0][1]) for zone, one in servers.items()}
+
+    looks = connections(), connections()
+    assert show_zones_status(file, directions_of(file) or (), as_json=True) == 0
+    assert len(json.loads(capsys.readouterr().out)["directions"]) == 6
+    after = connections()
+    for zone in servers:
+        own = looks[1][zone] - looks[0][zone]
+        assert after[zone] - looks[1][zone] - own == 1
 
 
 def test_a_target_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

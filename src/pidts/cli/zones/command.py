@@ -16,6 +16,7 @@ from pidts.cli.command import Debug, JsonInstead
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.slow_step import GIVES_UP_AFTER, asked
 from pidts.model import ConfigError, Transient, Where
+from pidts.model.errors import listed
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
@@ -100,24 +101,27 @@ def show_zones_status(
 ) -> int:
     """Prints the state of each direction, as a table of zones; returns the exit code.
 
-    All targets are asked at the same time. A target that has not answered within `patience` seconds is shown as one
-    that does not answer.
+    All zones are asked at the same time, each on one session. A zone that has not answered within `patience` seconds is
+    shown as one that does not answer.
     """
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
-    from pidts.task.operate.zones import DirectionStatus, direction_status, exit_code
+    from pidts.task.operate.zones import DirectionStatus, exit_code, statuses_into_zone
 
-    answers = []
+    into: dict[str, list[tuple[Direction, TaskConfig]]] = {}
     for direction in directions:
-        config = load_task(path_of(file, direction))
-        target = f"the target {config.target.place} of {direction}"
-        answers.append((direction, asked(partial(direction_status, direction, config), target, limit=patience)))
-    found = []
-    for direction, answer in answers:
+        into.setdefault(direction.target, []).append((direction, load_task(path_of(file, direction))))
+    answers = []
+    for each in into.values():
+        target = f"the target {each[0][1].target.place} of {listed(one for one, _ in each)}"
+        answers.append((each, asked(partial(statuses_into_zone, each), target, limit=patience)))
+    states: dict[Direction, DirectionStatus] = {}
+    for each, answer in answers:
         try:
-            found.append(answer())
+            states |= {one.direction: one for one in answer()}
         except Transient as error:
-            found.append(DirectionStatus(direction=direction, status=None, error=str(error)))
+            states |= {one: DirectionStatus(direction=one, status=None, error=str(error)) for one, _ in each}
+    found = [states[direction] for direction in directions]
     if as_json:
         print(json.dumps({"directions": [one.to_json() for one in found]}, ensure_ascii=False))
     else:

@@ -151,10 +151,15 @@ class TaskStatus:
 def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     """Connects to the target and returns the task's status."""
     with closing(parts[0].target.server.connect()) as target:
-        demand_warehouse(target)
-        found = load_status(target, parts)
-        sources = [part.source.source_id for part in parts]
-        epochs = {each: _epoch(target, parts[0].name, each) for each in sources}
+        return status_on(target, parts)
+
+
+def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
+    """Returns the task's status, read on an open session of its target's server."""
+    demand_warehouse(target)
+    found = load_status(target, parts)
+    sources = [part.source.source_id for part in parts]
+    epochs = {each: _epoch(target, parts[0].name, each) for each in sources}
     return replace(found, ended=last_end(parts[0], max(source.moved_at for source in found.sources), epochs))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pidts.apply import TargetSession
 from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Halted, Lsn, PidtsError
 from pidts.plan import RelevanceKind
@@ -15,7 +16,7 @@ from pidts.relay import RelayReader
 from pidts.schema import Dialect
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
-from pidts.task.operate.status import TaskStatus, task_status
+from pidts.task.operate.status import TaskStatus, status_on, task_status
 
 _SEARCH_SECONDS = 2.0
 
@@ -69,25 +70,35 @@ class DirectionStatus:
         }
 
 
-def direction_status(direction: Direction, config: TaskConfig) -> DirectionStatus:
-    """Returns the status of one direction."""
+def statuses_into_zone(directions: Sequence[tuple[Direction, TaskConfig]]) -> list[DirectionStatus]:
+    """Returns the status of directions into one zone, all read on one session of the zone's server."""
     try:
-        found = task_status([config])
-        lsn = found.sources[0].applied_lsn
-        lag = None if lsn is None else lag_after(config, lsn)
+        target = directions[0][1].target.server.connect()
+    except PidtsError as error:
+        return [DirectionStatus(direction=one, status=None, error=str(error)) for one, _ in directions]
+    with closing(target):
+        found = [_direction_status(target, *each) for each in directions]
+    return [
+        replace(one, lag=lag_after(config, one.status.sources[0].applied_lsn)) if one.status is not None else one
+        for one, (_, config) in zip(found, directions, strict=True)
+    ]
+
+
+def _direction_status(target: TargetSession, direction: Direction, config: TaskConfig) -> DirectionStatus:
+    try:
+        return DirectionStatus(direction=direction, status=status_on(target, [config]))
     except PidtsError as error:
         return DirectionStatus(direction=direction, status=None, error=str(error))
-    return DirectionStatus(direction=direction, status=found, lag=lag)
 
 
-def lag_after(config: TaskConfig, lsn: Lsn, *, seconds: float = _SEARCH_SECONDS) -> float | None:
+def lag_after(config: TaskConfig, lsn: Lsn | None, *, seconds: float = _SEARCH_SECONDS) -> float | None:
     """Returns the age in seconds of the first change after `lsn` that the task carries; 0 if there is no such change.
 
-    Returns None if the relay is on another machine or does not have this place, or if the search takes longer than
-    `seconds`.
+    Returns None if the task has not begun, if the relay is on another machine or does not have this place, or if the
+    search takes longer than `seconds`.
     """
     folder = config.relay / config.source.source_id
-    if not folder.is_dir():
+    if lsn is None or not folder.is_dir():
         return None
     classifier = TransactionClassifier(
         config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
