@@ -200,7 +200,7 @@ class Attempts:
     def _fails_over(self, *, is_failing: bool) -> bool:
         """Switches to another server of the source, if the current one is lost or another one was chosen.
 
-        Returns whether it has switched. `is_failing` says whether the last attempt has failed.
+        Returns whether the task has switched. `is_failing` says whether the last attempt has failed.
         """
         if self._config.relay_from is not None:
             return False  # The machine that receives the log chooses the server.
