@@ -35,7 +35,7 @@ _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 _STEP = XA_FIXED_SIZE + 2 + 4 + 1 + PREPARED_SIZE
 """The most bytes that a step of an XA transaction adds to a record, besides the name and the tables."""
 _NO_STEPS = SettledGroups(None, b"", None, (), ())
-_PREPARE, _COMMIT = int(XaStep.PREPARE), int(XaStep.COMMIT)
+_PREPARE = int(XaStep.PREPARE)
 
 _FEW = 64
 """For up to this many transactions at once, the encoder writes the ranges of consecutive GTIDs into an array that it

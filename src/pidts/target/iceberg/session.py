@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
-import structlog
 
-from pidts.model import Halted, Table, TableName, Transient, Where
-from pidts.model.advice import RESYNC
+from pidts.model import Table, TableName, Transient, Where
 from pidts.model.errors import named
 from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
@@ -19,14 +18,13 @@ from pidts.target.iceberg.metadata_file import MetadataFile
 from pidts.target.iceberg.open_table import OpenTable
 from pidts.target.iceberg.publish import prepare, publish
 from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
+from pidts.target.unreal_dates import note_unreal
 
 _LOADED_BYTES = 128 << 20
 """If more bytes than this are loaded into a table without a key, they are written to files before the transaction ends.
 """
 
-_log = structlog.get_logger(__name__)
-_noted: set[tuple[TableName, str]] = set()
-"""Columns for which this process has logged zero or partial dates."""
+_STORES_NULL = "Write pidts.zero-dates: null, and start again"
 
 
 class IcebergSession(CatalogConnection):
@@ -39,7 +37,7 @@ class IcebergSession(CatalogConnection):
         self.meta = IcebergMeta(self)
         self.tables = Catalog(self)
         self.schema = IcebergSchema(self.tables, self._snapshot)
-        self._refuses_unreal = refuses_unreal
+        self._on_unreal = partial(note_unreal, refuses=refuses_unreal, todo=_STORES_NULL)
         self._open: dict[TableName, OpenTable] = {}
         """The tables that the open transaction has written to."""
         self._loading: dict[TableName, OpenTable] = {}
@@ -178,7 +176,7 @@ class IcebergSession(CatalogConnection):
         found = self._snapshot(name)
         if found is None:
             raise gone(name)
-        return OpenTable(found, self._note_unreal)
+        return OpenTable(found, self._on_unreal)
 
     def _loaded(self, name: TableName) -> OpenTable:
         """Opens a table for rows that are loaded into it without the database's lock."""
@@ -239,20 +237,6 @@ class IcebergSession(CatalogConnection):
         self._open.clear()
         self._loading.clear()
         self.meta.checkpoints.saved = None
-
-    def _note_unreal(self, table: Table, column: str, count: int) -> None:
-        if self._refuses_unreal:
-            raise Halted(
-                "zero-date",
-                f"column {column} has {count} zero or partial dates, and the task file refuses them",
-                where=Where(table=str(table.name)),
-                todo="Write pidts.zero-dates: null, and start again. Or correct the values on the source, then copy "
-                f"the table again: {RESYNC}",
-            )
-        place = (table.name, column)
-        if place not in _noted:
-            _noted.add(place)
-            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, values=count)
 
 
 def _shape_of(base: MetadataFile) -> tuple[object, int]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import psycopg
 import pyarrow as pa
-import structlog
 
-from pidts.model import Halted, Table, TableName, Where
-from pidts.model.advice import RESYNC
+from pidts.model import Table, TableName
 from pidts.model.type_map import TypeMap
 from pidts.reduce import NetChange
 from pidts.target.fit import gone
@@ -22,11 +21,10 @@ from pidts.target.postgres.reader import compared_sql, read_rows
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import SchemaChanges, Writer
+from pidts.target.unreal_dates import note_unreal
 
-_log = structlog.get_logger(__name__)
 _NO_CHOICE = TypeMap()
-_noted: set[tuple[TableName, str]] = set()
-"""Columns for which this process has logged zero or partial dates. A session may last for one batch only."""
+_STORES_NULL = "Write pidts.zero-dates: null, let the target's column be NULL, and start again"
 
 
 class PostgresSession(PostgresConnection):
@@ -43,17 +41,15 @@ class PostgresSession(PostgresConnection):
         super().__init__(connection, meta_schema=meta_schema)
         self.meta = PostgresMeta(self)
         self.schema = PostgresSchema(self, types)
-        self._refuses_unreal = types.refuses_unreal
+        on_unreal = partial(note_unreal, refuses=types.refuses_unreal, todo=_STORES_NULL)
         self._changes, self._has_changed = changes or SchemaChanges(), False
-        self._writer = Writer(self.pipeline, self.schema.shape, self.schema.problems, self._note_unreal, self._changes)
-        self._loader = Loader(self.pipeline, self._writer, self._note_unreal)
+        self._writer = Writer(self.pipeline, self.schema.shape, self.schema.problems, on_unreal, self._changes)
+        self._loader = Loader(self.pipeline, self._writer, on_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
         """For each table, its last structure and its shape.
 
         Reading a shape from the catalog takes several round trips.
         """
-        self.unreal_dates: dict[tuple[TableName, str], int] = {}
-        """The number of zero and partial dates written as NULL, by column."""
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
@@ -149,18 +145,3 @@ class PostgresSession(PostgresConnection):
             raise gone(table.name)
         self._shapes[table.name] = table, shape
         return shape
-
-    def _note_unreal(self, table: Table, column: str, count: int) -> None:
-        if self._refuses_unreal:
-            raise Halted(
-                "zero-date",
-                f"column {column} has {count} zero or partial dates, and the task file refuses them",
-                where=Where(table=str(table.name)),
-                todo="Write pidts.zero-dates: null, let the target's column be NULL, and start again. Or correct the "
-                f"values on the source, then copy the table again: {RESYNC}",
-            )
-        place = (table.name, column)
-        if place not in _noted:
-            _noted.add(place)
-            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, values=count)
-        self.unreal_dates[place] = self.unreal_dates.get(place, 0) + count
