@@ -183,7 +183,7 @@ def _is_ready(answers: socket.socket) -> bool:
 
 
 def _shut(channel: socket.socket) -> None:
-    """Closes our end of the connection. This also wakes a thread that waits for an answer."""
+    """Closes this process's end of the connection. This also wakes a thread that waits for an answer."""
     with suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
     channel.close()

@@ -215,8 +215,8 @@ class BinlogStream:
     def _stop(self, packet: bytes) -> None:
         if packet[0] == 0xFE and len(packet) < 9:
             if not self._non_blocking:
-                # When another replica with our server id has replaced this dump, MySQL 5.6 sends only this packet, and
-                # no reason.
+                # When another replica with the same server id has replaced this dump, MySQL 5.6 sends only this packet,
+                # and no reason.
                 raise Transient("source-lost", "the source ended the dump", where=self._where)
             self.ended = True
             return
@@ -254,7 +254,7 @@ def longest_silence(heartbeat: float) -> float:
 
 
 def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
-    """Returns our error for an error that the server reports during the dump."""
+    """Returns the PidtsError for an error that the server reports during the dump."""
     lower = text.lower()
     if number == _MARIADB_SAME_ID or (number == _FATAL and "same server" in lower):
         what = f"another replica connected with the same server id: {text}"

@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def needs_hint(self) -> bool:
-        """Whether the failure may be ignored without harm, and `fix` does not say so."""
+        """Whether `fix` should also say that the failure may be ignored without harm."""
         return bool(self.ignored_by) and _IGNORE not in self.fix
 
 

@@ -127,7 +127,7 @@ def _start_jvm(conf: SparkConf, log: Path) -> None:
 
 @contextmanager
 def jvm_options() -> Iterator[None]:
-    """Gives our options to a JVM that starts in the block, unless the user has set options.
+    """Gives PiDTS's options to a JVM that starts in the block, unless the user has set options.
 
     Only one thread at a time may use this context manager.
 

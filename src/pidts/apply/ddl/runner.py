@@ -381,7 +381,7 @@ class DdlRunner:
 
         Returns None if there is no newer epoch, and `AttemptSuperseded` for a newer epoch of another source. A newer
         epoch of this source raises `Fenced`. All workers' rows have the same epoch, and while the first row is locked,
-        a run that takes over waits until we commit.
+        a run that takes over waits until this run commits.
         """
         epochs = {one.source: one.epoch for one in change.others} | {self._source: self._epoch}
         for source in sorted(epochs):

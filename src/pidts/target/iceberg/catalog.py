@@ -20,7 +20,7 @@ _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _MARGIN_SECONDS = 60
 _DIGITS = 8
-"""The smallest number of digits with which our files' names begin; names that Spark and pyiceberg give have fewer."""
+"""The smallest number of digits with which the names of PiDTS's files begin; Spark and pyiceberg give fewer."""
 _AT_ONCE = 1000
 
 

@@ -77,7 +77,7 @@ _DEAD_SHARE = 0.3
 """A data file is rewritten if more than this share of its rows are removed."""
 _CODEC = "deflate"
 _LIST = "snap.avro"
-"""The end of the names of our manifest lists; no other program uses it."""
+"""The end of the names of PiDTS's manifest lists; no other program uses it."""
 
 
 @dataclass(slots=True)

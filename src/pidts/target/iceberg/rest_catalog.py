@@ -187,7 +187,10 @@ def _table(client: _Client, name: TableName) -> Table | None:
 
 
 def _shown(table: Table) -> str:
-    """Returns the metadata file of the warehouse to which a table is equal; if there is none, the table's own file."""
+    """Returns the warehouse's metadata file that has the same state as a table at the server.
+
+    If there is none, returns the table's own metadata file.
+    """
     metadata = table.metadata
     named, current = metadata.properties.get(_METADATA, ""), metadata.current_snapshot_id
     tag = metadata.refs.get(_tag(named))

@@ -58,7 +58,7 @@ class MySqlTarget:
                 # A peer that is not MySQL may never answer, so the login has a limit. After the login, statements may
                 # take long.
                 read_timeout=self.connect_timeout,
-                # LOCAL_FILES lets `driver.load` answer LOAD DATA LOCAL with a text of ours. The driver's own answer,
+                # LOCAL_FILES lets `driver.load` answer LOAD DATA LOCAL with a text of PiDTS. The driver's own answer,
                 # which would read the file that the server asks for, stays off.
                 client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS | CLIENT.LOCAL_FILES,
                 program_name="pidts",

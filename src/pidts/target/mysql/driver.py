@@ -15,7 +15,7 @@ from pymysql.converters import escape_string
 from pymysql.protocol import OKPacketWrapper
 
 FILE = "pidts"
-"""The file name that stands for our text in LOAD DATA LOCAL INFILE."""
+"""The file name that stands for the text of PiDTS in LOAD DATA LOCAL INFILE."""
 _PACKET = 1 << 18
 _OUT_OF_SYNC = 2014
 _LOST = 2013

@@ -31,7 +31,7 @@ _SAME_NAME = (
     "WHERE f.nspname = %s AND p.proname = %s AND p.pronargs = 0"
 )
 _COMMENT = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
-"""The beginning of the comments of our functions; a name alone proves nothing, since users may choose any."""
+"""The beginning of the comments of PiDTS's functions; a name alone proves nothing, since users may choose any."""
 
 
 def function_name(table: TableName, column: str) -> str:

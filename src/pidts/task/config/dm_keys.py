@@ -1,7 +1,7 @@
 """Keys that PiDTS does not use, section by section: the values that pass, their notes, and the values that are refused.
 
-Most of these are keys of DM; those of our own block are for a later version. A value is refused if ignoring it would
-change which rows arrive, or how safely they do.
+Most of these are keys of DM; the keys of the block `pidts` are for a later version. A value is refused if ignoring it
+would change which rows arrive, or how safely they do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SAFE_RANGE = (
 )
 _NO_DUMP = "no effect: there is no dump; rows are read in chunks along their keys while the log is followed"
 _GONE = "no effect, as in DM"
-_HEARTBEAT = f"{_GONE}; pidts.heartbeat asks for one of ours"
+_HEARTBEAT = f"{_GONE}; pidts.heartbeat turns on the heartbeat of PiDTS"
 _OFF: object = False
 _ON: object = True
 

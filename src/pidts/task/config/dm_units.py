@@ -3,7 +3,7 @@
 PiDTS has no dump that is loaded afterwards: one Spark task reads a chunk and loads it. It also has no queue of single
 statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch` and `queue-size`
 limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's default value gives
-our default limit, and half of DM's default gives half of our limit.
+PiDTS's default limit, and half of DM's default gives half of this limit.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class OtherKey:
     refusal: str = ""
     """The reason why a value that is not in `as_is` is refused. Either this or `note` is set."""
     todo: str = ""
-    """The remedy for a refused key of our own; all keys of DM have the same remedy."""
+    """The remedy for a refused key of PiDTS; all keys of DM have the same remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,7 +427,7 @@ def _login(section: Section, port: int) -> tuple[str, int, str, str, Tls]:
 
 
 def _tls(server: Section) -> Tls:
-    """Reads DM's block `security`, and in it our key `ssl-mode`, whose values are those of MySQL's clients."""
+    """Reads DM's block `security`, and in it PiDTS's key `ssl-mode`, whose values are those of MySQL's clients."""
     security = server.section("security")
 
     def path(key: str) -> str:

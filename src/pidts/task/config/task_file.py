@@ -1,4 +1,4 @@
-"""The task file: DM's YAML and our `pidts` block, read strictly into immutable values.
+"""The task file: DM's YAML and the `pidts` block, read strictly into immutable values.
 
 Each of the file's `mysql-instances` is a *part* of the task: a whole configuration with one source, its own rules and
 its own settings. All records of a task, on the target and in the relay, are separate for each part. Every key is

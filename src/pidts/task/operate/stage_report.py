@@ -9,7 +9,7 @@ others is named:
   the source or the network is slow. Otherwise the replicator's processor or its disk is slow.
 - If the log is in the relay, the time of the run is divided. The time in which commits wait belongs to the target: if
   the round trips explain this time, the target's network is slow, otherwise the target's server. A warehouse has no
-  server: there, the commits wait for files. All other time is our own: planning, or applying.
+  server: there, the commits wait for files. All other time is the run's own: planning, or applying.
 """
 
 from __future__ import annotations
