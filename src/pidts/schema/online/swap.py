@@ -9,8 +9,8 @@ two structures is applied instead, if only one ALTER TABLE is possible. Otherwis
 The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
 real table's rows:
 
-- a shadow that was not altered after its creation: a report that each night is rebuilt by `CREATE TABLE _report_new
-  ...; RENAME ...` looks like an online schema change, but is not;
+- a shadow that was not altered after its creation: `CREATE TABLE _report_new ...; RENAME ...` for a report each night
+  looks like an online schema change;
 - a shadow with a new column whose default differs from row to row (the clock, a counter): the tool has given values to
   the existing rows while it copied them;
 - trash that takes a real name: its rows are from the time of the swap that made the table trash;

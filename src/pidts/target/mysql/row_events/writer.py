@@ -17,8 +17,8 @@ Row events bypass some work of the server. So they are used only if the result i
   TRIGGER.
 - With `slave_exec_mode = IDEMPOTENT`, the server would silently skip a row that it does not find. So each transaction
   reads this variable.
-- SQL writes the values that it would refuse, or store in another way: NULL in a NOT NULL column, zero dates, texts that
-  are too long, texts beyond ASCII in latin1.
+- SQL writes the values that it would refuse, or store in another way. Examples are NULL in a NOT NULL column, zero
+  dates, texts that are too long, and texts beyond ASCII in latin1.
 
 In a table without a key (`copies`), rows are found by all of their columns.
 
