@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,28 @@ def test_only_the_first_bytes_may_take_their_time(
         over.set()
         run.join(30)
     assert not run.is_alive()
+
+
+def test_a_replicator_that_compiles_after_its_start_is_not_stuck(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    path, compiles = tmp_path / "s" / "status.json", threading.Event()
+    file = status.StatusFile(path, "s")
+    with closing(status.SignsOfLife(file, compiles.is_set, 0.05)) as signs:
+
+        def written_anew() -> bool:
+            """Whether the status is written within half a second."""
+            path.unlink(missing_ok=True)
+            deadline = time.monotonic() + 0.5
+            while not path.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            return path.exists()
+
+        assert written_anew(), "it starts"
+        signs.end_start()
+        written_anew()  # a write may have been under way
+        assert not written_anew()
+        compiles.set()
+        assert written_anew()
+        compiles.clear()
+        written_anew()
+        assert not written_anew()

@@ -43,7 +43,7 @@ from pidts.replicate.resume import (
     start_again,
 )
 from pidts.replicate.standby_start import standby_start
-from pidts.replicate.status import RELAY_FULL, ReplicatorState, StatusDuringStart, StatusFile
+from pidts.replicate.status import RELAY_FULL, ReplicatorState, SignsOfLife, StatusFile
 from pidts.replicate.watch import LogWatch
 from pidts.source import (
     BinlogStream,
@@ -138,7 +138,7 @@ class Replicator:
         with (
             closing(writer),
             closing(ReceiveTimeWriter(self._folder)) as self._arrivals,
-            closing(StatusDuringStart(self._status)) as self._start_status,
+            closing(SignsOfLife(self._status)) as self._signs_of_life,
         ):
             self._status.update(received=writer.lsn, error=None)
             error: PidtsError | None = None
@@ -261,7 +261,7 @@ class Replicator:
                 if is_begun:
                     _receive_more(receiver, stream, stop)
                 if receiver.events:
-                    self._start_status.close()
+                    self._signs_of_life.end_start()
                 if not self.state().connected:
                     self._log.info("following the source", server=origin.server, start=str(todo.start))
                     self._source_behind_since = None

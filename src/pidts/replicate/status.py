@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from threading import Event, Lock, Thread
 from time import monotonic, sleep, time
 from typing import Any, Final
 
+from pidts.binlog.jit import is_compiling
 from pidts.model import Lsn, PidtsError, Where
 from pidts.relay.permissions import private_opener
 
@@ -133,25 +134,35 @@ class StatusFile:
                 file.truncate()
 
 
-class StatusDuringStart:
-    """Writes the status every second in a separate thread while a replicator starts, until this object is closed.
+class SignsOfLife:
+    """Writes the status every second in a separate thread while a replicator starts, or compiles a function.
 
-    The first bytes of a log make the replicator load its compiled functions, or compile them. On a busy machine, this
-    takes longer than the time after which a replicator counts as silent.
+    The first bytes of a log make the replicator load its compiled functions, or compile them. Later bytes may need
+    further functions. On a busy machine, this takes longer than the time after which a replicator counts as silent. At
+    any other time, a replicator that does not write its status is stuck.
     """
 
-    def __init__(self, status: StatusFile) -> None:
-        self._status, self._over = status, Event()
+    def __init__(
+        self, status: StatusFile, is_compiling: Callable[[], bool] = is_compiling, seconds: float | None = None
+    ) -> None:
+        """`seconds` is the interval of the writes."""
+        self._status, self._is_compiling, self._seconds = status, is_compiling, seconds or _INTERVAL
+        self._has_started, self._closed = False, Event()
         Thread(target=self._run, name="signs of life", daemon=True).start()
 
+    def end_start(self) -> None:
+        """Notes that the replicator has started."""
+        self._has_started = True
+
     def close(self) -> None:
-        """Stops these writes. From then on, a replicator that does not write its status is stuck."""
-        self._over.set()
+        """Ends the thread."""
+        self._closed.set()
 
     def _run(self) -> None:
         until = monotonic() + _START_SECONDS
-        while not self._over.wait(_INTERVAL) and monotonic() < until:
-            self._status.write()
+        while not self._closed.wait(self._seconds):
+            if self._is_compiling() or (not self._has_started and monotonic() < until):
+                self._status.write()
 
 
 def _news(state: ReplicatorState) -> tuple[bool, PidtsError | None, str]:
