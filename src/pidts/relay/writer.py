@@ -59,6 +59,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from pidts.model import Extent, Halted, LogEntry, Lsn, Transaction, Where
@@ -96,6 +97,8 @@ _WORTH_A_WRITE = 128 << 10
 """A piece of at least this many bytes is written at once; smaller pieces are collected first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = -1
+_MEASURE_SECONDS = 0.1
+"""The interval at which the free space on the disk is measured while transactions arrive."""
 
 
 class RelayWriter:
@@ -105,6 +108,8 @@ class RelayWriter:
         self._folder, self._lock, self._wanted_bytes = folder, lock, segment_bytes
         self._segment_bytes = segment_limit(folder.path, segment_bytes)
         """The size at which a segment ends: less than `segment_bytes` if the disk has little space."""
+        self._measured_at = monotonic()
+        """The time at which the free space was measured."""
         self._unfinished = 0
         """The size of the part of a transaction that had been received when the disk became full."""
         self._reserve = Reserve(folder.path)
@@ -191,7 +196,7 @@ class RelayWriter:
         header = replace(header, segment=number, prepared=tuple(self._undecided_in_index))
         with self._guard():
             self._create(header, bytes(format_event))
-            self._segment_bytes = segment_limit(self._folder.path, self._wanted_bytes)
+            self._measure()
         self._reserve.keep()
 
     def give_way(self) -> bool:
@@ -277,14 +282,22 @@ class RelayWriter:
             os.fdatasync(self._log)
             is_ordinary = all(isinstance(one, Entries) and not one.has_steps for one in self._pending)
             frames = [_frames(record) for record in self._pending]
+            written = b"".join(frames)
             try:
-                write_all(self._index, b"".join(frames))
-            finally:
+                write_all(self._index, written)
+            except BaseException:
                 self._accept(frames, os.fstat(self._index).st_size - self._index_size)
+                raise
+            self._accept(frames, len(written))
             if not (is_ordinary and self._can_be_rebuilt):
                 self._flush_index()
-            self._segment_bytes = segment_limit(self._folder.path, self._wanted_bytes)
+            if monotonic() >= self._measured_at + _MEASURE_SECONDS:
+                self._measure()
         self._reserve.keep()
+
+    def _measure(self) -> None:
+        """Adapts the size of the segment to the free space."""
+        self._segment_bytes, self._measured_at = segment_limit(self._folder.path, self._wanted_bytes), monotonic()
 
     def rollback(self) -> None:
         """Drops all that is not in the index: half a transaction, and complete transactions that were not synced."""
