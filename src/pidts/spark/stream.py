@@ -40,6 +40,7 @@ not matter when the driver dies:
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -676,5 +677,7 @@ class _Clock:
 
     def log(self, logger: structlog.stdlib.BoundLogger, plan: BatchPlan, counts: Counts) -> None:
         """Logs the figures of a finished batch."""
+        if not logger.is_enabled_for(logging.DEBUG):
+            return
         about = {"entries": plan.entries, "changes": counts.total, "lsn": str(plan.end.lsn)}
         logger.debug("batch done", planned=self._planned, called=self._called, seconds=self._steps, **about)

@@ -131,6 +131,8 @@ class IndexFiles:
                 for done, payload in _found(data, stops, most):
                     yield place + done, payload
                 place += done
+                if len(data) < chunk and done == len(data):
+                    return  # this was the end of the file
                 if len(data) < chunk and not done:
                     break
                 chunk = chunk if done else chunk * 4

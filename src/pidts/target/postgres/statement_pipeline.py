@@ -96,7 +96,7 @@ class PreparedStatements:
         seen = self._seen.pop(key, 0)
         if seen < _UNPREPARED:
             self._seen[key] = seen + 1
-            if len(self._seen) > self._most:
+            while len(self._seen) > self._most:
                 del self._seen[next(iter(self._seen))]
             return None
         self._made += 1

@@ -223,6 +223,8 @@ class Writer:
         return bool(is_plain)
 
     def _each(self, plan: Statements, sql: str, columns: Sequence[str], rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
         for part in portions(rows.select(list(columns))):
             self._pipeline.later(
                 sql,

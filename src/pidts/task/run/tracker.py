@@ -62,7 +62,7 @@ class Tracker:
         """The changes of the last seconds, in intervals."""
         self._lsn: Lsn | None = None
         self._gtid = ""
-        self._position: Position | None = None
+        self._position = ""
         self._event_time = 0
         self._waits_since = 0.0
         """The commit time of the first transaction that the target lacks; 0 if none is known."""
@@ -108,8 +108,7 @@ class Tracker:
         self._recent[-1].by_table.update(counts.by_table)
 
     def _reached(self, state: PlanState, gtid: str, position: str) -> None:
-        self._lsn, self._gtid = state.lsn, gtid
-        self._position = Position.parse(position) if position else None
+        self._lsn, self._gtid, self._position = state.lsn, gtid, position
 
     def batch(self, done: BatchDone) -> None:
         """Counts a committed batch."""
@@ -243,7 +242,7 @@ class Tracker:
             stage=stage,
             applied_lsn=self._lsn,
             gtid=self._gtid,
-            position=self._position,
+            position=Position.parse(self._position) if self._position else None,
             lag_seconds=lag,
             held_lag_seconds=max(0.0, self._now() - self._held_since) if self._held_since else None,
             held_tables=self._held_tables,
