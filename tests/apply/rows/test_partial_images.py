@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -403,20 +404,67 @@ def test_the_copy_shows_at_which_keys_the_target_may_be_ahead(
 
 def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_out():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
-    changes: list[Change] = [
-        (Op.UPDATE, row, {**row, "id": 2}),
-        (Op.UPDATE, {**row, "id": 2}, {**row, "id": 2, "a": 1}),
-    ]
+    changes: list[Change] = [(Op.UPDATE, row, {**row, "u": 2}), (Op.UPDATE, {**row, "u": 2}, {**row, "u": 2, "a": 1})]
     batch = batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes])
     assert left_out(batch, seen_until=Lsn(0, 1, 101)) == []
-    with pytest.raises(Halted, match="id = 2, ") as caught:
+    with pytest.raises(Halted, match="id = 1, ") as caught:
         left_out(batch, seen_until=Lsn(0, 1, 100))
     assert_missing(caught.value, 101)
 
 
-def left_out(batch: ChangeBatch, **why: Any) -> list[int]:
-    """Returns the operations that a batch makes on an empty target."""
+def test_a_missing_row_that_gets_another_key_may_have_been_deleted_by_a_change_of_the_former_row() -> None:
+    """The target had row 2 already, and an earlier batch has repeated the DELETE of the former row 2."""
+    row = {"id": 1, "a": 7, "b": "x", "u": 1}
+    change: Change = (Op.UPDATE, row, {**row, "id": 2})
+    with pytest.raises(Halted, match="id = 1, ") as caught:
+        left_out(batch_of(PLAIN, [change], held=[minimal(PLAIN, change)]), seen_until=Lsn(0, 1, 100))
+    assert_missing(caught.value, 100)
+
+
+@pytest.mark.parametrize(("offset", "halts"), [(99, False), (100, True)])
+def test_a_row_takes_nothing_from_another_row_that_the_target_got_later(offset: int, *, halts: bool) -> None:
+    """The target already had the log up to the INSERT. So row 5 is the moved row, and row 1 is another one."""
+    row = {"id": 1, "a": 7, "b": "x", "u": 1}
+    changes: list[Change] = [
+        (Op.UPDATE, row, {**row, "id": 5}),
+        (Op.UPDATE, {**row, "id": 5}, {**row, "id": 5, "a": 8}),
+        (Op.INSERT, None, {**row, "b": "other"}),
+    ]
+    held = [minimal(PLAIN, change) for change in changes]
+    batch = batch_of(PLAIN, changes, held=held)
+    there = rows_of(PLAIN, [{**row, "b": "other"}])
     completion = ImageCompletion(with_whole_keys(batch))
+    images = completion.images(there)
+    if halts:
+        with pytest.raises(Halted, match="got the key id = 5") as caught:
+            completion.written(images, seen_until=Lsn(0, 1, offset))
+        assert_partial(caught.value, 101)
+        assert completion.written(images, seen_until=Lsn(0, 1, offset), is_unread=nothing) == images
+    else:
+        assert completion.written(images, seen_until=Lsn(0, 1, offset)) == images
+    removed = batch_of(PLAIN, [*changes, (Op.DELETE, {**row, "id": 5}, None)], held=[*held, (["id"], ())])
+    completion = ImageCompletion(with_whole_keys(removed))
+    assert len(completion.written(completion.images(there), seen_until=Lsn(0, 1, 999))) == 4
+
+
+@pytest.mark.parametrize(("watched", "column"), [(["u"], "u"), (["u"], "a"), ([], "u")])
+def test_a_missing_row_that_gets_a_unique_value_may_have_been_removed_by_safe_mode(
+    watched: list[str], column: str
+) -> None:
+    row = {"id": 1, "a": 7, "b": "x", "u": 1}
+    change: Change = (Op.UPDATE, row, {**row, column: 9})
+    batch = batch_of(UNIQUE, [change], held=[minimal(UNIQUE, change)])
+    if watched and column == "u":
+        with pytest.raises(Halted, match="id = 1, ") as caught:
+            left_out(batch, watched, seen_until=Lsn(0, 1, 999))
+        assert_missing(caught.value, 100)
+    else:
+        assert left_out(batch, watched, seen_until=Lsn(0, 1, 999)) == []
+
+
+def left_out(batch: ChangeBatch, needed: Collection[str] = (), **why: Any) -> list[int]:
+    """Returns the operations that a batch makes on an empty target."""
+    completion = ImageCompletion(with_whole_keys(batch), needed)
     found: list[int] = completion.written(completion.images(rows_of(batch.table, [])), **why).rows["op"].to_pylist()
     return found
 

@@ -56,6 +56,19 @@ copy reads the key again (`pidts.batch.copy.rereads`). Until a recorded key is s
 after `e`. A missing row does no harm to other rows. The target's rows are always a subset of the source's rows at one
 place in the log. A missing row takes no unique value on the target, and another row can get that value only by a change
 that is in the log. Where a key cannot be recorded, the table halts with `partial-row-image`.
+
+**If the target may already have had the change** (`seen_until`), its rows are those of a later place in the log until
+the batch that reaches this place. A row that is missing was deleted later, and its changes are dropped. But the table
+halts at two kinds of updates:
+
+1. The update gives the row another key. The target may have the row at its new key, and another row at its old key. Or
+   the row is missing at both keys, since an earlier change has deleted the former row at its new key:
+
+       UPDATE 4 SET id = 3    INSERT 4    row 3 must not take its other columns from this row 4
+       DELETE 3    UPDATE 4 SET id = 3    the target had row 3 after this update, and lost it by the DELETE
+
+2. The update gives a missing row a unique value. Safe mode may have removed the row, since another row had this value
+   before.
 """
 
 from __future__ import annotations
@@ -139,8 +152,16 @@ class ImageCompletion:
         self.missing: Numbers = np.zeros(0, np.int64)
         self.unread: Numbers = np.zeros(0, np.int64)
         """Changes that gave a row a key which has to be read again; set by `written`."""
-        unique = (name for key in self._table.secondary_unique for name in key.columns)
+        unique = {name for key in self._table.secondary_unique for name in key.columns}
         self._needed_before = {*self._table.identity, *unique, *needed_before}
+        self._giving_way = {
+            name
+            for key in self._table.keys
+            if key.declared_unique and set(key.columns) != set(self._table.identity)
+            for name in key.columns
+            if name in needed_before
+        }
+        """The columns by whose values safe mode may remove another row."""
         if not self._table.identity:  # a row without a key is found by all its values
             self._needed_before |= set(self._table.arrow.names)
         origin = self._follow(np.zeros(len(self._prev), np.bool_), self._prev)
@@ -188,15 +209,20 @@ class ImageCompletion:
     ) -> ChangeBatch:
         """Returns the full images to write; halts at a change whose row the target does not have.
 
+        Also halts at a change for which the target may have another row (`seen_until`).
+
         The changes of a missing row are dropped if the copy still reads the row (`is_unread`), or if a later change of
         the batch removes it. They are dropped in two more cases if the row did not get its key within the batch. The
-        target already had the log up to this change (`seen_until`), or a filter may have left out the row (`filtered`).
-        With `can_record`, every other missing row is left to the copy, too, and its key is added to `unread`.
+        target already had the log up to this change (`seen_until`), and it gives the row neither a key nor a unique
+        value. Or a filter may have left out the row (`filtered`). With `can_record`, every other missing row is left to
+        the copy, too, and its key is added to `unread`.
         """
-        if not len(self.missing):
+        if not len(self.missing) and seen_until is None:
             return batch
-        lsns = self._batch.rows.column("lsn").cast(pa.binary())
-        left = batch.rows.column("lsn").cast(pa.binary())
+        lsns, left = (each.rows.column("lsn").cast(pa.binary()) for each in (self._batch, batch))
+        seen = np.zeros(self._size, np.bool_)
+        if seen_until is not None:
+            seen = to_mask(pc.less_equal(lsns, pa.scalar(seen_until.to_bytes(), pa.binary())))
         lacks = pc.and_(
             pc.is_in(left, value_set=lsns.take(pa.array(self.missing))),
             pc.not_equal(batch.rows.column("op"), int(Op.DELETE)),
@@ -204,19 +230,47 @@ class ImageCompletion:
         still = self.missing[to_mask(pc.is_in(lsns, value_set=left.filter(lacks)))[self.missing]]
         brought = came = np.zeros(self._size, np.bool_)
         if is_unread is not None:
-            came = self._came()
+            came = self._passed(self._arrives)
             brought = self._brought(still, came, is_unread)
         if can_record:
             self.unread = still[~brought[still]]
             came[self.unread] = brought[still] = True
         if self._is_foreign is not None and self._is_loaded:
             came[still] |= self._ahead_at(self._is_foreign, self._size + still)
+        deleted = seen & ~self._moves & ~self._takes_unique()
         for change in still[~brought[still]]:
-            seen = seen_until is not None and lsns[int(change)].as_py() <= seen_until.to_bytes()
             kept_away = filtered and self._presence.has_before[change]
-            if came[change] or self._presence.halved[change] or not (seen or kept_away):
+            if came[change] or self._presence.halved[change] or not (deleted[change] or kept_away):
                 raise self._row_missing(int(change), copied=is_unread is not None)
+        if is_unread is None:
+            self._demand_own_rows(seen & to_mask(pc.is_in(lsns, value_set=left)))
         return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
+
+    def _demand_own_rows(self, seen: Mask) -> None:
+        """Halts if a row that got another key takes columns from the target's row at its old key.
+
+        `seen` are the changes that the target may already have had.
+        """
+        moved = self._moves & seen
+        if not moved.any():
+            return
+        changes = self._unresolved(self._prev, before=False) - self._size
+        changes = changes[self._passed(moved)[changes] & ~np.isin(self._size + changes, self._prev[: self._size])]
+        for change in np.setdiff1d(changes, self.missing):
+            raise Halted(
+                "partial-row-image",
+                f"the log has only a part of the row that got the key {self._key('after', int(change))}, and the "
+                "target may already have had this change, and then another row with the former key",
+                where=self._where(int(change)),
+                todo=f"Copy the table again: {RESYNC}",
+            )
+
+    def _takes_unique(self) -> Mask:
+        """Returns which changes set a column by whose value safe mode may have removed the row."""
+        names = self._giving_way.difference(self._table.identity, self._computed)
+        places = [place for place, column in enumerate(self._table.columns) if column.name in names]
+        taking: Mask = self._presence.has_before & self._presence.after[:, places].any(axis=1)
+        return taking
 
     def unread_keys(self) -> tuple[pa.Array, pa.Table]:
         """Returns, for each row in `unread`, the Lsn of its change; and, in the same order, the keys of these rows."""
@@ -253,6 +307,7 @@ class ImageCompletion:
         size = self._size
         prev = np.full(self._nowhere + 1, self._nowhere)
         copied_there: Numbers = np.full(size, -1)
+        self._moves: Mask = np.zeros(size, np.bool_)
         updated = np.nonzero(self._presence.has_before & self._presence.has_after)[0]
         inserted = np.nonzero(self._presence.has_after & ~self._presence.has_before & ~self._presence.halved)[0]
         prev[size + updated] = updated
@@ -276,6 +331,7 @@ class ImageCompletion:
             numbers = np.full(2 * size, -1)
             numbers[node] = number
             moves = self._presence.has_before & self._presence.has_after & (numbers[:size] != numbers[size:])
+            self._moves = moves
             self._arrives |= moves
             coming = ~leaving & moves[node % size]
             there = coming & ~first & (earlier >= size) & (earlier < 2 * size)
@@ -443,11 +499,11 @@ class ImageCompletion:
         lsn = Lsn.from_bytes(self._batch.rows.column("lsn")[change].as_py())
         return Where(table=str(self._table.name), position=str(lsn))
 
-    def _came(self) -> Mask:
-        """Returns which changes concern rows that got their key within the batch."""
+    def _passed(self, arrives: Mask) -> Mask:
+        """Returns which changes concern rows that got their key within the batch, by one of these changes."""
         size, prev = self._size, self._prev
         arrived = np.zeros(len(prev), np.bool_)
-        arrived[size : 2 * size] = self._arrives
+        arrived[size : 2 * size] = arrives
         step = prev
         while True:
             reached = arrived | arrived[step]
@@ -497,9 +553,7 @@ class ImageCompletion:
                 where=where,
                 todo=_FULL,
             )
-        names = self._table.identity
-        values = image_columns(self._batch, "before", names)
-        key = ", ".join(f"{name} = {value[change]}" for name, value in zip(names, values, strict=True))
+        key = self._key("before", change)
         if copied:
             return Halted(
                 "partial-row-image",
@@ -514,3 +568,8 @@ class ImageCompletion:
             where=where,
             todo=f"The target differs from the source: copy the table again: {RESYNC}",
         )
+
+    def _key(self, side: str, change: int) -> str:
+        names = self._table.identity
+        values = image_columns(self._batch, side, names)
+        return ", ".join(f"{name} = {value[change]}" for name, value in zip(names, values, strict=True))
