@@ -410,8 +410,6 @@ class ServerRun:
             apply(committer, commit, worker, blobs)
             return
         slices = sorted({blob.slice for blob in blobs})
-        log_parts = [
-            LogPart([blob.changes for blob in blobs if blob.slice == one], inside=self.split is not None)
-            for one in slices
-        ]
+        inside = None if self.split is None else Lsn(0, 1, 4)
+        log_parts = [LogPart([blob.changes for blob in blobs if blob.slice == one], inside) for one in slices]
         apply_long(committer, commit, worker, lambda: log_parts, self.split)

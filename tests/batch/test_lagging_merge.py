@@ -108,9 +108,9 @@ def cut() -> Iterator[LogPart]:
     """Returns one transaction, INSERT INTO t_2 SELECT * FROM t_1; DELETE FROM t_1, and a second one after it."""
     yield LogPart([changes(A, 100, Op.INSERT, range(10))])
     for first in (0, 5):
-        yield LogPart([changes(B, 1_000 + first * 10, Op.INSERT, range(first, first + 5))], inside=True)
+        yield LogPart([changes(B, 1_000 + first * 10, Op.INSERT, range(first, first + 5))], inside=BEGIN)
     for first in (0, 5):
-        yield LogPart([changes(A, 2_000 + first * 10, Op.DELETE, range(first, first + 5))], inside=True)
+        yield LogPart([changes(A, 2_000 + first * 10, Op.DELETE, range(first, first + 5))], inside=BEGIN)
     yield LogPart([changes(B, 3_000, Op.DELETE, range(1))])
 
 

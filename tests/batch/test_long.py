@@ -94,13 +94,15 @@ class Transaction:
         op = Op.INSERT if old is None else Op.DELETE if new is None else Op.UPDATE
         self.changes.append((table, at, op, old, new))
 
-    def log_parts(self, cuts: Sequence[int], workers: int, worker: int, *, inside: bool = True) -> Iterator[LogPart]:
+    def log_parts(
+        self, cuts: Sequence[int], workers: int, worker: int, *, inside: Lsn | None = BEGIN
+    ) -> Iterator[LogPart]:
         """Cuts the changes at `cuts`; each log part has the worker's changes of all tables."""
         for first, last in itertools.pairwise([0, *sorted(cuts), len(self.changes)]):
             mine = self.changes[first:last]
             batches = [batch_of(table, [c for c in mine if c[0] is table]) for table in TABLES]
             dealt = [buckets(batch, workers)[worker] for batch in batches]
-            yield LogPart([batch for batch in dealt if batch is not None], inside=inside)
+            yield LogPart([batch for batch in dealt if batch is not None], inside)
 
 
 def batch_of(table: Table, changes: Sequence[Change]) -> ChangeBatch:
@@ -303,7 +305,7 @@ def first_of(part: LogPart) -> Lsn:
 
 def test_small_transactions_are_not_split():
     transaction = Transaction(random.Random(5), 100)
-    found = list(parts(transaction.log_parts([30, 60], 1, 0, inside=False), 1 << 30, 8))
+    found = list(parts(transaction.log_parts([30, 60], 1, 0, inside=None), 1 << 30, 8))
     assert [len(part) for part in found] == [30, 30, 40]
 
 

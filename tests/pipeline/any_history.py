@@ -377,7 +377,8 @@ class Run:
             apply(committer, commit, worker, blobs)
             return
         slices = [list(mine) for _, mine in itertools.groupby(blobs, key=lambda blob: blob.slice)]
-        log_parts = [LogPart([blob.changes for blob in mine], inside=self.split is not None) for mine in slices]
+        inside = None if self.split is None else Lsn(0, 1, 4)
+        log_parts = [LogPart([blob.changes for blob in mine], inside) for mine in slices]
         apply_long(committer, commit, worker, lambda: log_parts, self.split, SHARDS if self.history.shards > 1 else ())
 
     def rows(self) -> list[Row]:

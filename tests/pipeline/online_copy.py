@@ -361,7 +361,8 @@ class Task:
                             blobs[worker].append(Blob(worker, Blob.COPIED, part))
         for worker in self.chance.sample(range(self.workers), self.workers):
             if self.is_long and not plan.write:
-                found = [LogPart(changes, inside=self.split is not None) for changes in log_parts[worker]]
+                inside = None if self.split is None else Lsn(0, 1, 4)
+                found = [LogPart(changes, inside) for changes in log_parts[worker]]
                 split = None if plan.moves_held else self.split
                 apply_long(committer, commit, worker, lambda found=found: found, split, plan.tables)
             else:

@@ -96,7 +96,7 @@ class RefusingTask:
                     # The slices of tables that catch up come first.
                     found = sorted(blobs[worker], key=lambda blob: blob.order)
                     log_parts = [
-                        LogPart([blob.changes for blob in mine], inside=True)
+                        LogPart([blob.changes for blob in mine], Lsn(0, 1, 4))
                         for _, mine in groupby(found, key=lambda blob: blob.order)
                     ]
                     apply_long(committer, commit, worker, lambda those=log_parts: those, split)

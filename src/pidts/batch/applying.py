@@ -364,6 +364,8 @@ class _CommitInput:
 
     def _reduced(self, session: TargetSession, part: LogPart) -> Iterator[NetChange]:
         lagging = self._cut if part.after_cut else self._lagging
+        if lagging is not None and part.inside is not None:
+            lagging = replace(lagging, since=part.inside)
         for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied, self._origin):
             self._sum += change.counts
             self._by_table[str(change.table.name)] += change.counts.total

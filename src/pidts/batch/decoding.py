@@ -148,7 +148,8 @@ def decode_for(
             found = iter([list(chain.from_iterable(found))])
         for batches, is_cut in _with_cut(found):
             mine = (context.dealt(batch)[worker] for batch in batches)
-            yield LogPart([batch for batch in mine if batch is not None], inside=is_large or is_cut)
+            inside = piece.begin if is_large or is_cut else None
+            yield LogPart([batch for batch in mine if batch is not None], inside)
 
 
 def _with_cut(found: Iterator[list[ChangeBatch]]) -> Iterator[tuple[list[ChangeBatch], bool]]:

@@ -26,8 +26,10 @@ class LogPart:
     """All changes of one worker between two places in the log; the next part begins at the second place."""
 
     changes: Sequence[ChangeBatch]
-    inside: bool = False
-    """Whether this is a piece of one large transaction. Otherwise the part ends at the end of a transaction."""
+    inside: Lsn | None = None
+    """The place at which a large transaction begins, if this is a piece of it. None: the part ends at the end of a
+    transaction.
+    """
     after_cut: bool = False
     """Whether this part or an earlier part of the batch has a piece of a large transaction."""
 
@@ -48,35 +50,38 @@ class LogPart:
 def parts(log_parts: Iterable[LogPart], most_bytes: int, most_rows: int | None = None) -> Iterator[LogPart]:
     """Joins neighbouring parts of the log up to the size limit. A single part above the limit is not cut.
 
-    With `most_rows` a large transaction is cut between rows.
+    A piece of a large transaction is joined only with pieces of the same transaction. With `most_rows`, such a
+    transaction is cut between rows.
     """
     if most_rows is None and isinstance(log_parts, list) and len(log_parts) == 1:
         # The only part, as most small batches are: the code below would yield the same, in more time.
         (whole,) = log_parts
         if changes := [batch for batch in whole.changes if len(batch)]:
-            yield LogPart(changes, after_cut=whole.inside)
+            yield LogPart(changes, whole.inside, after_cut=whole.inside is not None)
         return
     waiting: list[ChangeBatch] = []
     size = rows = 0
+    inside: Lsn | None = None
     cut = False
     for log_part in log_parts:
         for piece in _pieces(log_part, most_rows):
             full = size + piece.size > most_bytes or (most_rows is not None and rows + len(piece) > most_rows)
-            if waiting and full:
-                done, waiting, size, rows = LogPart(waiting, after_cut=cut), [], 0, 0
+            if waiting and (full or log_part.inside != inside):
+                done, waiting, size, rows = LogPart(waiting, inside, after_cut=cut), [], 0, 0
                 yield done
                 del done  # written changes are not kept in memory while the next part is read
-            cut = cut or log_part.inside
+            inside = log_part.inside
+            cut = cut or inside is not None
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
-        cut = cut or log_part.inside  # even if the cut log part has no changes for this worker
+        cut = cut or log_part.inside is not None  # even if the cut log part has no changes for this worker
     if waiting:
-        yield LogPart(waiting, after_cut=cut)
+        yield LogPart(waiting, inside, after_cut=cut)
 
 
 def _pieces(log_part: LogPart, most_rows: int | None) -> Iterator[LogPart]:
     rest = [batch for batch in log_part.changes if len(batch)]
-    while log_part.inside and most_rows is not None and sum(map(len, rest)) > most_rows:
+    while log_part.inside is not None and most_rows is not None and sum(map(len, rest)) > most_rows:
         lsns = pa.concat_arrays([_lsns(batch) for batch in rest])
         last = lsns[pc.sort_indices(lsns)[most_rows - 1].as_py()]
         counts = [pc.sum(pc.less_equal(_lsns(batch), last)).as_py() for batch in rest]

@@ -35,6 +35,31 @@ row is never dropped here. Two examples, in which the entry is (m, K, 20), and n
     one part has UPDATE K of n at 10, and DELETE K of m at 30    n's row is written
     one part has UPDATE K of n at 10, and m keeps K              the UPDATE is dropped: the row is m's
 
+**Inside a transaction, several members may have one key.** If a transaction is cut into parts, a commit or a part may
+end there. n has K since before the transaction; K is inserted into m, which replaces n's row on the target:
+
+    m: INSERT K, DELETE K               in the end, the target has to have n's row
+    m: INSERT K  n: UPDATE K, DELETE K  in the end, the target has to have m's row
+
+If both changes of m are in one part, as in a small transaction, `net_changes` reduces them to nothing, whether another
+member has K before, gets it later, or both. In a cut transaction, the target has the row of the member that has got K
+last. Changes of the other members that have K are *hidden*: they are dropped. If this last member loses K while another
+member still has it, the other row is not on the target any more, so the table halts. If a later change could only be
+completed from a hidden row, the table halts, too.
+
+Therefore the part also adds an entry for the member that has K since before the transaction, unless the member has one.
+Such an entry (`EARLIER`) names no member: the part only sees that the target has a row with a key that a member gets.
+The entry is removed when a member without an entry loses K. It counts only in its own transaction, since at the end of
+the transaction only one member has K.
+
+After a halt, tables may go back to a place before a transaction of which parts are committed (`split-transactions`).
+Then entries may be about later changes than the changes of a part. Such an entry says that the target has a row which
+an earlier attempt has written. So it stays. If its member gets and loses the key in one part, the DELETE is written.
+
+Two other ways were considered. If the other row were stored in the entry, each row that moves would be read and written
+once more. If the log of the transaction were read twice, to know in the first part which member has a key in the end,
+all its keys would have to be in memory.
+
 **Why the result is right wherever batches are cut.** A row belongs to one shard: two members never have the same key at
 once, except inside a transaction.
 
@@ -61,7 +86,7 @@ the changes that the entries forbid.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -71,14 +96,19 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.port import TargetSession
+from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.tombstone_keys import key_texts
-from pidts.model import ChangeBatch, Lsn, MovedKey, Op, TableName
+from pidts.model import ChangeBatch, Halted, Lsn, MovedKey, Op, TableName, Where
+from pidts.model.advice import RESYNC
 from pidts.reduce.identity import identities
 from pidts.reduce.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps, halves
 
 _log = structlog.get_logger(__name__)
 
+EARLIER = TableName("", "")
+"""In entries, the member that has had a key since before a large transaction."""
+_BEFORE = Lsn(0, 0, 0)
 _LONGEST = 80
 _MOVED_ON = IncompleteInsert("the row with the old key belongs to another shard now", "SET GLOBAL")
 
@@ -93,6 +123,8 @@ class LaggingTables:
     """All of these tables. For each of them, the commit notes keys."""
     looked: frozenset[TableName]
     """The tables of `noted` in which changes may be applied after later changes of other members."""
+    since: Lsn | None = None
+    """The place at which a transaction begins, if all changes of the part are a piece of this transaction."""
 
 
 def without_moved(
@@ -139,20 +171,38 @@ def _of_one(
         return parts  # the identities differ, and the caller halts
     outcomes = _Outcomes(parts)
     record, place = session.meta.moves, (lagging.task, lagging.source, name)
+    entries: list[MovedKey] = []
+    covered: list[MovedKey] = []
     if name in lagging.looked:
-        dropped = outcomes.dropped(record.find(*place, outcomes.texts))
-        if dropped.any():
-            parts = outcomes.without(dropped)
+        entries = _in_force(record.find(*place, outcomes.texts), lagging.since)
+        if lagging.since is not None:
+            covered = outcomes.covered(session, {entry.key for entry in entries})
+            entries, uncovered = outcomes.without_uncovered([*entries, *covered])
+            if uncovered:
+                record.remove(*place, EARLIER, uncovered)
+        dropped, written = outcomes.dropped(entries), outcomes.none
+        if lagging.since is not None:
+            hidden, written = outcomes.hidden(entries, lagging.since)
+            dropped |= hidden
+        if dropped.any() or written.any():
+            parts = outcomes.without(dropped, written)
             _log.info(
                 "changes of rows that have moved to another shard are left out",
                 table=str(name),
                 rows=int(dropped.sum()),
             )
-    for member, keys in outcomes.given().items():
+    lsn_of = {(entry.member, entry.key): entry.lsn for entry in entries}
+    for member, keys in outcomes.given(lsn_of).items():
         record.remove(*place, member, keys)
-    if got := outcomes.got():
-        record.add(*place, got)
+    got = [one for one in outcomes.got() if lsn_of.get((one.member, one.key), _BEFORE) < one.lsn]
+    if got or covered:
+        record.add(*place, [*got, *covered])
     return parts
+
+
+def _in_force(entries: Iterable[MovedKey], since: Lsn | None) -> list[MovedKey]:
+    """Returns the entries without those of `EARLIER` that are about another transaction."""
+    return [entry for entry in entries if entry.member != EARLIER or (since is not None and entry.lsn >= since)]
 
 
 class _Outcomes:
@@ -164,8 +214,8 @@ class _Outcomes:
     def __init__(self, parts: Sequence[ChangeBatch]) -> None:
         self._parts = parts
         self._members = list(dict.fromkeys(part.origin for part in parts))
-        self._names = parts[0].table.identity
-        self._fields = [parts[0].table.arrow.field(name) for name in self._names]
+        self._table = parts[0].table
+        self._fields = [self._table.arrow.field(name) for name in self._table.identity]
         self._sizes = np.cumsum([0, *map(len, parts)])
         keys = [identities(part) for part in parts]
         op = np.concatenate([part.rows.column("op").to_numpy() for part in parts])
@@ -190,6 +240,10 @@ class _Outcomes:
         self._fate_of = np.empty(len(order), np.int64)
         self._fate_of[order] = np.cumsum(np.isin(np.arange(len(order)), begins)) - 1
         gets = ~self._leaves & ((op == Op.INSERT) | moved)[self._change]
+        self._first = first = order[begins]
+        updates = (op == Op.UPDATE) & ~moved
+        self._had = self._leaves[first] | (updates | (op == Op.DELETE))[self._change[first]]
+        """Whether the member has the key before the changes."""
         newest = np.maximum.reduceat(np.where(gets[order], np.arange(len(order)), -1), begins)
         self._key = number[last]
         """The key of each outcome. The outcomes are sorted by key."""
@@ -227,9 +281,124 @@ class _Outcomes:
                     dropped[outcome] |= not self._has[outcome] or self._lsn(self._last[outcome]) < entry.lsn
         return dropped
 
-    def without(self, dropped: Mask) -> list[ChangeBatch]:
-        """Returns the changes without those of the `dropped` outcomes."""
+    def covered(self, session: TargetSession, recorded: Collection[str]) -> list[MovedKey]:
+        """Returns entries of `EARLIER` for keys that a member has got, and that a member without an entry also has.
+
+        `recorded` are the keys with entries. Of the other keys, the target has a row if some member had the key before.
+        """
+        got, gone, left = (np.zeros(self._key.max(initial=-1) + 1, np.bool_) for _ in range(3))
+        got[self._key[self._got >= 0]] = True
+        gone[self._key[self._had & (~self._has | (self._got >= 0))]] = True
+        left[self._key[self._had & self._has & (self._got < 0)]] = True
+        outcomes = np.nonzero((self._got >= 0) & (got & ~gone)[self._key])[0]
+        texts = self._texts(self._last[outcomes])
+        new = [at for at, text in zip(outcomes, texts, strict=True) if text not in recorded]
+        if not new:
+            return []
+        events = self._last[new]
+        _, found = target_rows(session, narrowed(self._table, ()), self._key_table(events), lock=False)
+        there = (found >= 0) | left[self._key[new]]
+        return [
+            MovedKey(EARLIER, text, self._lsn(self._got[at]))
+            for at, text, is_there in zip(new, self._texts(events), there, strict=True)
+            if is_there
+        ]
+
+    def without_uncovered(self, entries: Sequence[MovedKey]) -> tuple[list[MovedKey], list[str]]:
+        """Returns the entries without those of `EARLIER` whose member has lost the key, and the keys of the latter."""
+        recorded = {(entry.key, entry.member): entry.lsn for entry in entries}
+        lost = np.nonzero(self._had & (~self._has | (self._got >= 0)))[0]
+        uncovered = {
+            text
+            for at, text in zip(lost, self._texts(self._last[lost]), strict=True)
+            if (text, self._members[self._member[at]]) not in recorded
+            and (lsn := recorded.get((text, EARLIER))) is not None
+            and lsn < self._lsn(self._last[at])
+        }
+        left = [entry for entry in entries if entry.member != EARLIER or entry.key not in uncovered]
+        return left, sorted(uncovered)
+
+    @property
+    def none(self) -> Mask:
+        """Returns a mask without outcomes."""
+        return np.zeros(len(self._key), np.bool_)
+
+    def hidden(self, entries: Sequence[MovedKey], since: Lsn) -> tuple[Mask, Mask]:
+        """Returns the outcomes of members that have a key which another member has got later in the transaction.
+
+        Also returns the outcomes of members that get and lose a key, and whose row an earlier attempt has written.
+        Raises `Halted` if the member that has got the key last loses it, and another member still has it.
+        """
+        hidden, written = self.none, self.none
+        at = {text: place for place, text in enumerate(self.texts)}
+        by_key: dict[int, dict[TableName, Lsn]] = {}
+        for entry in entries:
+            if entry.key in at:
+                by_key.setdefault(at[entry.key], {})[entry.member] = entry.lsn
+        first = np.unique(self._key, return_index=True)[1]
+        ends = np.append(first[1:], len(self._key))
+        several = np.nonzero(ends - first > 1)[0].tolist()
+        for key in sorted({*by_key, *several}):
+            mine = range(first[key], ends[key])
+            self._hide(mine, by_key.get(key, {}), since, hidden, written)
+        return hidden, written
+
+    def _hide(
+        self, outcomes: Sequence[int], entries: Mapping[TableName, Lsn], since: Lsn, hidden: Mask, written: Mask
+    ) -> None:
+        """Does what `hidden` says, for one key: `entries` has the Lsn of each member's entry."""
+        since_of = {member: _BEFORE if member == EARLIER else lsn for member, lsn in entries.items()}
+        latest = max(since_of.values(), default=_BEFORE)
+        lost: dict[int, Lsn] = {}
+        for outcome in outcomes:
+            member = self._members[self._member[outcome]]
+            was_hidden = self._had[outcome] and since_of.get(member, _BEFORE) < latest >= since
+            if was_hidden and self._got[outcome] >= 0 and any(part.is_partial for part in self._parts):
+                raise self._incomplete(outcome)
+            if not self._has[outcome]:
+                lsn = since_of.pop(member, None)
+                if lsn is not None and lsn >= since:
+                    lost[outcome] = lsn
+            elif self._got[outcome] >= 0:
+                since_of[member] = self._lsn(self._got[outcome])
+            else:
+                since_of.setdefault(member, _BEFORE)
+        written[[outcome for outcome in lost if not self._had[outcome]]] = True
+        if not since_of:
+            return
+        latest = max(since_of.values())
+        for outcome, lsn in lost.items():
+            if latest < lsn:
+                raise self._lost_row(outcome)
+        for outcome in outcomes:
+            own = since_of.get(self._members[self._member[outcome]], latest)
+            hidden[outcome] = own < latest >= since and not self._copied[outcome]
+
+    def _lost_row(self, outcome: int) -> Halted:
+        event = self._last[outcome]
+        (key,) = self._key_table(np.array([event])).to_pylist()
+        return Halted(
+            "key-in-two-shards",
+            f"a large transaction has given a key to {self._members[self._member[outcome]]} and now removes it there, "
+            "but another shard has a row with this key, which the former change has replaced",
+            where=Where(table=str(self._table.name), key=str(key), position=str(self._lsn(event))),
+            todo=f"Copy the shards of this table again: {RESYNC}",
+        )
+
+    def _incomplete(self, outcome: int) -> Halted:
+        """Returns the error for a row that leaves a key and gets it again, and whose values are not on the target."""
+        return Halted(
+            "partial-row-image",
+            f"the log has only a part of a row whose key changes, and {_MOVED_ON.what}",
+            where=Where(table=str(self._table.name), position=str(self._lsn(self._last[outcome]))),
+            todo=f"{_MOVED_ON.todo} binlog_row_image=FULL on the source, let its sessions reconnect, then copy the "
+            f"table again: {RESYNC}",
+        )
+
+    def without(self, dropped: Mask, written: Mask) -> list[ChangeBatch]:
+        """Returns the changes without those of the `dropped` outcomes, and without the first one of the `written`."""
         gone = dropped[self._fate_of]
+        gone[self._first[written]] = True
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)
         leaves[self._change[self._leaves]] = gone[self._leaves]
         inserts, deletes = self._moved & leaves & ~arrives, self._moved & arrives & ~leaves
@@ -240,12 +409,17 @@ class _Outcomes:
             left.append(_rest(part, keep[mine], inserts[mine], deletes[mine]))
         return left
 
-    def given(self) -> dict[TableName, list[str]]:
-        """Returns, for each member, the changed keys that it does not have after the changes."""
+    def given(self, lsn_of: Mapping[tuple[TableName, str], Lsn]) -> dict[TableName, list[str]]:
+        """Returns, for each member, the changed keys that it does not have after the changes.
+
+        A key is left out if its entry in `lsn_of` is about a later change, which an earlier attempt has written.
+        """
         outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
         for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True):
-            given.setdefault(self._members[self._member[outcome]], []).append(text)
+            member = self._members[self._member[outcome]]
+            if lsn_of.get((member, text), _BEFORE) <= self._lsn(self._last[outcome]):
+                given.setdefault(member, []).append(text)
         return given
 
     def got(self) -> list[MovedKey]:
@@ -257,8 +431,11 @@ class _Outcomes:
         ]
 
     def _texts(self, events: Numbers) -> list[str]:
+        return key_names(self._key_table(events))
+
+    def _key_table(self, events: Numbers) -> pa.Table:
         columns = [values.take(pa.array(events)) for values in self._keys]
-        return key_names(pa.Table.from_arrays(columns, schema=pa.schema(self._fields)))
+        return pa.Table.from_arrays(columns, schema=pa.schema(self._fields))
 
     def _lsn(self, event: int) -> Lsn:
         return Lsn.from_bytes(self._lsns[int(self._change[event])].as_py())
