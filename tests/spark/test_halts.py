@@ -460,3 +460,34 @@ def test_a_statement_on_another_table_halts_the_task_if_a_trigger_changes_its_ta
         assert (8, "8") in servers.rows("a")
     finally:
         servers.source(f"DROP DATABASE {other}")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_skipped_statement_passes_although_the_source_writes_nothing_more(begun, database):
+    servers, run = begun("mariadb", 1)
+    other = f"{database[:50]}_o"
+    servers.source(
+        f"CREATE DATABASE {other}",
+        f"CREATE TABLE {other}.watched (id INT PRIMARY KEY)",
+        f"CREATE TRIGGER {other}.tr AFTER INSERT ON {other}.watched FOR EACH ROW INSERT INTO {{0}}.a VALUES (8, '8')",
+    )
+    try:
+        servers.source(
+            "SET SESSION binlog_format = 'STATEMENT'",
+            f"INSERT INTO {other}.watched VALUES (1)",
+            "SET SESSION binlog_format = 'ROW'",
+        )
+        assert run.process.wait(150) == 5
+        assert servers.pidts("ddl", "skip", str(servers.task.path), "--yes")["given"]
+        again = servers.task.start("--until-synced")
+        assert again.process.wait(150) == 0, again.log.read_text()
+        assert servers.halted() == []
+        (order,) = servers.pidts("ddl", "list", str(servers.task.path))["orders"]
+        assert (order["order"], order["done"]) == ("skip", True)
+        live = servers.task.start()
+        servers.source("INSERT INTO {0}.b VALUES (4, 'four')")
+        servers.arrives("b", (4, "four"))
+        assert live.stop(60) == 0
+    finally:
+        servers.source(f"DROP DATABASE {other}")
