@@ -5,10 +5,13 @@ Each session uses binlog_format STATEMENT, so the log has no row events.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.running import connect as plain_connection
@@ -69,7 +72,8 @@ class Found:
             return closing(connect(source))
 
         allow = AllowList(do_dbs=(database,))
-        self.effects = SideEffects(allow, dialect, opened, self.reader)  # type: ignore[arg-type]
+        self.opened: Any = opened
+        self.effects = SideEffects(allow, dialect, self.opened, self.reader)
         self.classifier = TransactionClassifier(allow, dialect, side_effects=self.effects)
         self.entries: list[LogEntry] = [one for one in self.reader.entries() if one.transaction.ddl]
 
@@ -180,6 +184,30 @@ def test_a_statement_that_was_judged_is_not_read_again(logged: Callable[..., Fou
     assert found.kinds() == ["nothing", "ddl"]
     again = [found.classifier.of_schema_change(entry.transaction, unread).kind.value for entry in found.entries]
     assert again == ["nothing", "ddl"]
+
+
+class ReaderOfOneThread(RelayReader):
+    """Notes whether two threads use it at the same time, which a reader does not allow."""
+
+    is_used = is_shared = False
+
+    def format(self, segment: int) -> bytes:
+        self.is_shared = self.is_shared or self.is_used
+        self.is_used = True
+        time.sleep(0.05)
+        self.is_used = False
+        return super().format(segment)
+
+
+def test_one_thread_at_a_time_reads_the_relay(logged: Callable[..., Found], database: str) -> None:
+    found = logged(*[f"INSERT INTO plain SELECT i FROM {database}.t WHERE i = {number}" for number in range(4)])
+    with closing(ReaderOfOneThread(found.reader.folder.path.parent, "s")) as reader:
+        effects = SideEffects(found.classifier.allow, found.classifier.dialect, found.opened, reader)
+        classifier = replace(found.classifier, side_effects=effects)
+        with ThreadPoolExecutor(4) as threads:
+            kinds = [relevance.kind.value for relevance in threads.map(classifier, found.entries)]
+        assert kinds == ["nothing"] * 4
+        assert not reader.is_shared
 
 
 def test_the_definition_of_another_table_calls_no_function(logged: Callable[..., Found]) -> None:

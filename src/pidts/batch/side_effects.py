@@ -52,6 +52,8 @@ class SideEffects:
         """
         self._allow, self._dialect, self._source, self._relay = allow, dialect, source, relay
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        """Held while the relay is read: only one thread at a time may use the reader."""
         self._answers: dict[TableName, str] = {}
         self._upto: Lsn | None = None
         """The end of the relay when the source was asked. The answers count for statements up to this place."""
@@ -78,7 +80,7 @@ class SideEffects:
         This is also assumed if the source does not answer. `reason` asks again, unless an operator skips the statement.
         """
         made = temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect)
-        reason = self._reason_in(logged)  # without the lock: to read a long statement takes long
+        reason = self._reason_in(self._read(logged))  # without a lock: to parse a long statement takes long
         with self._lock:
             for name in made:
                 _remember(self._temporary, name, _MOST)
@@ -102,39 +104,41 @@ class SideEffects:
 
         An operator may have granted a privilege meanwhile.
         """
-        reason = self._reason_in(self.logged(entry))
+        reason = self._reason_in(self._read(self.logged(entry)))
         with self._lock:
             return _first(self._asked(tables), tables) if reason is None else reason
 
-    def _reason_in(self, logged: Logged) -> str | None:
+    def _read(self, logged: Logged) -> list[Query]:
+        with self._reading:
+            return list(logged())
+
+    def _reason_in(self, queries: Collection[Query]) -> str | None:
         """Returns the reason that is in the statements; empty if they have no side effects; None to ask the source."""
-        if self._is_elsewhere(logged()):
+        if not queries:
+            return "the log does not have it"
+        if self._is_elsewhere(queries):
             return ""
-        has_statements = False
-        for query in logged():
-            has_statements = True
+        for query in queries:
             try:
                 called = next(calls(query.sql, self._dialect.under(query.sql_mode)), "")
             except NotUnderstoodError as error:
                 return str(error)
             if called:
                 return f"it calls {called}, which may be a stored function"
-        return None if has_statements else "the log does not have it"
+        return None
 
     def _is_elsewhere(self, queries: Iterable[Query]) -> bool:
         """Whether the log says that all tables which were used are in databases without tables of the task."""
-        has_statements = False
-        for query in queries:
-            has_statements = True
-            if query.databases is None or any(map(self._allow.takes_schema, query.databases)):
-                return False
-        return has_statements
+        return not any(
+            query.databases is None or any(map(self._allow.takes_schema, query.databases)) for query in queries
+        )
 
     def _known(self, lsn: Lsn, tables: Collection[TableName]) -> dict[TableName, str]:
         """Returns the source's answers. The source is asked again if the statement has come after the last answer."""
         if self._upto is None or lsn > self._upto:
             # The statements that are in the relay now have run before the source answers.
-            self._answers, self._upto = {}, self._relay.received if self._relay is not None else None
+            with self._reading:
+                self._answers, self._upto = {}, self._relay.received if self._relay is not None else None
         if missing := [name for name in tables if name not in self._answers]:
             self._answers |= self._asked(missing)
         return self._answers
