@@ -276,7 +276,8 @@ def test_a_large_transaction_halts_the_table_instead_of_losing_a_row(
     for _ in range(2):
         with pytest.raises(Halted) as caught:
             run.attempt()
-        assert (caught.value.code, caught.value.where.table) == ("key-in-two-shards", str(run.table.name))
+        where = caught.value.where
+        assert (caught.value.code, where.table, where.key) == ("key-in-two-shards", str(run.table.name), "id=1")
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgres"])

@@ -96,6 +96,7 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.port import TargetSession
+from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.tombstone_keys import key_texts
 from pidts.model import ChangeBatch, Halted, Lsn, MovedKey, Op, TableName, Where
@@ -376,12 +377,12 @@ class _Outcomes:
 
     def _lost_row(self, outcome: int) -> Halted:
         event = self._last[outcome]
-        (key,) = self._key_table(np.array([event])).to_pylist()
+        key = shown_row(self._key_table(np.array([event])))
         return Halted(
             "key-in-two-shards",
             f"a large transaction has given a key to {self._members[self._member[outcome]]} and now removes it there, "
             "but another shard has a row with this key, which the former change has replaced",
-            where=Where(table=str(self._table.name), key=str(key), position=str(self._lsn(event))),
+            where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
             todo=f"Copy the shards of this table again: {RESYNC}",
         )
 
