@@ -183,7 +183,8 @@ class Run:
         with Committer(
             self.target, self.name, "one", before.epoch, rules=self.rules, sleep=lambda _: None
         ) as committer:
-            apply_long(committer, commit, 0, lambda: log_parts, self.split, SHARDS, self.part_bytes)
+            tables = {batch.origin for one in log_parts for batch in one.changes}
+            apply_long(committer, commit, 0, lambda: log_parts, self.split, tables, self.part_bytes)
         cleanup.batch_done(about, commit, cut=True)
 
     def _context(self, epoch: int) -> JobContext:
@@ -278,6 +279,24 @@ def test_a_large_transaction_halts_the_table_instead_of_losing_a_row(
             run.attempt()
         where = caught.value.where
         assert (caught.value.code, where.table, where.key) == ("key-in-two-shards", str(run.table.name), "id=1")
+
+
+@pytest.mark.parametrize("split", [None, 1])
+def test_a_shard_without_changes_in_the_batch_loses_no_row(split: int | None) -> None:
+    for steps in ((*RIGHT["the row moves"], ("insert", 2, 3)), *HALTS.values()):
+        source = begun(*steps, large=True)
+        run = apart(source, split=split)
+        end, (first, *large) = run.end, run.log_parts
+        run.log_parts, run.end = [first], Lsn(0, 1, 205)
+        run.attempt()
+        run.log_parts, run.end = large, end
+        if source.may_halt:
+            with pytest.raises(Halted) as caught:
+                run.attempt()
+            assert caught.value.code == "key-in-two-shards"
+        else:
+            run.attempt()
+            assert run.content() == source.content()
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgres"])

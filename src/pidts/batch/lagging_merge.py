@@ -46,12 +46,14 @@ PlacesOf: TypeAlias = Callable[[Checkpoint], Places]
 def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> LaggingTables | None:
     """Returns the lagging tables in one worker's commit; None if there are none.
 
-    `cut` are source tables with changes in a cut transaction.
+    `cut` are source tables with changes in a cut transaction. It may give a key to one of them, and take the key away
+    again, while a source table without changes has a row with this key.
     """
     if not rules.task or not rules.filters.routes.rules:
         return None
     filters = rules.filters
-    parted = merged(filters, cut) - filters.keyed
+    parted = merged(filters, cut) | rules.merged.intersection(map(filters.target_name, cut))
+    parted -= filters.keyed
     noted = lagging_targets(filters, commit.places, (*commit.before, *commit.after)) | parted
     if _are_at_different_places(commit.before):
         noted |= rules.merged - filters.keyed
