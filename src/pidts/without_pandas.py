@@ -19,7 +19,7 @@ def hide_pandas() -> None:
 
 
 def show_pandas() -> None:
-    """Makes pandas visible to imports again, for Spark; pyarrow goes on without it."""
+    """Makes pandas visible to imports again, for Spark; pyarrow works without it."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _NoPandas)]
 
 

@@ -114,9 +114,9 @@ class ApplyRules:
         return self.expects and not is_read and not self._guards_any(batches)
 
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
-        """Whether the target may be asked to refuse new rows of these changes whose keys it already has.
+        """Whether the target may be told to refuse new rows of these changes whose keys it already has.
 
-        If versions decide about a table (`guards`), the target is not asked.
+        If row versions decide which rows are written (`guards`), the target is not told to refuse rows.
         """
         return self.inserts and not self._guards_any(batches)
 

@@ -54,7 +54,7 @@ def parts(log_parts: Iterable[LogPart], most_bytes: int, most_rows: int | None =
     transaction is cut between rows.
     """
     if most_rows is None and isinstance(log_parts, list) and len(log_parts) == 1:
-        # The only part, as most small batches are: the code below would yield the same, in more time.
+        # Most small batches have only one part. The code below would yield the same part, but more slowly.
         (whole,) = log_parts
         if changes := [batch for batch in whole.changes if len(batch)]:
             yield LogPart(changes, whole.inside, after_cut=whole.inside is not None)

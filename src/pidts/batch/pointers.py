@@ -18,7 +18,7 @@ class Pointer:
 
     log: LogSlice | None = None
     write: ChunkRequest | None = None
-    """The request whose waiting rows are written."""
+    """The request whose staged rows are written."""
 
     def to_json(self) -> str:
         """Returns the pointer as one text, which a data frame can contain."""

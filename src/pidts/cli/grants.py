@@ -58,7 +58,7 @@ def grants(
 ) -> int:
     """Print the SQL that grants the task's accounts the least privileges they need; change nothing."""
     if only not in {"", *_SIDES}:
-        raise ConfigError("usage", f"--only is source or target, not {only!r}", todo="See: pidts grants --help")
+        raise ConfigError("usage", f"--only must be source or target, not {only!r}", todo="See: pidts grants --help")
     from pidts.cli.server_urls import target_address
     from pidts.task.checks.grants import OtherAccounts, grants_of
 

@@ -108,7 +108,10 @@ def admit(
 
 
 def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], ChangeEnd]) -> ChangeEnd:
-    """Makes the change while the group's other shards do not write. Reports its end to the group, and returns it."""
+    """Makes the change while the group's other shards do not write.
+
+    Reports to the group how the change ended, and returns this result.
+    """
     if step.run is None:
         return run()
     try:

@@ -183,7 +183,7 @@ class DdlThreads:
         )
 
     def start(self, context: JobContext, state: PlanState) -> None:
-        """Begins those due changes of a state that have not begun.
+        """Starts all changes that are due in `state` and have not been started yet.
 
         When this is called, the target has the whole log before the due changes.
         """

@@ -32,8 +32,8 @@ before it.
 The copy reads rows when little of the log is left after the batch. If rows were read during a backlog, their window
 would contain the backlog. The copy progresses even if the source writes without pause. As long as batches keep up with
 the source, the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to
-reach the end of a window. Only waiting rows are dropped if their window is too long, since the whole window has to be
-in memory. They are read again in smaller pieces, until the window is short enough.
+reach the end of a window. If a window is too long to be held in memory, the staged rows of this window are dropped, and
+no others. They are read again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations

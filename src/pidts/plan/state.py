@@ -185,7 +185,7 @@ class Places:
         return frozenset(name for name, was, now in places if was is not now and was < now)
 
     def targets(self, key: object, target_name: Callable[[TableName], TableName]) -> frozenset[TableName]:
-        """Returns the target tables of the tables with an exception; they are kept for as long as `key` is the same."""
+        """Returns the target tables of the waiting tables. The result is cached until `key` changes."""
         if self.index is None:
             return frozenset(map(target_name, self.exceptions))
         return self.index.targets(key, target_name)

@@ -87,7 +87,7 @@ class CopyWriter:
         self._folder, self._lock = folder, lock
         self._log = self._index = _CLOSED
         self._log_named = 0
-        """The size of the events that the index names."""
+        """The size of the events that the index lists."""
         self._has: IndexPrefix | None = None
         self.origin: Origin | None = None
         """The server from which the last segment was received; None in an empty copy."""

@@ -286,7 +286,7 @@ def _extended(key: Key, extracted: tuple[tuple[str, str], ...]) -> Key:
 
 
 def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
-    """Returns the images' bitmaps with the appended columns, which each image has."""
+    """Extends the images' bitmaps by the appended columns; every image has all of these columns."""
     if not appended or partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (own + appended + 7) // 8

@@ -17,8 +17,8 @@ the same structure. Then one statement is run for all of them. If the group alre
 to the new union is run at once, and no member waits. A change that does not alter the union passes. For example, the
 first DROP of a column passes as long as other members still have the column: only the last DROP is run. A change that
 no union can express, such as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait, too. One
-adds a column again while the target still has the member's earlier values in it. The other gives existing rows another
-value than the target gave them.
+adds a column again while the target still has the member's earlier values in it. The other gives existing rows a
+different value from the one that the target gave them.
 
 **Missed changes** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
 other members *miss* this change until they have made it themselves. Structures alone do not show which members these
@@ -309,7 +309,7 @@ def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
     """
     found: dict[object, list[Arrival]] = {}
     for one in _arrivals(group):
-        # The two structures exist as long as their arrival, so no other structures have their ids.
+        # The arrival keeps both structures alive, so no other object can have the same `id()`.
         made = id(one.before), id(one.after), one.command, one.runs, one.revalues, one.computes, one.adds
         misses = one.member if group.missed and group.missed_by(one) else None
         found.setdefault((made, misses), []).append(one)

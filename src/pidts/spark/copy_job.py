@@ -145,8 +145,8 @@ class CopyRunner:
             spark.begin()
             most = min(_WHILE_SPARK_STARTS, most or _WHILE_SPARK_STARTS)
         elif is_driver and any(waits_for_batch(context, request) for request in requests):
-            # The rows wait for the batch that settles the request. With too many waiting rows, that batch becomes a
-            # Spark job.
+            # The rows are staged for the batch that settles the request. With too many staged rows, that batch becomes
+            # a Spark job.
             waiting = max(1, self._direct_rows // 2)
             most = min(waiting, most or waiting)
         cuts = self._cutter.cut(context, requests, batch, most)

@@ -80,7 +80,7 @@ def restored(error: Exception) -> Exception:
 
 
 def _has_no_answer(error: Exception, text: str) -> bool:
-    """Whether the bridge to the JVM got neither an answer nor a reason. Then the JVM has ended during the call."""
+    """Whether Py4J got no answer from the JVM, and no exception either. Then the JVM has ended during the call."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text

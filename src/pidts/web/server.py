@@ -41,7 +41,7 @@ def serve(
     stop: threading.Event,
     ready: Callable[[str], None],
 ) -> None:
-    """Serves until `stop` is set. Calls `ready` with the address when requests are answered."""
+    """Serves until `stop` is set. Calls `ready` once with the address, as soon as the server accepts requests."""
     asyncio.run(_serve(supervisor, listener, place, policy, stop, ready))
 
 

@@ -109,7 +109,7 @@ def test_the_report_has_five_stages_with_the_known_facts_of_each() -> None:
     assert found["slow"]["name"] == "target"
     assert stages["source"]["place"] == "127.0.0.1:3306"
     assert stages["source"]["detail"] == (
-        "5.0 MB of its log are not received, a round trip takes 1.0 ms, its clock is 3.0 s behind this machine's"
+        "5.0 MB of its log have not been received yet, a round trip takes 1.0 ms, its clock is 3.0 s behind this machine's"
     )
     assert stages["relay"]["detail"] == "3.0 MB kept, 0.2 MB in 1,234 transactions not applied"
     assert (stages["relay"]["busy"], stages["plan"]["busy"]) == (0.2, 0.1)

@@ -1,7 +1,7 @@
 """Compares the rows that a batch changes with the target's rows. Handles rows that differ as the task file demands.
 
-Some targets can compare rows while they write them (`TargetSession.can_expect`). Then no row is read: the change names
-the rows that the target must have. Other targets refuse a new row if they have a row with its key
+Some targets can compare rows while they write them (`TargetSession.can_expect`). Then no row is read: each change is
+sent with the row that the target must have. Other targets refuse a new row if they have a row with its key
 (`TargetSession.refuses_known_keys`). Then the rows of new keys are not read. If the target refuses the change, the
 transaction is rolled back and repeated with all rows read. So what differs, and which rows are locked, is only decided
 by comparing rows that were read.
@@ -100,7 +100,9 @@ class WritableChanges:
     there: dict[TableName, pa.Table]
     """The target's rows that were compared. The open transaction keeps others from changing them."""
     expecting: set[TableName]
-    """Tables whose rows are compared while they are written: the change names the rows that have to be there."""
+    """Tables whose rows are compared while they are written: each change is sent with the row that the target must
+    have.
+    """
     inserting: set[TableName]
     """Tables for which the target refuses a new row whose key it already has. The rows of the inserted keys were not
     read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.

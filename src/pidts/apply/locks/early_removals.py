@@ -185,9 +185,9 @@ def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
 
 
 def _differs(key_rows: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
-    """Returns, for each pair of changes, whether the later change found a row that the earlier change did not leave.
+    """Returns, for each pair, whether the row before the later change differs from the row after the earlier change.
 
-    The result is also true if the log has only a part of the row that the later change found.
+    The result is also true if the log has only a part of the row before the later change.
     """
     rows, size = key_rows.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()

@@ -354,7 +354,7 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
 
 
 def _waiting(session: TargetSession, task: str, source: str, table: TableName, resolved: set[str]) -> list[RowLock]:
-    """Returns the locks whose rows wait only for the `resolved` rows, directly or through other waiting rows."""
+    """Returns the locks whose rows wait only for the `resolved` rows, directly or through other rows that wait."""
     known = session.meta.row_locks.read(task, source, table, waiting=True)
     free, ids = [], set(resolved)
     while new := [one for one in known if one.needs in ids and one.id not in ids]:

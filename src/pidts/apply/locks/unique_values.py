@@ -85,10 +85,10 @@ def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns])
 def waiting_keys(
     key_rows: KeyRows, locked: Mask, ids: Sequence[str], found: Holders, other_locks: Sequence[str]
 ) -> dict[int, str]:
-    """Returns the free keys that need a value of a locked or waiting row, each with that row's lock.
+    """Returns the free keys that need a unique value of a locked row, each with this row's lock.
 
-    `ids` has the id that each key's lock has or would have, `other_locks` the locks of rows in `found` that the batch
-    does not change.
+    The row may also be one that waits for a locked row. `ids` has the id that each key's lock has or would have,
+    `other_locks` the locks of rows in `found` that the batch does not change.
     """
     if not len(found.change):
         return {}

@@ -147,8 +147,8 @@ class _Places:
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
         """Returns a set with the table that has the row before these changes, and the index of the row's image.
 
-        The first of the `events` that finds the row shows the table and the image. If none finds it: an empty set, and
-        -1.
+        The first of the `events` with a before image shows which table has the row, and which image it is. If none has
+        one, returns an empty set and -1.
         """
         seen: set[int] = set()
         for event in map(int, events):

@@ -83,7 +83,7 @@ class FetchedPiece:
     high: Lsn
     rows: int = 0
     file: str = ""
-    """The file with the piece's waiting rows; empty if the rows are on the target, or there are none."""
+    """The file with the piece's staged rows; empty if the rows are on the target, or there are none."""
     waiting: int = 0
     bytes: int = 0
     reading: float = 0.0

@@ -28,7 +28,7 @@ _ABSENT = {b"absent": b"1"}
 
 
 def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
-    """Writes the result of a request for the planner; `files` have its waiting rows."""
+    """Writes the result of a request for the planner; `files` have its staged rows."""
     path = _result_file(staging, chunk.request)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
@@ -63,7 +63,7 @@ def is_absent(rows: pa.Table) -> bool:
 
 
 def staged_rows(staging: Path, request: ChunkRequest) -> Iterator[pa.Table]:
-    """Yields the waiting rows of a request, chunk by chunk. Some may be keys only (`marked_absent`)."""
+    """Yields the staged rows of a request, chunk by chunk. Some may be keys only (`marked_absent`)."""
     data = _read(staging, request)
     for name in data["files"] if data else ():
         with pa.memory_map(str(_result_file(staging, request).with_name(name))) as source:

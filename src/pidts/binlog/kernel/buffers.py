@@ -117,7 +117,7 @@ class ImageBuffers:
         return found
 
     def buffers(self, rows: int, *, copied: bool = False) -> list[list[pa.Buffer]]:
-        """Returns columns in Arrow's form: validity, values or their ends, and text; `copied`: as a copy."""
+        """Returns each column's Arrow buffers: validity, values or offsets, text. With `copied`, they are copies."""
         block, found = pa.py_buffer(self._block.copy() if copied else self._block), []
         begins = (self.columns[:, :2] - address(self._block)).tolist()
         for place, ((valid, cells), cell) in enumerate(zip(begins, self._cells, strict=False)):

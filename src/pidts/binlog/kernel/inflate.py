@@ -16,7 +16,7 @@ MOST_TIMES = 1032
 
 
 def _address() -> int:
-    """Returns the address of zlib's function `uncompress`; 0 if the library in this Python does not show it."""
+    """Returns the address of zlib's function `uncompress`; 0 if the library in this Python does not export it."""
     try:
         # Without a file, the module is a part of Python itself, and so are its libraries.
         function = ctypes.CDLL(getattr(zlib, "__file__", None)).uncompress

@@ -219,7 +219,7 @@ def show_command(
     lock: OpenLock | None = None,
     name: str = "",
 ) -> None:
-    """Prints the effect of a ddl command on the schema change and on the waiting rows.
+    """Prints the effect of a ddl command on the schema change and on the rows that wait for it.
 
     `name` is the command that was typed, if it is not that of `kind`. `given` says whether the command was recorded
     (`--yes`), `lock` is the lock that the change waits for, if any.
@@ -302,7 +302,7 @@ def _effect(kind: CommandKind, lock: OpenLock | None) -> str:
 
 
 def _continuing(at: BlockedChange, kind: CommandKind, lock: OpenLock | None) -> list[BlockedChange]:
-    """Returns the shards whose waiting rows are applied after this command."""
+    """Returns the shards whose changes no longer wait after this command."""
     return (
         split_by_agreement(lock, at)[0]
         if lock is not None and kind in {CommandKind.UNLOCK, CommandKind.REPLACE}

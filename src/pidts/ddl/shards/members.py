@@ -142,9 +142,7 @@ class Members:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the new entries of `dropped` after the arrival's change, if the structure is then `agreed`.
-
-        The result has only members whose entry in `dropped` changes.
+        """Returns the entries of `dropped` that the arrival's change alters. `agreed` is the agreed structure after it.
 
         `origins` has the earlier names of columns that keep their values under new names. `was` is the earlier
         structure. If a default has changed since, members that lack the column have older values in it, too.

@@ -228,7 +228,7 @@ class CopyState:
     """Whether, while the batch is written or later, the target's rows may contain changes from after the batch's end.
     """
     parts: int = 0
-    """The largest number of chunks in a request, so that waiting rows fit into memory; 0: any number."""
+    """The largest number of chunks in a request, so that the staged rows fit into memory; 0: any number."""
     row_bytes: int = 0
     """The bytes of one row, as the source estimated when the copy began; 0 if it could not."""
     waits: bool = False

@@ -102,7 +102,7 @@ class MetadataFile:
 
     @cached_property
     def deletes(self) -> dict[str, ManifestEntry]:
-        """The files with the numbers of removed rows."""
+        """The position delete files: they list the positions of removed rows."""
         return self._files(DataFileContent.POSITION_DELETES)
 
     @cached_property
@@ -148,7 +148,7 @@ class MetadataFile:
 def in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns row numbers as one sorted array, each number once.
 
-    Sorting merges sorted parts; `np.unique` would hash each number.
+    The parts are already sorted, so a sort only merges them; `np.unique` would hash every number, which is slower.
     """
     if len(parts) == 1:
         found = parts[0]

@@ -56,8 +56,8 @@ _IS_PLAIN = (
     "pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')) "
     "FROM pg_catalog.pg_class c WHERE oid = %s::pg_catalog.regclass"
 )
-"""This query returns whether no rule, trigger or policy depends on how a row is written. In the role of a replica, a
-trigger fires only if it is enabled for this role.
+"""This query returns true if the table has no rule, trigger or policy whose effect depends on how a row is written. In
+the role of a replica, a trigger fires only if it is enabled for this role.
 """
 _DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 

@@ -20,7 +20,9 @@ from pidts.task.tables.copy_start import Patterns
 _log = structlog.get_logger(__name__)
 
 _OF_TASK = frozenset({"owners", "relay_directory", "relay_server", "rules", "target_connection", "target_privilege"})
-"""Checks of the task, of its target or of this machine: equal findings of these checks concern no source."""
+"""Checks of the task, its target or this machine: if all sources have the same finding, it is reported without naming a
+source.
+"""
 
 
 @lost_is_down()
@@ -64,7 +66,7 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
     """
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
-    message = f"{finding.message}; tables that are created later join the task by the log"
+    message = f"{finding.message}; a table that is created later joins the task"
     return replace(finding, ok=True, message=message, fix="")
 
 

@@ -95,7 +95,9 @@ class _Group:
     locks_rows: bool = False
     """Whether the task locks rows that differ. Rows of merged tables cannot be locked."""
     merges_now: bool = True
-    """Whether a run would merge several shards at once. Otherwise, all but one of them join the task by the log."""
+    """Whether a run would merge several shards at once. Otherwise, all but one of them join later, when the task reads
+    in the log that they are created.
+    """
 
     def findings(self) -> Iterator[Finding]:
         found = structure_conflict(self.members, self.mode)

@@ -22,9 +22,9 @@ BOTH_HAVE_ROWS = "both-have-rows"
 _AT = "@"
 _SHAPES = ("mesh", "ring", "star")
 _OF_TARGET = ("type", "database")
-"""Keys of a zone that only a task into this zone has."""
+"""Keys of a zone that are used only by tasks that write to this zone."""
 _OF_ZONE = ("read-only", "joins")
-"""Keys of a zone that no task has."""
+"""Keys of a zone that are used by no task."""
 NOT_HERE = ("mysql-instances", "target-database")
 """Keys of a task file that a file of several zones does not have."""
 NOT_IN_RULES = ("source-id", "from")

@@ -172,7 +172,7 @@ class CutoverRun:
         self._own = OwnRecord(target, parts[0], self._command)
         self._steps: list[CutoverStep] = []
         self.leaves_read_only = False
-        """Whether an undo has left a server read-only, since the source has another server now."""
+        """Whether an undo has left a server read-only, since another server is the source now."""
 
     @property
     def has_begun(self) -> bool:

@@ -170,7 +170,7 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
             lag_seconds=receiving.lag_seconds,
             busy=None,
             detail=_sentences(
-                f"{_bytes(unreceived)} of its log are not received" if unreceived else "",
+                f"{_bytes(unreceived)} of its log have not been received yet" if unreceived else "",
                 _round_trip(receiving.round_trip_seconds),
                 _clock(receiving.clock_ahead_seconds),
             ),

@@ -15,8 +15,9 @@ The order of events:
    since step 2. The part counts as arrived only after this comparison.
 5. A part that waits for other parts compares again whenever its last comparison is too old.
 
-If the log went back, the comparison raises `source-went-back`, as the replicator does. If another server answers, the
-part has no goal until the replicator has begun to read that server's log. A goal in the old server's log is dropped.
+If the source went back, the comparison raises `source-went-back`, as the replicator does. If another server answers,
+the part has no goal until the replicator has begun to read that server's log. A goal in the old server's log is
+dropped.
 """
 
 from __future__ import annotations

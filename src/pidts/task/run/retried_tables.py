@@ -27,7 +27,7 @@ class RetriedTables:
         self._halted: frozenset[TableName] = frozenset()
         """The tables that were halted at the last call of `look`."""
         self._goals: dict[TableName, Lsn] = {}
-        """The retried tables. Each has the end of the relay at the time when it was tried again."""
+        """For each table that is tried again: the end of the relay at the time of the retry."""
         self._begins = self._is_level = False
 
     @property

@@ -45,9 +45,9 @@ Crash points:
    the checkpoint is before the relay's beginning: the next start reports that the log is lost (`relay-purged`), and
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
 5. A table stays before its next schema change, or, in an incremental task, before the end of the log. Before the
-   COMMIT, it is still halted. After the COMMIT, the checkpoint has its place, its new copy, and `since`: every later
-   start skips the same changes. So does a start that is asked for a copy once more, whether the halt is still
-   recorded or not: `since` never becomes earlier.
+   COMMIT, it is still halted. After the COMMIT, the checkpoint records the table's place, the state of its new copy,
+   and `since`: every later start skips the same changes. So does a start that is asked for a copy once more, whether
+   the halt is still recorded or not: `since` never becomes earlier.
 """
 
 from __future__ import annotations

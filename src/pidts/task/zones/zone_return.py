@@ -28,9 +28,9 @@ with `--discard-unsent`.
 These cases cover a crash at each point:
 
     in 0 and 1       nothing has changed
-    in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts after
-                     the recorded end: it reports changes that programs have made since then, before these changes
-                     are overwritten. Then it begins anew
+    in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts the
+                     changes after the recorded end. So it reports what programs have written since then, before that
+                     is overwritten. Then it begins anew
     in 5             the next run of the seed's task also continues the copy, and removes extra rows: the record of
                      step 1 exists
 """

@@ -51,7 +51,10 @@ _PAGE = "docs/operate/zones.md, 'Zones that both have rows'"
 
 
 def fits_between_zones(config: TaskConfig, fits: Iterable[TableFit]) -> list[TableFit]:
-    """Returns the fits of the tables that a task between zones copies. For any other task, returns `fits` unchanged."""
+    """Returns the results of the checks whether each table's target table fits, for a task between zones.
+
+    For any other task, returns `fits` unchanged.
+    """
     if not config.is_between_zones:
         return list(fits)
     if not config.zones.both_have_rows:
