@@ -343,7 +343,8 @@ def test_an_ordinary_batch_is_one_part_and_a_larger_one_is_cut_between_slices(mo
 
 
 @pytest.mark.parametrize("split", [None, 1])
-def test_rows_that_are_settled_in_one_part_never_collide_with_an_earlier_part(split):
+@pytest.mark.parametrize("inside", [None, Lsn(0, 1, 149)])
+def test_rows_that_are_settled_in_one_part_never_collide_with_an_earlier_part(split, inside):
     """Row 1 was loaded as it is at the batch's end, and then has the value that row 2 has in the meantime."""
     history = Transaction(random.Random(0), 0)
     history.changes = [
@@ -363,8 +364,9 @@ def test_rows_that_are_settled_in_one_part_never_collide_with_an_earlier_part(sp
             committer, Commit((begun,), (before,)), 0, [Blob(0, Blob.first_order(0), batch_of(KEYED, loaded))]
         )
         after = replace(before, lsn=END, batch=3, copy=texts[1])
-        log_parts = partial(history.log_parts, run.cuts, 1, 0)
-        applying.apply_long(committer, Commit((before,), (after,)), 0, log_parts, split, part_bytes=1)
+        first, *large = history.log_parts(run.cuts, 1, 0, inside=None)
+        log_parts = [first, *(replace(one, inside=inside) for one in large)]
+        applying.apply_long(committer, Commit((before,), (after,)), 0, lambda: log_parts, split, part_bytes=1)
     assert run.bags() == run.wanted
     run.target.forget()
 

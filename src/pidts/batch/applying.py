@@ -29,12 +29,12 @@ in a part. A repeated task finds for each part whether it was committed, and con
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from typing import TypeAlias
 
@@ -133,7 +133,7 @@ def apply_long(
     copies = _Copies.of(commit, worker)
     held_before, held_after = commit.places(before), commit.places(after)
     if copies.need_one_part:
-        split_rows, part_bytes = None, sys.maxsize
+        split_rows, log_parts = None, partial(_in_one_part, log_parts)
     elif held_after.moved_since(held_before):
         split_rows = None
     copied = copies.ended
@@ -175,6 +175,10 @@ def apply_long(
     )
     moves = before.lsn < after.lsn or before.copy != after.copy
     return _committed(committer, commit, worker, before.lsn, after, work, has_rows=moves)
+
+
+def _in_one_part(log_parts: LogParts) -> list[LogPart]:
+    return [LogPart([batch for log_part in log_parts() for batch in log_part.changes])]
 
 
 def _committed(
