@@ -148,7 +148,7 @@ def test_a_table_of_the_task_is_no_mark() -> None:
 def test_returning_changes_are_in_a_slice_of_their_own(
     kinds: list[str], size: int, catches_up: int, forwards: frozenset[str]
 ) -> None:
-    """Zone b is the target's zone: changes that come from it are in other slices than all other changes."""
+    """Zone b is the target's zone: changes that come from it are never in a slice with other changes."""
     entries = log(kinds)
     classifier = TransactionClassifier(
         AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards, returns_to="b"

@@ -1,4 +1,4 @@
-"""If a source has another log than before, this is noticed, whatever the log's name and length are."""
+"""If a source does not have the same log as before, this is noticed, whatever the log's name and length are."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_the_leaders_statement_begins_where_the_target_is() -> None:
 
 
 def test_a_shard_that_lacks_a_column_changes_with_the_others() -> None:
-    """The shard joined without the column. The change of all others leads it to another structure than theirs."""
+    """The shard joined without the column. The change of all others leads it to a structure different from theirs."""
     g, old, new = table("a x"), table("a"), table("a x b")
     late, other = arrival(0, old, table("a b")), arrival(1, g, new)
     one = group(g, [old, g], late, other)

@@ -62,7 +62,7 @@ class TargetSchema(Protocol):
         """Returns the reasons why the target's table cannot have rows of this structure; None if there is no table."""
 
     def computed_otherwise(self, table: Table) -> list[str]:
-        """Returns the texts of `misfits` about columns that the target may compute in another way than the source."""
+        """Returns the texts of `misfits` about columns that the target may compute differently from the source."""
 
     def fingerprint(self, name: TableName) -> str | None:
         """Returns a text that changes exactly when the table's structure does; None if there is no such table."""
@@ -134,10 +134,10 @@ class TargetSession(Protocol):
     def write(self, change: NetChange) -> None:
         """Removes `deletes`, then writes `upserts`. Only a row with the same identity is overwritten.
 
-        `expected` is given only if `can_expect` is true: this call or `commit` raises `Halted` if the target has
-        another row than `expected` says. For such a target, only values with the same bytes may be equal. `is_new` is
-        given only if `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target already has one
-        of these rows.
+        `expected` is given only if `can_expect` is true: this call or `commit` raises `Halted` if the target's row is
+        not the row in `expected`. For such a target, only values with the same bytes may be equal. `is_new` is given
+        only if `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target already has one of
+        these rows.
         """
 
     def can_expect(self, table: Table) -> bool:

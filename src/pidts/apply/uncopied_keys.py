@@ -29,8 +29,8 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     """Returns a function that says whether a key is unread after the batch; None if no copy is under way.
 
     `same_keys`: each row has the same key on the target as on the source. The source orders keys by its collations, but
-    this module can only compare integers. A key with other types than integers counts as unread only while all keys are
-    unread. This function ignores recorded keys, so a key that is recorded twice is read twice.
+    this module can only compare integers. A key with a type other than an integer counts as unread only while all keys
+    are unread. This function ignores recorded keys, so a key that is recorded twice is read twice.
     """
     if copy is None:
         return None

@@ -3,8 +3,8 @@
 A statement is in the client's charset, but it may have bytes that are not text in this charset, for two reasons. A
 literal may consist of arbitrary bytes: after an introducer (`_binary'...'`), or in a session with `SET NAMES binary`,
 which tools for restoring dumps use. And old servers accepted any bytes. This module never raises an error, since the
-statement may concern other tables than the task's. For example, mydumper uses `SET NAMES binary`, and MySQL 8 logs the
-session's charset even with the BEGIN of each of mydumper's transactions.
+statement may concern tables that the task does not carry. For example, mydumper uses `SET NAMES binary`, and MySQL 8
+logs the session's charset even with the BEGIN of each of mydumper's transactions.
 
 If the client's charset is `binary`, the server reads names and comments as UTF-8. The charset of the *connection*
 decides what literals mean (seen on MySQL and MariaDB). If it is `binary`, the server stores a literal's bytes

@@ -28,12 +28,13 @@ class Chunk:
     """
 
     server: str
-    """The server that answered. At the same address, this may be another server than the server whose log is read."""
+    """The server that answered. It has the address of the server whose log is read, but may be a different server."""
     rows: pa.Table
     low: Position
     high: Position
     altered: bool = False
-    """Whether the table has another structure than expected. Then there are no rows, and the log has the schema change.
+    """Whether the table does not have the expected structure. Then there are no rows, and the log has the schema
+    change.
     """
 
 

@@ -78,7 +78,7 @@ class CommandReader:
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlCommand | None, since: float) -> bool:
-        """Whether another ddl command than `tried` was in force after `since`; retries until this can be read."""
+        """Whether a ddl command other than `tried` was in force after `since`; retries until this can be read."""
         command = self.read(since)
         if command is None or not _is_newer(command, tried):
             return False

@@ -1,8 +1,9 @@
 """Determines how a DDL in the log changes the recorded structures of the source, and what the target runs for it.
 
-The target may have to run another statement than the source, for four reasons. The statement belongs to an online
-schema change (`online_ddl`). A ddl command replaces it. Other sources have rows in the target table (`protected_rows`).
-The task's filters leave out parts of the statement, and the target has other names (`target_statement`).
+The target may have to run a statement that differs from the source's, for four reasons. The statement belongs to an
+online schema change (`online_ddl`). A ddl command replaces it. Other sources have rows in the target table
+(`protected_rows`). The task's filters leave out parts of the statement, and the target has other names
+(`target_statement`).
 """
 
 from __future__ import annotations

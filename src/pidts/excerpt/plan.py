@@ -223,7 +223,7 @@ class StreamPlan:
         if not alone:
             return False
         statement = (entry.transaction.ddl or "")[:200]
-        what = f"a statement gives the table other columns than this typed query has: {statement}"
+        what = f"a statement gives the table columns that differ from those of this typed query: {statement}"
         todo = (
             "Everything before it is done. Call `load()` again: it uses the table's present columns. Then "
             "start the query with the same checkpoint: it continues here"

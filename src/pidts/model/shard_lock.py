@@ -89,7 +89,7 @@ class ShardLock:
     awaited: tuple[Member, ...] = ()
     """The members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """The waiting members whose schema change gives another structure than the first member's schema change."""
+    """The waiting members whose schema change leads to a different structure from that of the first member's change."""
     absent: tuple[str, ...] = ()
     """Sources that this run has not begun to read, so that their tables are unknown."""
     running: bool = False

@@ -104,7 +104,7 @@ class FewKeys:
 def few_keys(batch: ChangeBatch) -> FewKeys | None:
     """Returns the keys of a batch with few changes.
 
-    Returns None for many changes, for keys that Python compares in another way than Arrow, and for keys with a NULL.
+    Returns None for many changes, for keys that Python and Arrow compare differently, and for keys with a NULL.
     """
     if not 0 < len(batch) <= FEW or batch.is_partial:
         return None

@@ -44,5 +44,5 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether other users than the owner may read, change or enter the path."""
+    """Whether users other than the owner may read, change or enter the path."""
     return bool(path.stat().st_mode & _OTHERS)

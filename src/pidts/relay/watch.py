@@ -117,7 +117,7 @@ class FolderWatch:
         self._index, self._index_watch = newest, _NO_WATCH
         if newest is None:
             return
-        # The file may be another one than before, even if it has the same name.
+        # The file may not be the same as before, even if it has the same name.
         self._index_watch = int(libc.inotify_add_watch(handle, os.fsencode(newest), _MODIFIED))
         if self._index_watch < 0 and newest.exists():
             self.close()

@@ -21,8 +21,8 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
 4. After (b), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
    computes the ordinary ones again, since (a) has made their events durable. If they were not all ordinary, (c) follows
    at once, but the power loss may come first. Then the source sends the events of the entries that are not ordinary
-   again, with the same Lsn. Only an empty entry (one with nothing to apply) may then end at another place than before;
-   readers accept this.
+   again, with the same Lsn. Only an empty entry (one with nothing to apply) may then end at a different place from
+   before; readers accept this.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder). The
    next `open` removes an events file without an index, and an index without a whole header or without events. The
    previous segment is complete, since it was synced first.

@@ -5,7 +5,7 @@ received. From this place on, the standby's log is read once. Each of its transa
 transactions, by its identity (`pidts.binlog.transaction_identity`):
 
 - If the first transactions after the sampled place were all received, the relay continues after them. So nothing comes
-  twice, unless the standby has committed in another order than its source. Then transactions may come again, up to the
+  twice, unless the standby has not committed in the order of its source. Then transactions may come again, up to the
   place at which all received transactions have been found. This place is recorded (`pidts.relay.repeats`), and rows
   before it are written in safe mode.
 - If the standby's log ends before all received transactions have been found, the standby lacks some of them. It may

@@ -121,7 +121,7 @@ class Wait:
     awaited: tuple[Member, ...] = ()
     """Members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """Members that have arrived with a change that leads to another structure than this member's change."""
+    """Members that have arrived with a change that leads to a different structure from that of this member's change."""
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None

@@ -111,7 +111,7 @@ class BlockReader(PacketReader):
         """
         self._due -= size
         if self._due < 0 or (not goes_on and self._due):
-            raise self._damaged("the source sent an event in packets that together have another length than the event")
+            raise self._damaged("the source sent an event in packets whose total length is not the event's")
         self._left, self._goes_on = size, goes_on
 
     def _take_piece(self) -> Block | None:

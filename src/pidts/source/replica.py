@@ -55,7 +55,7 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
 
 
 def reader_name(source_id: str) -> str:
-    """Returns the name from which a reader of a part of the log derives its id: another name than the replicator's.
+    """Returns the name from which a reader of a part of the log derives its id. It is not the replicator's name.
 
     MariaDB shows other replicas' ids only to accounts with REPLICATION MASTER ADMIN, so without this privilege an equal
     id would not be noticed.

@@ -160,7 +160,7 @@ def _refusal(packet: bytes, where: Where) -> PidtsError | None:
 def changed(column: Column, definition: bytes) -> str:
     """Returns the difference between a column's definition in a result and its known structure; empty if there is none.
 
-    A different charset matters: if text is decoded in another charset than the server's, it is wrong without any error.
+    A different charset matters: if text is not decoded in the server's charset, it is wrong without any error.
     """
     details = definition[-_DETAILS:]
     charset, type_code = int.from_bytes(details[1:3], "little"), details[7]

@@ -271,7 +271,7 @@ def _table(
     given = _defaults_of_bytes(connection, name, of_bytes) if of_bytes else {}
     there = {column.name for column in built}
     if keys is None or not all(row["column_name"] is None or row["column_name"] in there for row in keys):
-        # If a key has other columns than the table, the table was altered between the two queries.
+        # If a key has a column that the table lacks, the table was altered between the two queries.
         keys = named(connection, f"SHOW INDEX FROM {quoted_table(name)}")
     return Table(
         name=name,

@@ -176,8 +176,8 @@ def claimed_rows(
 
     `read` is the epoch that the caller has read: if another run has claimed the rows since, the claim is refused.
 
-    With another number of workers, keys are assigned to other workers than before. This is safe only if all workers are
-    at the same place: otherwise the changes of some keys would be written twice or not at all.
+    With a different number of workers, some keys are assigned to different workers from before. This is safe only if
+    all workers are at the same place: otherwise the changes of some keys would be written twice or not at all.
     """
     if not stored:
         if read is not None:

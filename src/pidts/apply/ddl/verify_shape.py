@@ -85,7 +85,7 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
 
 
 def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
-    """Halts if the target would compute a column in another way than the source does after the change.
+    """Halts if the target would compute a column differently from the source after the change.
 
     Source and target may compute a column differently after a ddl command that kept the column's old expression on the
     target, or gave the column another expression there.

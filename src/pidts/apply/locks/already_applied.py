@@ -107,8 +107,8 @@ class MadeAlready:
     events: Numbers
     """Events that find the row as they would leave it."""
     set_aside: Mapping[int, str]
-    """Events that are set aside, with the reasons. They follow an event that was already made, or find another row than
-    the event before them has left.
+    """Events that are set aside, with the reasons. They follow an event that was already made, or the row that they
+    find is not the row that the event before them has left.
     """
 
 
@@ -228,7 +228,7 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], RowStorage]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than their key's previous event has left.
+    """Returns which events find a row that differs from the one that their key's previous event has left.
 
     The second item of the result says which of these events do not change the row that the previous event has left.
     """

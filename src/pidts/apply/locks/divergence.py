@@ -67,7 +67,7 @@ class Divergence:
     keys: Numbers
     """The indexes of these keys, in the order of the log."""
     begins: Numbers
-    """For each of `keys`, its first event that found another row than the source had."""
+    """For each of `keys`, its first event that found a row that differs from the source's row."""
     differs: Mask
     """For each of `keys`, the columns that differ; all columns if the source or the target has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Divergence:
         return replace(self, keys=self.keys[keys], begins=self.begins[keys], differs=self.differs[keys])
 
     def lsn(self, number: int) -> Lsn:
-        """Returns the place in the log of the first event of a key that found another row than the source had."""
+        """Returns the place in the log of a key's first event that found a row that differs from the source's row."""
         change = self.events.change[self.begins[number]]
         return Lsn.from_bytes(self.events.batch.rows.column("lsn")[int(change)].as_py())
 
@@ -162,7 +162,7 @@ class ComparedKeys:
     goes_on: Mask
     """For each key, whether its events may be applied."""
     begins: Numbers
-    """For each key, the first event that found another row than it expects; the key's first event if none did."""
+    """For each key, the first event that did not find the row that it expects; the key's first event if all did."""
     differs: Mask
     """For each key, the columns that differ; all columns if the source or the target has no row."""
     made: Mask

@@ -16,9 +16,9 @@ another task is set aside. The lock says which task has deleted a row of the key
 - Ignoring an INSERT that equals the deleted row: if a zone inserts an equal row once more, this row would be lost
   without a message.
 
-A DELETE may also come within a batch. It counts, too, if it finds another row than the key's previous change has left.
-Then another zone has changed the row in between, and that change has not arrived yet. An UPDATE that gives its row
-another key counts as a DELETE of the old key. Two examples, each in one batch of task bc:
+A DELETE may also come within a batch. It counts, too, if the row that it finds is not the row that the key's previous
+change has left. Then another zone has changed the row in between, and that change has not arrived yet. An UPDATE that
+gives its row another key counts as a DELETE of the old key. Two examples, each in one batch of task bc:
 
     b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      the batch lacks the INSERT of a
     b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the batch lacks the UPDATE of a
@@ -164,7 +164,7 @@ def is_later(made: int, removed: int) -> bool:
 
 
 def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
-    """Returns which events find another row than the key's previous event has left.
+    """Returns which events find a row that differs from the one that the key's previous event has left.
 
     All later events of such a key are also returned.
     """

@@ -138,8 +138,8 @@ def _held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sou
     if about["types"] != types:
         raise Halted(
             "target-refused",
-            f"the stored changes of locked row {lock.shown} have other types than this version of PiDTS gives the "
-            "table's columns",
+            f"the stored changes of locked row {lock.shown} do not have the types that this version of PiDTS "
+            "gives the table's columns",
             where=Where(table=str(table.name), key=lock.shown),
             todo="Resolve the row with the version of PiDTS that has locked it, or copy the table again: pidts run "
             f"TASK --resync {shlex.quote(str(lock.origin))}",

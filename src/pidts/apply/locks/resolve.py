@@ -477,7 +477,7 @@ def _trades(one: ResolvePreview, watched: Collection[str]) -> bool:
 
 
 def _has_other_spelling(one: ResolvePreview, names: Sequence[str]) -> bool:
-    """Whether the target's row spells the key in another way than the row to write. Then no statement overwrites it."""
+    """Whether the target's row spells the key differently from the row to write. Then no statement overwrites it."""
     actual, outcome = one.actual, one.outcome
     return actual is not None and outcome is not None and any(actual.get(name) != outcome.get(name) for name in names)
 

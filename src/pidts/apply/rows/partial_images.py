@@ -120,9 +120,9 @@ class ImageCompletion:
         """Takes the changes of one table. Values of `computed` columns are not needed, since the target computes them.
 
         `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
-        at its new key. `is_ahead` is given if the table is being copied. It says at which keys the target may have
-        another row than the source had before the batch. `is_foreign` says at which keys the target's row may have
-        wrong unique values (`pidts.apply.uncopied_keys.foreign`), so that it must not be written. `is_loaded`: the
+        at its new key. `is_ahead` is given if the table is being copied. It says at which keys the target's row may
+        differ from the row that the source had before the batch. `is_foreign` says at which keys the target's row may
+        have wrong unique values (`pidts.apply.uncopied_keys.foreign`), so that it must not be written. `is_loaded`: the
         target table was empty before the copy, so all its rows were loaded from the source.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)

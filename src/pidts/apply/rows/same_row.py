@@ -33,7 +33,7 @@ def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, known: Mask 
 
 
 def values_differ(column: Column) -> bool:
-    """Whether a target may return other values than the log has for an equal row."""
+    """Whether, for an equal row, a target may return a value that differs from the one in the log."""
     return column.generated or column.type.kind in _SPELT
 
 

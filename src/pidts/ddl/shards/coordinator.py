@@ -403,12 +403,12 @@ class ShardGroups:
             return self._moves
 
     def is_shared(self, target: TableName, besides: Member | None = None) -> bool:
-        """Whether other members than `besides` map to the target table, or have mapped to it."""
+        """Whether members other than `besides` map to the target table, or have mapped to it."""
         with self._moved:
             return self._state(target).was_shared or any(one != besides for one, _ in self.known.of(target))
 
     def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
-        """Whether a table of another source, or of another schema than `schema`, maps to `target_schema`."""
+        """Whether a table of another source, or of a schema other than `schema`, maps to `target_schema`."""
         with self._moved:
             return self.known.shares_schema(source, schema, target_schema)
 

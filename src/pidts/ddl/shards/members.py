@@ -198,7 +198,7 @@ class Members:
         return Counter(table.name for table in self.members.values())
 
     def shares_schema(self, source: str, schema: str, target_schema: str) -> bool:
-        """Whether a table of another source, or of another schema than `schema`, maps to `target_schema`."""
+        """Whether a table of another source, or of a schema other than `schema`, maps to `target_schema`."""
         return any(
             table.name.schema == target_schema and (member.source, member.table.schema) != (source, schema)
             for member, table in self.members.items()

@@ -70,7 +70,7 @@ class OnlineDdl:
 
     @property
     def is_on(self) -> bool:
-        """Whether any table can have another role than real."""
+        """Whether any table can have a role that is not `real`."""
         return bool(self.shadow or self.trash)
 
     def role(self, name: TableName) -> Role:

@@ -111,7 +111,7 @@ def classify(
 def statements_in(text: str, default_schema: str, dialect: Dialect) -> list[tuple[str, str]]:
     """Returns the statements of a transaction, each with the database of its session.
 
-    A USE before a statement says that it had another database than the statement before.
+    A USE before a statement says that its database is not the database of the statement before.
     """
     found: list[tuple[str, str]] = []
     for part in split(text, dialect):

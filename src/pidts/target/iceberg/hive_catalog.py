@@ -220,5 +220,5 @@ def _mapped(table: TableName | None) -> Iterator[None]:
 
 
 def _is_late(said: str) -> bool:
-    """Whether the metastore refuses a change because the table has another state than expected."""
+    """Whether the metastore refuses a change because the table is not in the expected state."""
     return "has been modified" in said or ("parameter" in said and "expected" in said)

@@ -356,7 +356,7 @@ class OpenTable:
                 "row-missing",
                 f"the target lacks {left[missing]} copies of a row that the source removed",
                 where=Where(table=str(change.table.name), key=", ".join(f"{each!r:.60}" for each in missing[:8])),
-                todo=f"The target has other rows than the source: copy the table again: {RESYNC}",
+                todo=f"The target's rows differ from the source's: copy the table again: {RESYNC}",
             )
 
     def _add(self, rows: pa.Table) -> None:

@@ -1,7 +1,7 @@
 """Finds the target rows that safe mode removes: they have a new row's unique value, but another identity.
 
-The key 'a' is another identity than 'A', also if a collation ignores case. If the source and the target have the same
-collation, the source cannot have both rows, so the target's row is an earlier or a later one.
+The keys 'a' and 'A' are different identities, even if a collation ignores case. If the source and the target have the
+same collation, the source cannot have both rows, so the target's row is an earlier or a later one.
 
 REPLACE would also remove the colliding rows. But it would also remove the row with the new row's identity, and lose its
 values in columns that only the target has. And two new rows that are equal in a unique key by the target's collation

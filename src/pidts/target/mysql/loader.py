@@ -15,8 +15,8 @@ values cannot be written directly in the text:
   the middle of a LOAD DATA.
 - An enum's index 0 is not a label; rows with it are written by INSERT, too.
 
-If all text is ASCII, and a column has another charset than utf8mb4, the text is declared to have no charset. Its bytes
-are the same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.
+If all text is ASCII, and a column's charset is not utf8mb4, the text is declared to have no charset. Its bytes are the
+same in all charsets, and the server does not have to convert each byte, which is a quarter of its work.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _AT_ONCE = 16 << 20
 
 
 def many_rows(answer: RawRows, table: Table) -> pa.Table | None:
-    """Returns all rows of an answer; None if the target sends a value in another text form than the source would."""
+    """Returns all rows of an answer; None if the target sends a value in a different text form from the source's."""
     cells = Cells(replace(table, columns=tuple(map(_as_sent, table.columns))), Where(table=str(table.name)))
     found = []
     try:

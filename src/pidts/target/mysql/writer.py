@@ -257,8 +257,8 @@ def _rows(prepared: PreparedTable, update: bytes, rows: pa.Table) -> _Text:
 def _removal(prepared: PreparedTable, keys: pa.Table) -> _Text:
     """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`.
 
-    If the target has another collation than the source, texts are also compared byte by byte: otherwise rows with other
-    keys, equal by this collation, would be removed, too.
+    If the target's collation is not the source's, texts are also compared byte by byte: otherwise rows with other keys,
+    equal by this collation, would be removed, too.
     """
     table = prepared.table
     head = f"DELETE FROM {qualified(table.name)} WHERE "

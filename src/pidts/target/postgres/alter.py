@@ -305,8 +305,8 @@ class _Alter:
         if value is None:
             raise Halted(
                 "ddl-not-translatable",
-                f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL converts such values in "
-                "another way than the source",
+                f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL does not convert such "
+                "values as the source does",
                 where=Where(table=str(self._after.name)),
                 todo=f"Replace VALUE by an expression that computes the new values from {name}, or by NULL if you "
                 f"then copy the table again: {RESYNC}",

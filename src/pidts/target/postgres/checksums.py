@@ -15,8 +15,7 @@ _DIGITS, _BITS = 15, 60
 _FRACTIONS = 6
 _SECONDS = len("2024-02-29 12:34:56.")
 _NO_TEXT = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.GEOMETRY, Kind.VECTOR})
-"""Types that PostgreSQL prints in another way than MySQL: floating point numbers, and types that consist of such
-numbers.
+"""Types that PostgreSQL does not print as MySQL does: floating point numbers, and types that consist of such numbers.
 """
 
 
@@ -25,7 +24,7 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns the number and the checksum of the rows above one key, up to and including another.
 
-    Returns None if PostgreSQL prints the values of a column in another way than the source does.
+    Returns None if PostgreSQL does not print the values of a column as the source does.
     """
     shape = session.schema.shape(table.name)
     if shape is None or any(column.type.kind in _NO_TEXT for column in table.columns):

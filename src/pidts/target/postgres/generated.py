@@ -71,7 +71,7 @@ def computed(statement: AlterTable, before: Table, after: Table, found: PgTable 
 
 
 def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
-    """Returns a text for `misfits` for each column that the target may compute in another way than the source.
+    """Returns a text for `misfits` for each column that the target may compute differently from the source.
 
     PostgreSQL's planner prints both expressions: if the texts are equal, the results are equal for each row. For this,
     the server neither reads the table nor needs a transaction that may write.
@@ -100,7 +100,7 @@ def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[
         written = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Output"]
         alike = {name for name, ours, theirs in zip(asked, written[::2], written[1::2], strict=True) if ours == theirs}
     return [
-        f"column {column.name} is generated on the target, possibly in another way than on the source: ALTER TABLE "
+        f"column {column.name} is generated on the target, and its values may differ from the source's: ALTER TABLE "
         f"{qualified(found.name)} ALTER COLUMN {identifier(column.name)} DROP EXPRESSION makes it a plain column. "
         "Stop every task that writes to the table first. Its rows keep their values. If the "
         f"source has other values, copy the table again: {RESYNC}"

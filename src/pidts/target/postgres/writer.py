@@ -252,7 +252,7 @@ class Writer:
                     "row-missing",
                     f"the target has {found} of {wanted} copies of a row that the source removed",
                     where=Where(table=table, key=_shown(part, number - 1)),
-                    todo=f"The target has other rows than the source: copy the table again: {RESYNC}",
+                    todo=f"The target's rows differ from the source's: copy the table again: {RESYNC}",
                 )
             at += part.num_rows
         for way in _WAYS:

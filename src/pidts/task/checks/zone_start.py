@@ -23,7 +23,7 @@ The first claim removes the note.
 
 
 def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
-    """Halts if a task that has begun names another zone than before.
+    """Halts if a task that has begun does not name the same zone as before.
 
     A task marks its writes with its zone. The marks of its earlier writes name the former zone or none, so the task of
     the opposite direction would carry these writes back. Nothing is written before the first batch or schema change, so

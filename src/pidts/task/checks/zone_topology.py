@@ -18,7 +18,7 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
-    """Returns a finding for each of these tasks that carries a zone's rows and has another meta schema than this task.
+    """Returns a finding for each of these tasks that carries a zone's rows and does not have this task's meta schema.
 
     This task recognises rows of other zones by their marks in its own meta schema. It would not see the other task's
     marks, and would forward the rows.

@@ -34,7 +34,7 @@ class OwnRecord:
         return self.current
 
     def demand_named(self) -> None:
-        """Raises if the record names another command than this one."""
+        """Raises if the record does not name this command."""
         if self.current is not None and self.current.command != self._command:
             raise self.taken()
 

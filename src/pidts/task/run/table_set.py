@@ -211,7 +211,7 @@ class TableSet:
         self._loss = loss
 
     def _demand_recorded_structures(self) -> None:
-        """Raises if a table to copy again has another structure than the recorded one, and the task cannot read it."""
+        """Raises if a table to copy again has not kept its recorded structure, and the task cannot read the new one."""
         altered = sorted(self._refused()[1]) if self._config.mode == "incremental" else []
         if altered:
             option = f" --resync {shlex.quote(','.join(map(str, altered)))}"

@@ -6,7 +6,7 @@ not have the character. `ITSELF`: the character's only weight is the code point.
 character's two weights are computed from the code point (as for Chinese characters). `tests/rules/expressions/weigh.py`
 writes the files.
 
-After the weights, a file may have contractions: sequences of characters with other weights than those of their parts.
+After the weights, a file may have contractions: sequences of characters whose weights are not those of their parts.
 """
 
 from __future__ import annotations

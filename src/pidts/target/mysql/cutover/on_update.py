@@ -40,7 +40,7 @@ def drop(session: MySqlSession, table: TableName, column: str) -> str:
 def _shown(session: MySqlSession, table: TableName, column: str) -> str:
     """Returns the column's definition as the server shows it."""
     start = f"{identifier(column)} "
-    # `splitlines` would also split at other characters than a line feed, which a comment may contain.
+    # `splitlines` would also split at characters other than a line feed, which a comment may contain.
     for line in session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1].split("\n"):
         if line.strip().lower().startswith(start.lower()):
             return line.strip().removesuffix(",")

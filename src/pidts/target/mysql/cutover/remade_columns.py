@@ -278,7 +278,7 @@ def _line(session: MySqlSession, wanted: RemadeColumn) -> str:
 def _lines(session: MySqlSession, table: TableName) -> list[str]:
     """Returns the table's columns, keys and constraints as the server shows them."""
     text = session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1]
-    # `splitlines` would also split at other characters than a line feed, which a comment may contain.
+    # `splitlines` would also split at characters other than a line feed, which a comment may contain.
     return [line.strip().removesuffix(",") for line in text.split("\n") if line.startswith("  ")]
 
 
