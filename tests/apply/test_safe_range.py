@@ -19,18 +19,26 @@ from tests.values_target import ValuesTarget
 from pidts.apply import ApplyRules, prepared
 from pidts.model import Halted, Lsn
 from pidts.reduce import Counts, NetChange, with_whole_keys
+from pidts.rules import ExpressionFilter, ExpressionRule, Rules
+
+FILTERED = Rules(expressions=ExpressionFilter((ExpressionRule(schema="shop", table="cart", insert="a = 1000"),)))
+"""A filter that may have left out rows. In these histories it leaves out none."""
 
 
-@example(steps=12, size=1, images="minimal", unique=True, seed=0)
+@example(steps=12, size=1, images="minimal", filtered=False, unique=True, seed=0)
+@example(steps=14, size=1, images="minimal", filtered=True, unique=True, seed=34)
 @settings(max_examples=examples(60), deadline=None)
 @given(
     steps=st.integers(1, 40),
     size=st.integers(1, 12),
     images=st.sampled_from(["full", "minimal", "noblob"]),
+    filtered=st.booleans(),
     unique=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_the_target_ends_as_the_source(steps: int, size: int, images: str, *, unique: bool, seed: int) -> None:
+def test_the_target_ends_as_the_source(
+    steps: int, size: int, images: str, *, filtered: bool, unique: bool, seed: int
+) -> None:
     chance, table = random.Random(seed), UNIQUE if unique else PLAIN
     rows: dict[int, Row] = {}
     history(table, chance, rows, 8)
@@ -40,7 +48,8 @@ def test_the_target_ends_as_the_source(steps: int, size: int, images: str, *, un
         changes += history(table, chance, rows, 1)
         states.append(list(rows.values()))
     known = chance.randint(0, steps)
-    rules = ApplyRules(task="t", source="s", safe_until=Lsn(0, 1, 99 + chance.randint(known, steps)))
+    safe_until = Lsn(0, 1, 99 + chance.randint(known, steps))
+    rules = ApplyRules(task="t", source="s", safe_until=safe_until, filters=FILTERED if filtered else Rules())
     target = ValuesTarget(f"safe-range-{seed}")
     target.forget()
     session = target.connect()

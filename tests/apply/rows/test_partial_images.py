@@ -412,12 +412,15 @@ def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_ou
     assert_missing(caught.value, 101)
 
 
-def test_a_missing_row_that_gets_another_key_may_have_been_deleted_by_a_change_of_the_former_row() -> None:
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_missing_row_that_gets_another_key_may_have_been_deleted_by_a_change_of_the_former_row(
+    *, filtered: bool
+) -> None:
     """The target had row 2 already, and an earlier batch has repeated the DELETE of the former row 2."""
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     change: Change = (Op.UPDATE, row, {**row, "id": 2})
     with pytest.raises(Halted, match="id = 1, ") as caught:
-        left_out(batch_of(PLAIN, [change], held=[minimal(PLAIN, change)]), seen_until=Lsn(0, 1, 100))
+        left_out(batch_of(PLAIN, [change], held=[minimal(PLAIN, change)]), filtered=filtered, seen_until=Lsn(0, 1, 100))
     assert_missing(caught.value, 100)
 
 
@@ -447,19 +450,22 @@ def test_a_row_takes_nothing_from_another_row_that_the_target_got_later(offset: 
     assert len(completion.written(completion.images(there), seen_until=Lsn(0, 1, 999))) == 4
 
 
+@pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize(("watched", "column"), [(["u"], "u"), (["u"], "a"), ([], "u")])
 def test_a_missing_row_that_gets_a_unique_value_may_have_been_removed_by_safe_mode(
-    watched: list[str], column: str
+    watched: list[str], column: str, *, filtered: bool
 ) -> None:
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     change: Change = (Op.UPDATE, row, {**row, column: 9})
     batch = batch_of(UNIQUE, [change], held=[minimal(UNIQUE, change)])
     if watched and column == "u":
         with pytest.raises(Halted, match="id = 1, ") as caught:
-            left_out(batch, watched, seen_until=Lsn(0, 1, 999))
+            left_out(batch, watched, filtered=filtered, seen_until=Lsn(0, 1, 999))
         assert_missing(caught.value, 100)
     else:
-        assert left_out(batch, watched, seen_until=Lsn(0, 1, 999)) == []
+        assert left_out(batch, watched, filtered=filtered, seen_until=Lsn(0, 1, 999)) == []
+    if filtered:
+        assert left_out(batch, watched, filtered=True, seen_until=Lsn(0, 1, 99)) == []
 
 
 def left_out(batch: ChangeBatch, needed: Collection[str] = (), **why: Any) -> list[int]:

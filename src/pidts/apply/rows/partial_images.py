@@ -69,6 +69,8 @@ halts at two kinds of updates:
 
 2. The update gives a missing row a unique value. Safe mode may have removed the row, since another row had this value
    before.
+
+A filter may have left out the missing row, too. This cannot be told apart from the above, so the table halts as well.
 """
 
 from __future__ import annotations
@@ -213,9 +215,9 @@ class ImageCompletion:
 
         The changes of a missing row are dropped if the copy still reads the row (`is_unread`), or if a later change of
         the batch removes it. They are dropped in two more cases if the row did not get its key within the batch. The
-        target already had the log up to this change (`seen_until`), and it gives the row neither a key nor a unique
-        value. Or a filter may have left out the row (`filtered`). With `can_record`, every other missing row is left to
-        the copy, too, and its key is added to `unread`.
+        target already had the log up to this change (`seen_until`). Or a filter may have left out the row (`filtered`).
+        But up to `seen_until`, a change that gives the row another key or a unique value is not dropped for these two
+        reasons. With `can_record`, every other missing row is left to the copy, too, and its key is added to `unread`.
         """
         if not len(self.missing) and seen_until is None:
             return batch
@@ -237,10 +239,10 @@ class ImageCompletion:
             came[self.unread] = brought[still] = True
         if self._is_foreign is not None and self._is_loaded:
             came[still] |= self._ahead_at(self._is_foreign, self._size + still)
-        deleted = seen & ~self._moves & ~self._takes_unique()
+        doubtful = seen & (self._moves | self._takes_unique())
         for change in still[~brought[still]]:
-            kept_away = filtered and self._presence.has_before[change]
-            if came[change] or self._presence.halved[change] or not (deleted[change] or kept_away):
+            needless = seen[change] or (filtered and self._presence.has_before[change])
+            if came[change] or self._presence.halved[change] or doubtful[change] or not needless:
                 raise self._row_missing(int(change), copied=is_unread is not None)
         if is_unread is None:
             self._demand_own_rows(seen & to_mask(pc.is_in(lsns, value_set=left)))
