@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
+from time import process_time
 
 import pymysql
 import pytest
@@ -155,3 +156,11 @@ def test_a_space_before_a_parenthesis_is_ignored_in_one_sql_mode() -> None:
 
 def test_double_quotes_enclose_a_name_in_one_sql_mode() -> None:
     assert tuple(calls('UPDATE t SET a = "count"(1)', replace(MYSQL, ansi_quotes=True))) == ("count",)
+
+
+def test_a_value_with_thousands_of_points_is_read_once() -> None:
+    points = ",".join(f"LINESTRING(POINT({number},1),POINT(1,2))" for number in range(6_000))
+    dialect = Dialect(mariadb=True, version=(10, 11, 6))
+    begin = process_time()
+    assert tuple(calls(f"INSERT INTO t VALUES (POLYGON({points}), f(1))", dialect)) == ("f",)
+    assert process_time() - begin < 6

@@ -272,7 +272,7 @@ class _Reading:
 
     def ahead(self) -> Iterator[Token]:
         """Yields the next tokens; they are read again later."""
-        yield from tuple(self._ahead)
+        yield from self._ahead  # it does not change before these are exhausted
         for token in self._found:
             self._ahead.append(token)
             yield token
