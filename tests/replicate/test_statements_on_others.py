@@ -199,6 +199,19 @@ class ReaderOfOneThread(RelayReader):
         return super().format(segment)
 
 
+def test_the_sql_mode_of_the_session_decides_which_tables_are_named(
+    logged: Callable[..., Found], database: str
+) -> None:
+    joined = f"UPDATE plain p JOIN plain q ON p.i <> '\\' JOIN {database}.t"
+    found = logged(
+        "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
+        f"{joined} SET p.i = LENGTH(' SET ')",
+        f"{joined} /* it's */ SET p.i = 1",
+        "UPDATE plain p JOIN plain q ON p.i <> '\\' SET p.i = LENGTH(' SET ')",
+    )
+    assert found.kinds() == ["ddl", "ddl", "nothing"]
+
+
 def test_one_thread_at_a_time_reads_the_relay(logged: Callable[..., Found], database: str) -> None:
     found = logged(*[f"INSERT INTO plain SELECT i FROM {database}.t WHERE i = {number}" for number in range(4)])
     with closing(ReaderOfOneThread(found.reader.folder.path.parent, "s")) as reader:

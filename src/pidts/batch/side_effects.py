@@ -19,8 +19,9 @@ from pidts.binlog import Query
 from pidts.model import LogEntry, Lsn, TableName, Transaction, Transient
 from pidts.relay import RelayReader
 from pidts.rules import AllowList
-from pidts.schema import Dialect
+from pidts.schema import Dialect, StatementDml, Unknown
 from pidts.schema.affected_tables import temporary_tables
+from pidts.schema.parse.classify import classify
 from pidts.schema.parse.function_calls import calls
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.source import Session
@@ -119,13 +120,29 @@ class SideEffects:
         if self._is_elsewhere(queries):
             return ""
         for query in queries:
+            dialect = self._dialect.under(query.sql_mode)
+            if self._names_more(query, dialect):
+                return "under the SQL mode of its session it names other tables"
             try:
-                called = next(calls(query.sql, self._dialect.under(query.sql_mode)), "")
+                called = next(calls(query.sql, dialect), "")
             except NotUnderstoodError as error:
                 return str(error)
             if called:
                 return f"it calls {called}, which may be a stored function"
         return None
+
+    def _names_more(self, query: Query, dialect: Dialect) -> bool:
+        """Whether the statement names a table of the task, or unknown tables, under the SQL mode of its session.
+
+        The index has no modes. Without its mode, a statement may seem to name fewer tables: a text that ends with a
+        backslash hides the next names, unless the mode is NO_BACKSLASH_ESCAPES.
+        """
+        if not (dialect.ansi_quotes or dialect.no_backslash_escapes):
+            return False
+        statement = classify(query.sql, query.schema, dialect=dialect)
+        return isinstance(statement, StatementDml | Unknown) and (
+            not statement.tables or any(map(self._allow, statement.tables))
+        )
 
     def _is_elsewhere(self, queries: Iterable[Query]) -> bool:
         """Whether the log says that all tables which were used are in databases without tables of the task."""
