@@ -163,11 +163,16 @@ class Run:
     def _presence(self, change: Change) -> tuple[Any, Any] | None:
         return minimal(self.table, change) if self.partial and change[0] is not Op.INSERT else None
 
-    def attempt(self, held: Mapping[TableName, Lsn] | None = None) -> None:
-        """Carries the log to its end, without the changes of the tables in `held`, which are at these places then."""
+    def claimed(self) -> Checkpoint:
+        """Returns the checkpoint: its Lsn is the place that is committed."""
         first = Checkpoint(task=self.name, source="one", worker=0, lsn=FIRST, position="bin.000001:4")
         with closing(self.target.connect()) as session:
             (before,) = session.meta.checkpoints.claim(self.name, "one", 1, first)
+            return before
+
+    def attempt(self, held: Mapping[TableName, Lsn] | None = None) -> None:
+        """Carries the log to its end, without the changes of the tables in `held`, which are at these places then."""
+        before = self.claimed()
         copy = PlanState(self.end, {}, held_at(held or {}, self.end)).copy_json()
         about = self._context(before.epoch)
         cleanup = MovedKeysCleanup(about, (before,), lambda _: None)
@@ -419,6 +424,27 @@ def retried(chance: random.Random) -> None:
         run.memory.forget()
 
 
-@pytest.mark.parametrize("history", [killed, retried])
+def waiting(chance: random.Random) -> None:
+    """One history in which shards halt at the last committed part, for any reason, and continue after the others."""
+    source = drawn(chance)
+    run = _drawn_run(chance, source, (1, 3))
+    assert run.memory is not None
+    held = chance.choice([*([shard] for shard in SHARDS), SHARDS])
+    try:
+        run.memory.store.hook = Crashes([chance.randrange(10, 80)])
+        with suppress(Halted, ProcessDied):
+            run.attempt()
+        run.memory.store.hook = None
+        run.attempt(dict.fromkeys(held, run.claimed().lsn))
+        run.attempt()
+        assert run.content() == source.content()
+    except Halted:
+        pass
+    finally:
+        run.memory.store.hook = None
+        run.memory.forget()
+
+
+@pytest.mark.parametrize("history", [killed, retried, waiting])
 def test_any_history_leaves_the_rows_of_the_source_or_halts(history: Callable[[random.Random], None]) -> None:
     run_histories(300, 0, history)

@@ -52,9 +52,10 @@ Such an entry (`EARLIER`) names no member: the part only sees that the target ha
 The entry is removed when a member without an entry loses K. It counts only in its own transaction, since at the end of
 the transaction only one member has K.
 
-After a halt, tables may go back to a place before a transaction of which parts are committed (`split-transactions`).
-Then entries may be about later changes than the changes of a part. Such an entry says that the target has a row which
-an earlier attempt has written. So it stays. If its member gets and loses the key in one part, the DELETE is written.
+With `split-transactions`, tables that halt inside a transaction stay at the last committed part, also after a restart.
+If a table was set to a place before such a transaction, entries may be about later changes than the changes of a part.
+Such an entry says that the target has a row which an earlier attempt has written. So it stays. If its member gets and
+loses the key in one part, the DELETE is written.
 
 Two other ways were considered. If the other row were stored in the entry, each row that moves would be read and written
 once more. If the log of the transaction were read twice, to know in the first part which member has a key in the end,
@@ -383,7 +384,8 @@ class _Outcomes:
             f"a large transaction has given a key to {self._members[self._member[outcome]]} and now removes it there, "
             "but another shard has a row with this key, which the former change has replaced",
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
-            todo=f"Copy the shards of this table again: {RESYNC}",
+            todo=f"Copy the shards of this table again: {RESYNC}. When they are copied, remove rows that no shard has: "
+            "pidts repair TASK --remove-extra, then once more with --apply",
         )
 
     def _incomplete(self, outcome: int) -> Halted:
