@@ -284,7 +284,7 @@ def test_rows_of_a_table_that_the_account_may_not_see_are_not_repaired(shards_of
         target.commit()
     shards.on_target("INSERT INTO {} (id, n, c_table, c_source) VALUES (5000, 0, 't_9', 'a')")
     (one,) = compare_task(*shards.parts).tables
-    assert f"a: {of_hidden}: the task follows this table" in one.problem
+    assert f"a: {of_hidden}: the task carries this table" in one.problem
     assert not compare_task(*shards.parts).equal
     assert fix(shards)[:2] == (0, 0)
     assert shards.on_target("SELECT COUNT(*) FROM {} WHERE id = 5000") == [(1,)]

@@ -90,7 +90,10 @@ class _Commit:
 
 
 class Committer:
-    """Commits batches over one session, so a committer belongs to one thread; each parallel worker has its own."""
+    """Commits batches over one session.
+
+    A committer belongs to one thread: each parallel worker has its own committer.
+    """
 
     def __init__(
         self,

@@ -247,7 +247,7 @@ class CutoverRecord(Protocol):
         """Returns the cutover of a task; None if none has begun."""
 
     def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
-        """Saves `after` if the committed record is `before`; returns whether it was. None: there is no record.
+        """Saves `after` if the committed record is `before`; returns whether it was saved. None: there is no record.
 
         If `after` is None, the structures at the switch are removed, too. Of two commands that replace the same record
         at the same time, only one gets True.

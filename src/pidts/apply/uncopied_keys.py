@@ -22,7 +22,7 @@ IsUnread = Callable[[Key], bool]
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 """The bytes that Arrow writes after the last rows of a stream."""
 IsAhead = Callable[[Key], bool]
-"""Whether the target may have a row at this key in a state that it gets only after the batch."""
+"""Whether the target's row with this key may already be in a state that it reaches only after the batch."""
 
 
 def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:

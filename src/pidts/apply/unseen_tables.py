@@ -29,7 +29,7 @@ def record_unseen(
 
 
 def forget_dropped(target: TargetSession, task: str, source: str, statement: Statement) -> None:
-    """Removes the tables from the record that a statement of the log drops; a transaction of its own.
+    """Removes from the record the tables that a statement of the log drops, in a separate transaction.
 
     Nothing of these tables is missing any more. If the process ends before it has carried out the statement, the next
     run calls this function again.

@@ -31,7 +31,7 @@ class SharedCommands:
         self._found: tuple[float, Mapping[Lsn, DdlCommand]] = float("-inf"), {}
         """The time at which the last reading began, and its result."""
         self._reading = threading.Lock()
-        """Held while one thread reads. Other threads do not read themselves, but wait for its result."""
+        """Held while one thread reads. The other threads wait for the result of this thread."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlCommand | None:
         """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none.

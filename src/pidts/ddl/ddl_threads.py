@@ -144,7 +144,9 @@ class DdlThreads:
         """Statements that have not begun because some of their tables are held at earlier statements."""
         self._blocked_at = float("-inf")
         self._halts: Mapping[Lsn, Halt] | None = {}
-        """All halts; None after one of them has changed. They are asked for all the time, and may be a thousand."""
+        """All halts; None after one of them has changed. They are stored because they are read very often, and there
+        may be a thousand.
+        """
         self._log: RelayReader | None = None
         """The reader with which all threads search the log: it knows the places that earlier searches have passed."""
         self._searching = threading.Lock()
@@ -200,7 +202,10 @@ class DdlThreads:
             thread.start()
 
     def wait(self, due: Collection[Lsn], seconds: float, stop: Callable[[], bool]) -> None:
-        """Waits until these changes end or halt, the time runs out, or the caller stops; raises their errors."""
+        """Waits until these changes end or halt, the time runs out, or the caller stops.
+
+        Raises the errors of the changes.
+        """
         deadline = time.monotonic() + seconds
         with self._moved:
             while self._failure is None and not self._running.isdisjoint(due):

@@ -88,7 +88,7 @@ class DueChange:
         return is_judged(self.relevance) and self.classifier.side_effects is not None
 
     def side_effect(self) -> str:
-        """Returns why such a statement may have changed tables of the task, as the source answers now; else empty."""
+        """Returns why a statement on other tables may have changed the task's, by the source's present answer."""
         effects = self.classifier.side_effects
         return effects.reason(self.entry, written_by(self.statement)) if effects is not None else ""
 

@@ -197,7 +197,7 @@ class Interpreter:
         return taken(statement, text, context.rules, due.where, due.dialect, context.structures)
 
     def _commanded_change(self, command: DdlCommand) -> SchemaChange:
-        """Returns the change that a ddl command defines, in place of a statement that cannot be followed.
+        """Returns the change that a ddl command defines, in place of a statement that cannot be interpreted.
 
         Rows after the change have the structure that the command's statements define, if these are in the source's SQL.
         Otherwise the structure stays as it was.
@@ -310,7 +310,7 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
     if isinstance(statement, Unknown):
         raise Halted(
             "ddl-not-understood",
-            f"a statement in the log cannot be followed ({statement.reason}): {text[:200]}",
+            f"a statement in the log cannot be interpreted ({statement.reason}): {text[:200]}",
             where=where,
             todo=f"Do on the target by hand what the statement does, then run {SKIP}. Or give other statements: run "
             f"{REPLACE}",

@@ -160,7 +160,7 @@ def _with_present_owners(due: DueChange) -> DueChange:
 
 
 def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> None:
-    """Records the new structures in the locks of rows; halts if their held changes cannot follow the change."""
+    """Records the new structures in the locks of rows; halts if the rows' held changes cannot be converted."""
     if not context.writing.looks_for_locks:
         return
     statement, there, then = change.statement, change.before, change.after

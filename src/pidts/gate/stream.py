@@ -3,8 +3,8 @@
 A schema change is a record like other records, and no statement is run for it. So one thread does everything in the
 order of the log. Each step is one commit (see `pidts.gate.committer`): the rows of a log part, or one schema change
 with the rows of its own transaction. No table waits while others continue, since readers rely on the order of the
-records. So a change that cannot be followed ends the run. After an operator's ddl command, or with an event filter, the
-next run continues after the change.
+records. So a change that cannot be interpreted ends the run. After an operator's ddl command, or with an event filter,
+the next run continues after the change.
 
 Crash points: before a commit nothing has happened, and after it the next start reads the checkpoint and the structures
 that belong to it. The commit that follows a ddl command also records that it was carried out.

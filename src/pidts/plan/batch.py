@@ -252,7 +252,7 @@ class _Slices:
         self._cut = False
         """Whether rows after the last slice were skipped."""
         self._more: list[CommittedEventGroups] = []
-        """Further prepared groups of the last slice, which it gets when it is complete."""
+        """Further prepared groups of the last slice. They are added to the slice when it is complete."""
         self._group_bytes = 0
         """The bytes of all prepared groups of the last slice."""
 

@@ -134,7 +134,7 @@ class HeldIndex:
         return frozenset[TableName]().union(*(one.tables for one in found))
 
     def targets(self, key: object, target_name: Callable[[TableName], TableName]) -> frozenset[TableName]:
-        """Returns the target tables of the held tables; they are kept for as long as `key` is the same object."""
+        """Returns the target tables of the held tables. The result is cached until `key` is a different object."""
         if self._targets is None or self._targets[0] is not key:
             found = frozenset(map(target_name, self.places))
             object.__setattr__(self, "_targets", (key, target_name, found))

@@ -302,7 +302,7 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
 
 
 def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
-    """Returns the arrivals, except skipped ones, by kind: `_together` has the same answers for all of one kind.
+    """Returns the arrivals, except skipped ones, by kind: `_together` returns the same for all arrivals of one kind.
 
     A thousand shards may have arrived at the same change. Two arrivals are of one kind if they differ only in their
     members, places, times and statements' texts. A member that misses changes is a kind of its own.

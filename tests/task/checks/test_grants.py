@@ -262,7 +262,7 @@ def test_the_command_that_is_advised_after_a_refused_login_works_beside_the_task
     assert run_command([*words, url_of_target]) == 3
     assert "--source URL" in " ".join(capsys.readouterr().err.split()), "the task has no account on the source yet"
     assert run_command([*words, url_of_target, *source]) == 0
-    assert "-- to write rows and to follow DDL" in capsys.readouterr().out
+    assert "-- to write rows and to run DDL" in capsys.readouterr().out
     assert run_command([*words, url_of_target.replace(":${ADMIN_PASSWORD}", ""), *source]) == 3
     assert "Without a password in the URL, MYSQL_PWD" in " ".join(capsys.readouterr().err.split())
 

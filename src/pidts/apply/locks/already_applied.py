@@ -209,7 +209,7 @@ def next_name(key: str) -> str:
 
 
 def row_name(key: str, row: str) -> str:
-    """Returns the name of the record by which a change is set aside if it makes a row equal to the deleted row."""
+    """Returns the name of the record of a deleted row: a later change that makes an equal row is set aside."""
     return sha256(f"row {key} {row}".encode()).hexdigest()
 
 

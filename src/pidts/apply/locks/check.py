@@ -142,7 +142,7 @@ def _check_table(
     aside: SetAside | None,
     writable: WritableChanges,
 ) -> None:
-    """Compares one table's changes with the target's rows, and adds those that are written to `writable`."""
+    """Compares one table's changes with the target's rows, and adds to `writable` the changes that may be written."""
     alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
     if not alike or not all(map(is_comparable, parts)):
         _demand_own(parts, settings)
@@ -322,7 +322,7 @@ class _Comparison:
     made: Numbers = field(default_factory=lambda: _NONE)
     """Between zones, the events whose result the target already had; without events of keys that are set aside."""
     applied: Numbers = field(default_factory=lambda: _NONE)
-    """The indexes of the target's rows that already are as the first change of their key leaves them."""
+    """The indexes of the target's rows that already equal the row after the first change of their key."""
 
 
 def _judged(

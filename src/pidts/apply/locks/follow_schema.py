@@ -1,4 +1,4 @@
-"""Decides whether held changes can be applied after a schema change of their table, and converts their columns.
+"""Decides whether held changes can be applied after a schema change of their table, and converts the changes' columns.
 
 A held change keeps the structure that it has in the log. It is converted, column by column, when its lock is resolved:
 

@@ -307,7 +307,10 @@ class _Outcomes:
         ]
 
     def without_uncovered(self, entries: Sequence[MovedKey]) -> tuple[list[MovedKey], list[str]]:
-        """Returns the entries without those of `EARLIER` whose member has lost the key, and the keys of the latter."""
+        """Leaves out entries of `EARLIER` whose member has lost the key.
+
+        Returns the other entries, and the keys of those that are left out.
+        """
         recorded = {(entry.key, entry.member): entry.lsn for entry in entries}
         lost = np.nonzero(self._had & (~self._has | (self._got >= 0)))[0]
         uncovered = {
@@ -399,7 +402,7 @@ class _Outcomes:
         )
 
     def without(self, dropped: Mask, written: Mask) -> list[ChangeBatch]:
-        """Returns the changes without those of the `dropped` outcomes, and without the first one of the `written`."""
+        """Returns all changes except those of `dropped` outcomes and the first change of each `written` outcome."""
         gone = dropped[self._fate_of]
         gone[self._first[written]] = True
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)

@@ -42,7 +42,7 @@ class RecordedTable:
     table: TableName | None = None
     """The source table; None: several tables shared the target table, and dropped ones may have left rows."""
     extracted: tuple[tuple[str, str], ...] = ()
-    """The extracted values that separate its rows from those of other tables."""
+    """The extracted values that separate this table's rows from those of other tables."""
     has_left: bool = False
     """Whether the table was dropped or emptied, and its rows are still on the target."""
 
@@ -65,7 +65,7 @@ def has_others(session: TargetSession, target_table: TableName, task: str, sourc
 def removes_extra_rows(
     session: TargetSession, target_table: TableName, task: str, source: str, into_zone: str | None
 ) -> bool:
-    """Whether a copy may, in this transaction, remove rows that its source table lacks.
+    """Whether a copy may, in this transaction, remove rows that the copied source table lacks.
 
     In a zone, a row that the source table lacks may be a program's row that has not reached the source yet. So it
     stays. The exception is a zone that returns: it gets exactly its seed's rows, although the zone has records of other
@@ -80,7 +80,7 @@ def removes_extra_rows(
 
 
 def identifies_own_rows(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:
-    """Whether the target's key guarantees that all rows with the extracted values of this table are its own.
+    """Whether the target's key guarantees that all rows with the extracted values of this table belong to this table.
 
     Rows with the extracted values of the table may belong to another table in these cases:
 
@@ -120,7 +120,7 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, RecordedTable
 def _destination(
     session: TargetSession, rules: dict[tuple[str, str], Rules], task: str, source: str, name: TableName
 ) -> Destination | None:
-    """Returns the target of a table under the rules that are recorded for its source; None if it never had a target.
+    """Returns the target of a table under the rules that are recorded for its source; None if there never was a target.
 
     `rules` keeps the rules of each source, so that they are read only once.
     """

@@ -67,7 +67,9 @@ class GuardedBatch:
     shown: pa.Table | None = None
     """Rows that are written before they are removed, so that the target's log has them; None: there are none."""
     answered: pa.Table | None = None
-    """Rows that a tombstone keeps out. They are written and removed at once, so that the target's log says so."""
+    """Rows that a tombstone keeps out. They are written and removed at once, so that the target's log shows the
+    removal.
+    """
     present: pa.Table | None = None
     """The keys with a row on the target."""
 

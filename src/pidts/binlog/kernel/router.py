@@ -123,7 +123,7 @@ def _mapped(state: Any, table_id: int) -> int:
 
 @jit
 def _map(state: Any, body: int, size: int) -> int:
-    """Reads a table map: the known one with the same bytes is now current, and no other with its id is."""
+    """Reads a table map. If a known table map has the same bytes, it becomes the only current one with its id."""
     if size < 8:
         return HAND_OVER
     table_id = _table_id(body)

@@ -457,7 +457,7 @@ class ShardGroups:
         return found
 
     def _all_wait_alike(self, state: GroupState, arrival: Arrival, decision: Decision) -> bool:
-        """Whether all members that have arrived still wait after this arrival, as `still` would say to each of them.
+        """Whether, after this arrival, `still` would return for each arrived member that it waits.
 
         This is so if the arrived member waits, and all others are of its kind. Without this method, each of a thousand
         arrivals would wake a thousand threads.

@@ -1,4 +1,6 @@
-"""The members of all groups. Parts that have begun have registered them; for other parts, the target's record has them.
+"""The members of all groups.
+
+Parts that have begun have registered their members. The members of other parts are read from the target's record.
 
 This module takes no lock: `ShardGroups` calls it under its own lock. Other modules read `dropped` and `missed` without
 that lock. So these two mappings are replaced as a whole and never changed in place, and a reader gets the state of one

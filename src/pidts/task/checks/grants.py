@@ -297,7 +297,7 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
     privileges = list(mysql.needed(owned, spec.meta_schema, is_zone=bool(config.zone)))
     why = {
         True: "for the datacenter" if spec.is_datacenter else "for the task's own tables: checkpoints, structures",
-        False: "to write rows and to follow DDL",
+        False: "to write rows and to run DDL",
     }
     statements = [
         (why[is_meta], sql)

@@ -57,7 +57,7 @@ _LOGS_PREPARED = {"mysql": (5, 7, 7), "mariadb": (10, 5, 0)}
 NO_TABLE = "no table of this server matches block-allow-list"
 _LOOK = (
     "Check the patterns of do-dbs and do-tables; system schemas are never included. If the tables are created later, "
-    "the task follows them from the log: ignore-checking-items: [table_list]"
+    "the task finds them in the log: ignore-checking-items: [table_list]"
 )
 
 

@@ -120,7 +120,7 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
 
 
 def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
-    """Returns findings about tasks that have a different rule than this task for a row that several zones write.
+    """Returns findings about tasks whose rule for a row that several zones write is not this task's rule.
 
     The findings pass, because one of the tasks has to start first with the new rule when an operator changes the rule.
     """

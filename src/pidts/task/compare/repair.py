@@ -102,7 +102,8 @@ class Repairs:
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
-    """Tables for which the task had pending changes at each attempt to repair them. No repair waits for them."""
+    """Tables for which the task had pending changes at each attempt to repair them. No repair waits for these changes.
+    """
 
     def differ(self, merged: MergedTable, settled: UnequalKeys) -> bool:
         """Repairs a few keys at a time; returns whether these keys have to be compared again."""

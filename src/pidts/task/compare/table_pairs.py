@@ -71,7 +71,7 @@ def read_merged_tables(
 ) -> dict[TableName, MergedTable]:
     """Returns the merged tables that `takes` selects, by the target table or by any of the source tables.
 
-    A table that the account may not read is invisible on the source. If the task follows it, its merged table has a
+    A table that the account may not read is invisible on the source. If the task carries it, its merged table has a
     problem.
     """
     wanted = {
@@ -107,7 +107,7 @@ def _unreadable_tables(
 ) -> dict[TableName, MergedTable]:
     """Returns the merged tables of which no source table is readable, with the GRANT statements that change this.
 
-    `followed` are the tables that each part follows. An invisible table that the account may read was dropped: the log
+    `followed` are the tables that each part carries. An invisible table that the account may read was dropped: the log
     has the DROP.
     """
     found: dict[TableName, list[_Member]] = {}
@@ -138,7 +138,7 @@ def _unreadable_tables(
 
 
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
-    """Returns the tables that the task follows, even those that the account may not read."""
+    """Returns the tables that the task carries, even those that the account may not read."""
     config = part.config
     mine = (config.name, SourceTablesKey(config.source.source_id))
     return sorted(
@@ -153,7 +153,7 @@ def _merged(name: TableName, members: Sequence[_Member], hidden: Sequence[str] =
     problem = _problem(members, tables, shared)
     if hidden:
         problem = (
-            f"{listed(hidden)}: the task follows this table, and the source does not show it. The account may not "
+            f"{listed(hidden)}: the task carries this table, and the source does not show it. The account may not "
             "SELECT from it (see: pidts grants TASK), or it was dropped a moment ago"
         )
     table, most = tables[0], None

@@ -15,7 +15,7 @@ SAFE_RANGE = (
     "no effect: PiDTS does not limit the time of safe mode. It ends where the source's log ended when the task first "
     "started, since only that part may have been applied before; later starts need no safe mode"
 )
-_NO_DUMP = "no effect: there is no dump; rows are read in chunks along their keys while the log is followed"
+_NO_DUMP = "no effect: there is no dump; rows are read in chunks along their keys while the log is read"
 _GONE = "no effect, as in DM"
 _HEARTBEAT = f"{_GONE}; pidts.heartbeat turns on the heartbeat of PiDTS"
 _OFF: object = False

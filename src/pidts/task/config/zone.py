@@ -28,7 +28,7 @@ class ZoneSpec:
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     converges: bool = False
-    """Whether the version column decides if several zones have written the same row."""
+    """Whether the version column decides which change wins if several zones have written the same row."""
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows: only an owner's writes are applied. Empty if every zone may write every row."""
     both_have_rows: bool = False

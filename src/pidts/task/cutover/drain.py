@@ -81,7 +81,7 @@ def touched(
 
 
 def tables_of(part: TaskConfig, target: TargetSession) -> list[TableName]:
-    """Returns the tables that a part follows, with their names on the source."""
+    """Returns the tables that a part carries, with their names on the source."""
     stored = target.meta.structures.load(part.name, SourceTablesKey(part.source.source_id))
     return sorted(filter(part.allow, stored))
 

@@ -45,7 +45,7 @@ class OwnRecord:
         return record
 
     def save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        """Replaces the record that this command has read or saved last. Raises if it is not the target's any more."""
+        """Replaces the record that this command has read or saved last. Raises if the target now has another."""
         before = self.current
         self.current = record or before  # kept before it is written, since the answer of the COMMIT may be lost
         self._target.begin()
@@ -71,7 +71,7 @@ class OwnRecord:
         raise self.taken()
 
     def taken(self) -> PidtsError:
-        """Returns the error that another command has changed the record, and remembers it."""
+        """Returns the error that another command has changed the record, and sets `is_taken`."""
         self.is_taken = True
         task = self._config.name
         what = f"another command has taken over or undone the cutover of task {task}, so this command ends here"

@@ -207,7 +207,7 @@ class CutoverRun:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """Shows, in the block, that a cutover command is active. Raises if another one is."""
+        """Shows on the target, during the block, that a cutover command is active. Raises if another command is."""
         with closing(self._parts[0].target.server.connect()) as session:
             deadline = time.monotonic() + _LOCK_SECONDS
             while not show_cutover(session, self._name):
@@ -341,7 +341,7 @@ class CutoverRun:
         self._own.save(None)
 
     def _leave(self, text: str) -> None:
-        """Says which server an undo leaves read-only, if there is a text."""
+        """Shows a text about a server that an undo leaves read-only, if there is such a server."""
         if text:
             self.leaves_read_only = True
             self._say(text)

@@ -33,7 +33,7 @@ class CopyProgress:
         self._before: dict[TableName, int] = {}
         """The copied rows of each table at the first of these samples."""
         self._moving: Counter[TableName] = Counter()
-        """For each table, how many of these moments have its rows. The first moment does not count."""
+        """For each table, the number of samples that contain its rows. The first sample does not count."""
         self._changed: set[TableName] = set()
         """The tables whose `TableProgress` is no longer valid."""
         self._shown: dict[TableName, TableProgress] = {}
@@ -102,7 +102,7 @@ class CopyProgress:
         return self._tables
 
     def _begin_at(self, rows: Mapping[TableName, int]) -> None:
-        """Makes the second moment the first one; `rows` are the rows that had changed at that moment."""
+        """Makes the second sample the first one; `rows` are the rows of the second sample."""
         self._before.update(rows)
         self._changed.update(rows)
         for name in rows:

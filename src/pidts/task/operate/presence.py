@@ -37,7 +37,7 @@ class CutoverSession:
 
     number: int
     client: str
-    """The address from which the command has connected, as the target shows it; empty if the target does not."""
+    """The address from which the command has connected; empty if the target does not show it."""
     end: str
     """The statement that ends the session."""
 

@@ -50,7 +50,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def _posted(address: str, body: bytes) -> str:
-    """Posts the alert. Returns the problem, or an empty text; it does not contain the address, which may be secret."""
+    """Posts the alert. Returns the problem without the address, which may be secret; or an empty text."""
     request = Request(address, data=body, headers={"Content-Type": "application/json"}, method="POST")  # noqa: S310
     try:
         with build_opener(_NoRedirect).open(request, timeout=_SECONDS) as answer:

@@ -17,7 +17,7 @@ A small file beside the relay has the open and the reported conditions. A proces
    in between, a document may come twice, but is never lost.
 
 If there is no room for the file, a log line says so, and all of this is true only while the process lives. A document
-that cannot be delivered at all is written into the log.
+that cannot be delivered at all is written as a log line.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ def run_ended(error: Exception) -> Condition:
     return Condition(
         key=AlertKey("run-ended"),
         what=f"the run has ended: {sentence(str(error)) if known else type(error).__name__}",
-        todo=(error.todo if isinstance(error, PidtsError) else "") or "See the log, then start the task again",
+        todo=(error.todo if isinstance(error, PidtsError) else "") or "See the run's log, then start the task again",
         code=error.code if isinstance(error, PidtsError) else "",
         since=time.time(),
     )

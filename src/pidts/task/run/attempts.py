@@ -315,7 +315,7 @@ class Attempts:
         )
 
     def _apply_log(self, stream: TaskStream | ChannelStream, relay: RelayReader, need: TaskNeed) -> None:
-        """Applies the log until the attempt ends, while other threads look after what goes on beside it."""
+        """Applies the log until the attempt ends, while other threads publish tables and watch the servers."""
         config = self._config
         self._halted.watch_stream(stream, relay, self._shared.shards)
         ping = TargetPing()

@@ -210,7 +210,7 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
 
 
 def _forget(target: MySqlSession, claimed: Checkpoint, left: Sequence[TableName]) -> None:
-    """Removes from the record the tables that the rules leave out. Their schema changes are not followed any more."""
+    """Removes from the record the tables that the rules leave out. Their later schema changes are not recorded."""
     target.begin()
     try:
         _lock(target, claimed)

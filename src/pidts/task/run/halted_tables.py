@@ -256,7 +256,7 @@ class PreviousHalts:
     def begin_attempt(
         self, target: TargetSession, at: At, tables: Collection[TableName], present: Collection[Halt] = ()
     ) -> None:
-        """Removes the recorded halts of tables that have passed their place, and records the present halts."""
+        """Removes the recorded halts of tables that have passed the halt's place, and records the present halts."""
         self.recorded = target.meta.halts.read(self.task, self.source)
         halted = {name for halt in present for name in halt.tables}
         tried = frozenset(tables) - halted
@@ -272,7 +272,7 @@ class PreviousHalts:
     def drop_past_records(
         self, target: Target, at: At, tables: Collection[TableName], retried: Collection[TableName] | None = None
     ) -> None:
-        """Removes the records of tables that have passed their place.
+        """Removes the records of tables that have passed the place of their halt.
 
         `retried` are the tables that are tried again and have not caught up; None: they are not known. If the later log
         does not concern a table, only this shows that the target has its rows.

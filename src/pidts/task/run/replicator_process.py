@@ -157,7 +157,7 @@ class ReplicatorProcess:
         self._pause = self.waits.first_pause
 
     def start(self) -> None:
-        """Starts the child process if it does not run; its log goes to a file in the relay's folder."""
+        """Starts the child process if it does not run; it writes its log lines to a file in the relay's folder."""
         if self._child is not None and self._child.poll() is None:
             return
         folder = self.config.relay / self.config.source.source_id
@@ -244,7 +244,7 @@ class ReplicatorProcess:
     def lack(self) -> ReceiveProblem | None:
         """Returns the reason why the source's log is not received; None if it is received.
 
-        Writes a line to the run's log when the log is no longer received, and when it is received again.
+        Writes a log line of the run when the source's log is no longer received, and when it is received again.
         """
         source = self.config.source.source_id
         found = not_receiving(self.config.relay, source)

@@ -12,8 +12,8 @@ name of a recorded table, the table with this name joins anew. Between zones a t
 join: a copy would overwrite or remove them.
 
 **A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
-changes are not followed. So when the rules select it again, it is copied. If it then has rows on the target, it is
-refused, unless `resync` names the table.
+changes are left out. So when the rules select it again, it is copied. If it then has rows on the target, it is refused,
+unless `resync` names the table.
 
 **A table is copied again** (`resync`) while it stays in the task: its changes and schema changes are applied as before,
 and its rows are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position.
@@ -617,7 +617,7 @@ class TableSet:
 
 
 def _with_changes_ahead(fit: TableFit, ahead: SchemaChangesAhead | None) -> TableFit:
-    """Returns the fit. If it has a problem, it also names the schema changes that the target's table lacks."""
+    """Returns the fit. If the fit has a problem, its text also lists the schema changes that the target lacks."""
     if not fit.problem or ahead is None:
         return fit
     problem = f"{fit.problem}. After the refused rows, the source has run: {'; '.join(ahead.statements)}"
@@ -631,8 +631,8 @@ def _with_changes_ahead(fit: TableFit, ahead: SchemaChangesAhead | None) -> Tabl
 def demand_no_rows_in_zone(config: TaskConfig, fits: Iterable[TableFit]) -> None:
     """Halts if a table that joins has rows in the target's zone, since a copy would overwrite or remove them.
 
-    A table of the task may join anew because another table has taken its name. For example, if only `shop` is followed,
-    no statement gives the structure of `shop.t` after
+    A table of the task may join anew because another table has taken its name. For example, if the task carries only
+    `shop`, no statement gives the structure of `shop.t` after
 
         RENAME TABLE shop.t TO old.t, new.t TO shop.t
     """

@@ -31,7 +31,7 @@ _NEEDS_KEY = (
 )
 LOOK_FIRST = "TRUNCATE removes all of its rows, even those that the source does not have: look at them first"
 _EMPTY = (
-    f"Empty the table on the target, or follow changes only with task-mode: incremental. {LOOK_FIRST}. Between zones, "
+    f"Empty the table on the target, or carry only changes: task-mode: incremental. {LOOK_FIRST}. Between zones, "
     "do not choose incremental: it copies no rows. Insert the rows that only the target has into the source, then "
     "empty the table on the target"
 )
@@ -172,7 +172,7 @@ def fits_of(
 def followable(source: Session, fits: Iterable[TableFit]) -> list[TableFit]:
     """Returns the fits; that of a system-versioned table gets a problem.
 
-    The log shows old versions of a system-versioned table's rows as new rows, so the table cannot be followed.
+    The log shows old versions of a system-versioned table's rows as new rows, so a task cannot carry the table.
     """
     versioned = system_versioned(source)
     return [

@@ -72,7 +72,7 @@ class JoinedZone:
 
 
 class SeedLog(Protocol):
-    """The log of the seed, and the place up to which its task has carried it."""
+    """The log of the seed, and the place up to which the seed's task has carried this log."""
 
     def end(self) -> Lsn:
         """Returns the current end of the log."""

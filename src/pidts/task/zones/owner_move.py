@@ -76,7 +76,7 @@ class OwnerMove:
         self._retry = retry or Retry()
 
     def run(self) -> None:
-        """Moves the range. If an earlier move to the same zone has passed step 5, this run only completes it."""
+        """Moves the range. If an earlier move to the same zone has passed step 5, this run only completes that move."""
         first, *others = self._zones
         there = self._last()
         if there is not None and there.settled and there.zone == self._wanted.to:

@@ -82,7 +82,7 @@ def wanted_range(owners: Owners, text: str, to: str) -> RangeOwner:
 
 
 def holder(directions: Directions, wanted: RangeOwner, say: Callable[[str], None]) -> Hold:
-    """Returns a function that makes programs' writes to the table wait in a zone, if its server allows that."""
+    """Returns a function that makes programs' writes to the table wait in a zone, if the zone's server allows that."""
     table = TableName(wanted.schema, wanted.table)
     configs = {direction.source: config for direction, config in directions.items()}
 

@@ -65,8 +65,9 @@ class Steps:
     unsent: Callable[[], Counter[TableName] | None]
     """Returns, for each table, how many of the zone's changes the other zones lack; None if the zone's log is gone."""
     forget: Callable[[RecordedTask], None]
-    """Removes the checkpoints of a task on its target. Then its run commits nothing any more, and its next start begins
-    anew.
+    """Removes the checkpoints of a task on its target.
+
+    Then a run of the task commits nothing any more, and the task's next start begins anew.
     """
     forget_relays: Callable[[], None]
     """Empties the relays on this machine of tasks from and to the zone."""

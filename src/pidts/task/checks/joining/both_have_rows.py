@@ -142,7 +142,7 @@ def _tasks_of_file(config: TaskConfig) -> Iterator[tuple[Direction, TaskConfig]]
 
 
 def is_opposite(config: TaskConfig, other: WritingTask) -> bool:
-    """Whether another task carries changes of this task's target zone, in this task's tables, to its source."""
+    """Whether another task carries changes of this task's target zone, in this task's tables, to this task's source."""
     zones = (other.zone, other.target_zone) == (config.zones.target, config.zone)
     return zones and any(map(config.allow, other.tables))
 
