@@ -427,7 +427,7 @@ def retried(chance: random.Random) -> None:
 def waiting(chance: random.Random) -> None:
     """One history in which shards halt at the last committed part, for any reason, and continue after the others."""
     source = drawn(chance)
-    run = _drawn_run(chance, source, (1, 3))
+    run = _drawn_run(chance, source, (1, 3), can_be_partial=False)
     assert run.memory is not None
     held = chance.choice([*([shard] for shard in SHARDS), SHARDS])
     try:
