@@ -350,6 +350,23 @@ def test_a_row_whose_key_is_spelled_anew_moves_or_halts(
         assert run.content() == [new]
 
 
+@pytest.mark.parametrize("server", ["mariadb", "postgres"])
+def test_a_row_whose_key_is_spelled_anew_in_its_shard_may_be_deleted(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    target = target_on(request.getfixturevalue(server))
+    old, new = {"id": "a", "a": 1, "b": 1}, {"id": "A", "a": 1, "b": 2}
+    steps: list[tuple[int, Change]] = [(0, (Op.UPDATE, old, new)), (0, (Op.DELETE, new, None))]
+    run = Run(Source(), random.Random(0), target=target, columns=(WORD, *COLUMNS[1:]))
+    large = [run._batches([one], 300 + at) for at, one in enumerate(steps)]
+    run.log_parts = [
+        LogPart(run._batches([(0, (Op.INSERT, None, old))], 200)), *(LogPart(part, Lsn(0, 1, 299)) for part in large),
+    ]  # fmt: skip
+    run.end = Lsn(0, 1, 1000)
+    run.attempt()
+    assert run.content() == []
+
+
 def drawn(chance: random.Random) -> Source:
     """Returns a source whose transactions give keys to shards that other shards have at the same time."""
     source = Source()

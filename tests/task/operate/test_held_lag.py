@@ -111,7 +111,7 @@ def test_a_table_that_is_tried_again_causes_no_lag(world: SourceAndTarget, run_s
         run.wait(lambda one: (one.held_lag_seconds, one.held_tables) == (None, 0), "the table continues")
         assert _has(world, 3)
         run_sql(world.source, "INSERT INTO held_lag.u VALUES (4, 4)")
-        run.wait(lambda _: _has(world, 4), "a new row comes")
+        run.wait(lambda one: _has(world, 4) and one.lag_seconds is not None, "a new row comes, and the lag is known")
     assert max(run.lags(0.0)) < LATE - 1
 
 

@@ -287,6 +287,8 @@ class _Outcomes:
         """Returns entries of `EARLIER` for keys that a member has got, and that a member without an entry also has.
 
         `recorded` are the keys with entries. Of the other keys, the target has a row if some member had the key before.
+        A row whose key has another spelling does not count: its own member may have given it the new spelling. If it
+        belongs to another member, the target refuses the new row.
         """
         got, gone, left = (np.zeros(self._key.max(initial=-1) + 1, np.bool_) for _ in range(3))
         got[self._key[self._got >= 0]] = True
@@ -298,11 +300,18 @@ class _Outcomes:
         if not new:
             return []
         events = self._last[new]
-        _, found = target_rows(session, narrowed(self._table, ()), self._key_table(events), lock=False)
-        there = (found >= 0) | left[self._key[new]]
+        keys = self._key_table(events)
+        rows, found = target_rows(session, narrowed(self._table, ()), keys, lock=False)
+        there, wanted = found >= 0, key_names(keys)
+        if any(self._table.column(name).type.is_text for name in self._table.identity):
+            spelled = key_names(rows.select(list(self._table.identity)))
+            there &= np.array(
+                [spelled[at] == text if at >= 0 else False for at, text in zip(found, wanted, strict=True)]
+            )
+        there |= left[self._key[new]]
         return [
             MovedKey(EARLIER, text, self._lsn(self._got[at]))
-            for at, text, is_there in zip(new, self._texts(events), there, strict=True)
+            for at, text, is_there in zip(new, wanted, there, strict=True)
             if is_there
         ]
 

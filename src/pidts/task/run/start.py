@@ -288,8 +288,8 @@ def _demand_all_workers(config: TaskConfig, target: TargetSession, stored: Seque
             f"the target has no checkpoint of {named('worker', missing)} of task {config.name}",
             where=Where(source=source),
             todo="Somebody has deleted the row, and changes of this worker may be missing on the target. Insert the "
-            "worker's row into pidts_meta.checkpoint again, with all of its old values. Or remove the rows of the other "
-            f"workers, too, and make the target equal to the source: {RESYNC_ALL}",
+            "worker's row into pidts_meta.checkpoint again, with all of its old values. Or remove the rows of the "
+            f"other workers, too, and make the target equal to the source: {RESYNC_ALL}",
         )
 
 
