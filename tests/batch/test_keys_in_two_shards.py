@@ -397,10 +397,8 @@ def _step(chance: random.Random, rows: Sequence[set[int]]) -> Step:
     return "update", shard, key
 
 
-def _drawn_run(
-    chance: random.Random, source: Source, splits: Sequence[int | None], *, can_be_partial: bool = True
-) -> Run:
-    partial, lock = can_be_partial and chance.random() < 0.3, chance.random() < 0.3
+def _drawn_run(chance: random.Random, source: Source, splits: Sequence[int | None]) -> Run:
+    partial, lock = chance.random() < 0.3, chance.random() < 0.3
     part_bytes = chance.choice((1, 1, 400, 1 << 20))
     return Run(source, chance, split=chance.choice(splits), partial=partial, lock=lock, part_bytes=part_bytes)
 
@@ -425,7 +423,7 @@ def killed(chance: random.Random) -> None:
 def retried(chance: random.Random) -> None:
     """One history whose merged table, or one of its shards, halts; then the history is applied again from its start."""
     source = drawn(chance)
-    run = _drawn_run(chance, source, (1, 3), can_be_partial=False)
+    run = _drawn_run(chance, source, (1, 3))
     assert run.memory is not None
     held = chance.choice([*([shard] for shard in SHARDS), SHARDS])
     try:
@@ -444,7 +442,7 @@ def retried(chance: random.Random) -> None:
 def waiting(chance: random.Random) -> None:
     """One history in which shards halt at the last committed part, for any reason, and continue after the others."""
     source = drawn(chance)
-    run = _drawn_run(chance, source, (1, 3), can_be_partial=False)
+    run = _drawn_run(chance, source, (1, 3))
     assert run.memory is not None
     held = chance.choice([*([shard] for shard in SHARDS), SHARDS])
     try:

@@ -185,6 +185,31 @@ def test_one_half_of_an_update_with_a_partial_image():
     assert destination.write(whole) == [row(4, 51), row(7), row(8)]
 
 
+def test_a_delete_removes_a_row_that_its_member_got_after_the_entry_of_another_member():
+    """At 20, N gives its row another key, but N lags. The row of M at 40 has replaced the row of N."""
+    for whole in (False, True):
+        destination = Destination()
+        destination.write(of(N, 10, insert(5, a=10)))
+        destination.write(of(M, 40, insert(5, a=40)))
+        assert destination.write(of(M, 50, delete(5, a=40))) == []
+        late = update(5, 2, to=6)
+        if whole:
+            assert destination.write(of(N, 20, late)) == [row(6, 2)]
+        else:
+            with pytest.raises(Halted, match="does not have this row"):
+                destination.write(of(N, 20, late, presence=[minimal(PLAIN, late)]))
+
+
+def test_a_part_of_a_row_is_not_completed_from_a_row_that_another_member_loses_in_the_same_part():
+    """M got the key at 20, after N gave its row another key at 10. But N lags, so M has replaced the row of N."""
+    change = update(5, 2, to=6)
+    destination = Destination(row(5))
+    destination.write(of(M, 20, insert(5, a=20)))
+    with pytest.raises(Halted, match="row with the old key belongs to another shard"):
+        destination.write(of(N, 10, change, presence=[minimal(PLAIN, change)]), of(M, 30, delete(5, a=20)))
+    assert destination.write(of(N, 10, change), of(M, 30, delete(5, a=20))) == [row(6, 2)]
+
+
 def test_an_update_logged_in_part_asks_for_no_row_where_it_is_set_aside():
     destination = Destination(row(5))
     destination.write(of(M, 20, insert(5, a=20)))

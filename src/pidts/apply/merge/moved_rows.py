@@ -24,8 +24,9 @@ changes of a lagging table has two steps:
 
 In the first step, all changes of key K in member n in one part have the same fate:
 
-    n does not have K at the part's end    dropped if there is an entry of another member for K. The Lsns do not matter:
-                                           in the log, the INSERT of the other member may be before n's DELETE
+    n does not have K at the part's end    dropped if there is an entry of another member for K, also an earlier one:
+                                           in the log, the INSERT of the other member may be before n's DELETE. But if
+                                           n has a later entry, the target's row is n's, and n's DELETE is applied
     n has K then, last changed at x        dropped if there is an entry of another member for K with a later Lsn than x
 
 The two halves of an UPDATE from K to K2 are judged separately. If one half is dropped, the INSERT of K2 or the DELETE
@@ -90,6 +91,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -182,6 +184,8 @@ def _of_one(
             entries, uncovered = outcomes.without_uncovered([*entries, *covered])
             if uncovered:
                 record.remove(*place, EARLIER, uncovered)
+        if any(part.is_partial for part in parts):
+            outcomes.demand_whole_rows(entries)
         dropped, written = outcomes.dropped(entries), outcomes.none
         if lagging.since is not None:
             hidden, written = outcomes.hidden(entries, lagging.since)
@@ -270,6 +274,7 @@ class _Outcomes:
         ends = np.append(first[1:], len(self._key))
         at = {text: place for place, text in enumerate(self.texts)}
         numbers = {member: number for number, member in enumerate(self._members)}
+        own = {(entry.member, entry.key): entry.lsn for entry in entries}
         for entry in entries:
             place = at.get(entry.key)
             if place is None:
@@ -280,8 +285,32 @@ class _Outcomes:
                 continue
             for outcome in mine:
                 if self._member[outcome] != member and not self._copied[outcome]:
-                    dropped[outcome] |= not self._has[outcome] or self._lsn(self._last[outcome]) < entry.lsn
+                    last = self._lsn(self._last[outcome])
+                    got = own.get((self._members[self._member[outcome]], entry.key), _BEFORE)
+                    is_own = entry.lsn < got < last
+                    dropped[outcome] |= last < entry.lsn if self._has[outcome] else not is_own
         return dropped
+
+    def demand_whole_rows(self, entries: Iterable[MovedKey]) -> None:
+        """Raises if an UPDATE with a part of the row gives another key to a row that another member's row has replaced.
+
+        The columns that the log does not have would be those of the other member's row.
+        """
+        recorded: dict[str, dict[TableName, Lsn]] = {}
+        for entry in entries:
+            if entry.member != EARLIER:
+                recorded.setdefault(entry.key, {})[entry.member] = entry.lsn
+        replaced = self.none
+        updates = np.nonzero(self._op[self._change[self._first]] == Op.UPDATE)[0]
+        for outcome, text in zip(updates, self._texts(self._last[updates]), strict=True):
+            found = recorded.get(text, {})
+            own = found.get(self._members[self._member[outcome]], _BEFORE)
+            replaced[outcome] = self._had[outcome] and own < max(found.values(), default=_BEFORE)
+        moves = np.zeros(len(self._op), np.bool_)
+        moves[self._change[self._leaves & replaced[self._fate_of]]] = True
+        for part, (first, end) in zip(self._parts, pairwise(self._sizes), strict=True):
+            inserts = moves[first:end]
+            halved_bitmaps(part, pa.array(np.arange(len(part))), pa.array(~inserts), pa.array(inserts), _MOVED_ON)
 
     def covered(self, session: TargetSession, recorded: Collection[str]) -> list[MovedKey]:
         """Returns entries of `EARLIER` for keys that a member has got, and that a member without an entry also has.
@@ -362,13 +391,9 @@ class _Outcomes:
     ) -> None:
         """Does what `hidden` says, for one key: `entries` has the Lsn of each member's entry."""
         since_of = {member: _BEFORE if member == EARLIER else lsn for member, lsn in entries.items()}
-        latest = max(since_of.values(), default=_BEFORE)
         lost: dict[int, Lsn] = {}
         for outcome in outcomes:
             member = self._members[self._member[outcome]]
-            was_hidden = self._had[outcome] and since_of.get(member, _BEFORE) < latest >= since
-            if was_hidden and self._got[outcome] >= 0 and any(part.is_partial for part in self._parts):
-                raise self._incomplete(outcome)
             if not self._has[outcome]:
                 lsn = since_of.pop(member, None)
                 if lsn is not None and lsn >= since:
@@ -398,16 +423,6 @@ class _Outcomes:
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
             todo=f"Copy the shards of this table again: {RESYNC}. When they are copied, remove rows that no shard has: "
             "pidts repair TASK --remove-extra, then once more with --apply",
-        )
-
-    def _incomplete(self, outcome: int) -> Halted:
-        """Returns the error for a row that leaves a key and gets it again, and whose values are not on the target."""
-        return Halted(
-            "partial-row-image",
-            f"the log has only a part of a row whose key changes, and {_MOVED_ON.what}",
-            where=Where(table=str(self._table.name), position=str(self._lsn(self._last[outcome]))),
-            todo=f"{_MOVED_ON.todo} binlog_row_image=FULL on the source, let its sessions reconnect, then copy the "
-            f"table again: {RESYNC}",
         )
 
     def without(self, dropped: Mask, written: Mask) -> list[ChangeBatch]:
