@@ -211,10 +211,26 @@ def test_a_source_that_was_silent_for_long_is_not_far_ahead() -> None:
     assert shown[-1].lag_seconds == 2.0
     tracker.show("sync", caught_up=True)
     assert shown[-1].lag_seconds == 0.0
-    tracker.show("sync")
-    assert shown[-1].lag_seconds == 4000.0
     tracker.show("sync", only_waiting=True)
     assert shown[-1].lag_seconds == 0.0, "a table that catches up has a lag of its own"
+
+
+def test_while_the_target_does_not_answer_the_lag_counts_from_the_first_change_that_it_lacks() -> None:
+    shown: list[Progress] = []
+    now = Clock(1000.0)
+    tracker = Tracker("t", "s", shown.append, now=now)
+    end = state()
+    tracker.batch(BatchDone(BatchPlan(end, end, (), 0, 0, 1000, (), frozenset()), done(end).checkpoint, Counts()))
+    now.seconds = 1055.0
+    tracker.show("sync", caught_up=True, waits_since=0.0)
+    now.seconds = 1060.0
+    tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
+    assert shown[-1].lag_seconds == 5.0, "the source may have had changes since the target had the whole relay"
+    tracker.show("sync", waits_since=1057.0)
+    now.seconds = 1070.0
+    tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
+    tracker.begins()
+    assert shown[-1].lag_seconds == 13.0
 
 
 def test_the_age_of_a_waiting_change_grows_also_while_the_run_is_paused() -> None:

@@ -66,6 +66,8 @@ class Tracker:
         self._event_time = 0
         self._waits_since = 0.0
         """The commit time of the first transaction that the target lacks; 0 if none is known."""
+        self._caught_up_at = 0.0
+        """The last time at which the target had the whole relay; 0 if it never had in this run."""
         self._delay = 0.0
         """The delay of the last transactions."""
         self._stage_report: StageReport | None = None
@@ -134,7 +136,7 @@ class Tracker:
         caught_up: bool = False,
         only_waiting: bool = False,
         message: str = "",
-        waits_since: float = 0.0,
+        waits_since: float | None = None,
         delay: float = 0.0,
         report: Callable[[float | None, float], StageReport] | None = None,
         awaits_spark: bool = False,
@@ -142,11 +144,16 @@ class Tracker:
         """Reports the current progress.
 
         `only_waiting`: whether the target lacks only changes of waiting tables, which have a lag of their own.
-        `waits_since` is the commit time of the first transaction that the target lacks. So a source without changes for
-        an hour does not cause a lag of an hour. `delay` is the delay of the last transactions, or of the log that is
-        not in the relay yet. `report` returns the report of the stages for a given lag and rate.
+        `waits_since` is the commit time of the first transaction that the target lacks; None: as reported before. So a
+        source without changes for an hour does not cause a lag of an hour. `delay` is the delay of the last
+        transactions, or of the log that is not in the relay yet. `report` returns the report of the stages for a given
+        lag and rate.
         """
-        self._waits_since, self._delay = waits_since, delay
+        self._delay = delay
+        if waits_since is not None:
+            self._waits_since = waits_since
+        if caught_up or only_waiting:
+            self._waits_since, self._caught_up_at = 0.0, self._now()
         if caught_up:
             self._cause = None
         if self._cause is not None and not message:
@@ -285,7 +292,7 @@ class Tracker:
             if self._lack is None:
                 return self._delay
             return max(0.0, self._now() - max(self._lack.since, self._event_time))
-        since = self._waits_since or self._event_time
+        since = self._waits_since or max(self._event_time, self._caught_up_at)
         return max(self._delay, self._now() - since) if since else None
 
     def _changed(self, window: float) -> tuple[TableChanges, ...]:
