@@ -182,7 +182,7 @@ def test_packets_that_continue_after_the_end_of_their_event_are_damage(pair, eve
     sender.start()
     with pytest.raises(Transient, match="source-damaged") as damaged:
         _drained(reader)
-    assert "another length" in damaged.value.what
+    assert "total length is not the event's" in damaged.value.what
     server.shutdown(socket.SHUT_RDWR)
     sender.join()
 
