@@ -350,6 +350,25 @@ def test_a_row_whose_key_is_spelled_anew_moves_or_halts(
         assert run.content() == [new]
 
 
+@pytest.mark.parametrize("safe", [False, True])
+def test_a_key_with_the_spelling_of_another_shard_is_no_other_key_on_mariadb(
+    request: pytest.FixtureRequest, *, safe: bool
+) -> None:
+    target = target_on(request.getfixturevalue("mariadb"))
+    old, new = {"id": "a", "a": 1, "b": 1}, {"id": "A", "a": 1, "b": 2}
+    steps: list[tuple[int, Change]] = [(1, (Op.INSERT, None, new)), (1, (Op.DELETE, new, None))]
+    run = Run(Source(), random.Random(0), target=target, columns=(WORD, *COLUMNS[1:]))
+    run.rules = replace(run.rules, safe=safe)
+    large = [run._batches([one], 300 + at) for at, one in enumerate(steps)]
+    run.log_parts = [
+        LogPart(run._batches([(0, (Op.INSERT, None, old))], 200)), *(LogPart(part, Lsn(0, 1, 299)) for part in large),
+    ]  # fmt: skip
+    run.end = Lsn(0, 1, 1000)
+    with pytest.raises(Halted) as caught:
+        run.attempt()
+    assert caught.value.code == ("key-in-two-shards" if safe else "target-refused")
+
+
 @pytest.mark.parametrize("server", ["mariadb", "postgres"])
 def test_a_row_whose_key_is_spelled_anew_in_its_shard_may_be_deleted(
     request: pytest.FixtureRequest, server: str

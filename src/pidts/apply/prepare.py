@@ -101,6 +101,7 @@ def prepared(
     copies = _target_tables(unfinished, batches)
     absent, batches = _split_absent(batches)
     if lagging is not None:
+        lagging = replace(lagging, replaces_spelling=bool(copies) or _is_safe(batches, rules))
         batches = without_moved(session, batches, lagging, rules.merged)
     if rules.task and absent:
         # Other tables may share the repaired table's target table since the repair began. The repaired table's source

@@ -227,10 +227,35 @@ def test_while_the_target_does_not_answer_the_lag_counts_from_the_first_change_t
     tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
     assert shown[-1].lag_seconds == 5.0, "the source may have had changes since the target had the whole relay"
     tracker.show("sync", waits_since=1057.0)
+    later = state()
+    plan = BatchPlan(later, later, (), 0, 0, 1058, (), frozenset())
     now.seconds = 1070.0
     tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
     tracker.begins()
     assert shown[-1].lag_seconds == 13.0
+    tracker.batch(BatchDone(plan, done(later).checkpoint, Counts()))
+    tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
+    assert shown[-1].lag_seconds == 12.0, "the batch had the oldest change"
+
+
+def test_a_target_that_does_not_answer_hides_no_lag_of_the_source() -> None:
+    shown: list[Progress] = []
+    now = Clock(5000.0)
+    tracker = Tracker("t", "s", shown.append, now=now)
+
+    def lag_while_paused() -> float | None:
+        tracker.show("sync", caught_up=True, waits_since=0.0, delay=delay)
+        tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
+        return shown[-1].lag_seconds
+
+    delay = 0.0
+    tracker.lacks(None, has_connected=False)
+    assert lag_while_paused() is None
+    delay = 600.0
+    tracker.lacks(None)
+    assert lag_while_paused() == 600.0
+    tracker.lacks(ReceiveProblem(Transient("source-lost", "gone"), since=1400.0, heard_at=1400.0))
+    assert lag_while_paused() == 3600.0
 
 
 def test_the_age_of_a_waiting_change_grows_also_while_the_run_is_paused() -> None:

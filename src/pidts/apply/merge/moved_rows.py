@@ -26,7 +26,8 @@ In the first step, all changes of key K in member n in one part have the same fa
 
     n does not have K at the part's end    dropped if there is an entry of another member for K, also an earlier one:
                                            in the log, the INSERT of the other member may be before n's DELETE. But if
-                                           n has a later entry, the target's row is n's, and n's DELETE is applied
+                                           n has a later entry, the target's row is n's, and n's DELETE is applied.
+                                           (If the other member was copied again since, the row is that member's)
     n has K then, last changed at x        dropped if there is an entry of another member for K with a later Lsn than x
 
 The two halves of an UPDATE from K to K2 are judged separately. If one half is dropped, the INSERT of K2 or the DELETE
@@ -129,6 +130,8 @@ class LaggingTables:
     """The tables of `noted` in which changes may be applied after later changes of other members."""
     since: Lsn | None = None
     """The place at which a transaction begins, if all changes of the part are a piece of this transaction."""
+    replaces_spelling: bool = False
+    """Whether a written row replaces a row whose key has another spelling, as in safe mode and during a copy."""
 
 
 def without_moved(
@@ -180,7 +183,9 @@ def _of_one(
     if name in lagging.looked:
         entries = _in_force(record.find(*place, outcomes.texts), lagging.since)
         if lagging.since is not None:
-            covered = outcomes.covered(session, {entry.key for entry in entries})
+            covered = outcomes.covered(
+                session, {entry.key for entry in entries}, any_spelling=lagging.replaces_spelling
+            )
             entries, uncovered = outcomes.without_uncovered([*entries, *covered])
             if uncovered:
                 record.remove(*place, EARLIER, uncovered)
@@ -312,12 +317,12 @@ class _Outcomes:
             inserts = moves[first:end]
             halved_bitmaps(part, pa.array(np.arange(len(part))), pa.array(~inserts), pa.array(inserts), _MOVED_ON)
 
-    def covered(self, session: TargetSession, recorded: Collection[str]) -> list[MovedKey]:
+    def covered(self, session: TargetSession, recorded: Collection[str], *, any_spelling: bool) -> list[MovedKey]:
         """Returns entries of `EARLIER` for keys that a member has got, and that a member without an entry also has.
 
         `recorded` are the keys with entries. Of the other keys, the target has a row if some member had the key before.
-        A row whose key has another spelling does not count: its own member may have given it the new spelling. If it
-        belongs to another member, the target refuses the new row.
+        A row whose key has another spelling counts only with `any_spelling`: its own member may have given it the new
+        spelling. If it belongs to another member, the target refuses the new row, or replaces it (`any_spelling`).
         """
         got, gone, left = (np.zeros(self._key.max(initial=-1) + 1, np.bool_) for _ in range(3))
         got[self._key[self._got >= 0]] = True
@@ -332,7 +337,7 @@ class _Outcomes:
         keys = self._key_table(events)
         rows, found = target_rows(session, narrowed(self._table, ()), keys, lock=False)
         there, wanted = found >= 0, key_names(keys)
-        if any(self._table.column(name).type.is_text for name in self._table.identity):
+        if not any_spelling and any(self._table.column(name).type.is_text for name in self._table.identity):
             spelled = key_names(rows.select(list(self._table.identity)))
             there &= np.array(
                 [spelled[at] == text if at >= 0 else False for at, text in zip(found, wanted, strict=True)]

@@ -67,7 +67,7 @@ class Tracker:
         self._waits_since = 0.0
         """The commit time of the first transaction that the target lacks; 0 if none is known."""
         self._caught_up_at = 0.0
-        """The last time at which the target had the whole relay; 0 if it never had in this run."""
+        """The target has had all changes up to this time; 0 if no such time is known."""
         self._delay = 0.0
         """The delay of the last transactions."""
         self._stage_report: StageReport | None = None
@@ -121,6 +121,8 @@ class Tracker:
             self._by_table.update(done.counts.by_table)
             self._count_recent(done.counts)
             self._event_time = done.plan.timestamp or self._event_time
+            if self._waits_since:
+                self._waits_since = max(self._waits_since, self._event_time)
             self._copy.reached(done.plan.end.copy, self._clock())
             self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
 
@@ -153,7 +155,10 @@ class Tracker:
         if waits_since is not None:
             self._waits_since = waits_since
         if caught_up or only_waiting:
-            self._waits_since, self._caught_up_at = 0.0, self._now()
+            self._waits_since = 0.0
+            if self._has_connected:
+                received = self._now() if self._lack is None else self._lack.since
+                self._caught_up_at = min(self._now() - delay, received)
         if caught_up:
             self._cause = None
         if self._cause is not None and not message:
