@@ -91,8 +91,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
+from typing import SupportsIndex, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +116,8 @@ _log = structlog.get_logger(__name__)
 EARLIER = TableName("", "")
 """In entries, the member that has had a key since before a large transaction."""
 _BEFORE = Lsn(0, 0, 0)
+_Recorded: TypeAlias = dict[str, dict[TableName, Lsn]]
+"""The Lsn of each entry, by the key's text and by the member."""
 _LONGEST = 80
 _MOVED_ON = IncompleteInsert("the row with the old key belongs to another shard now", "SET GLOBAL")
 
@@ -178,22 +182,22 @@ def _of_one(
         return parts  # the identities differ, and the caller halts
     outcomes = _Outcomes(parts)
     record, place = session.meta.moves, (lagging.task, lagging.source, name)
-    entries: list[MovedKey] = []
+    recorded: _Recorded = {}
     covered: list[MovedKey] = []
     if name in lagging.looked:
-        entries = _in_force(record.find(*place, outcomes.texts), lagging.since)
+        recorded = _by_key(record.find(*place, outcomes.texts), lagging.since)
         if lagging.since is not None:
-            covered = outcomes.covered(
-                session, {entry.key for entry in entries}, any_spelling=lagging.replaces_spelling
-            )
-            entries, uncovered = outcomes.without_uncovered([*entries, *covered])
-            if uncovered:
+            covered = outcomes.covered(session, recorded, any_spelling=lagging.replaces_spelling)
+            recorded |= {entry.key: {EARLIER: entry.lsn} for entry in covered}
+            if uncovered := outcomes.uncovered(recorded):
                 record.remove(*place, EARLIER, uncovered)
+                for key in uncovered:
+                    del recorded[key][EARLIER]
         if any(part.is_partial for part in parts):
-            outcomes.demand_whole_rows(entries)
-        dropped, written = outcomes.dropped(entries), outcomes.none
+            outcomes.demand_whole_rows(recorded)
+        dropped, written = outcomes.dropped(recorded), outcomes.none
         if lagging.since is not None:
-            hidden, written = outcomes.hidden(entries, lagging.since)
+            hidden, written = outcomes.hidden(recorded, lagging.since)
             dropped |= hidden
         if dropped.any() or written.any():
             parts = outcomes.without(dropped, written)
@@ -202,18 +206,21 @@ def _of_one(
                 table=str(name),
                 rows=int(dropped.sum()),
             )
-    lsn_of = {(entry.member, entry.key): entry.lsn for entry in entries}
-    for member, keys in outcomes.given(lsn_of).items():
+    for member, keys in outcomes.given(recorded).items():
         record.remove(*place, member, keys)
-    got = [one for one in outcomes.got() if lsn_of.get((one.member, one.key), _BEFORE) < one.lsn]
+    got = [one for one in outcomes.got() if recorded.get(one.key, {}).get(one.member, _BEFORE) < one.lsn]
     if got or covered:
         record.add(*place, [*got, *covered])
     return parts
 
 
-def _in_force(entries: Iterable[MovedKey], since: Lsn | None) -> list[MovedKey]:
+def _by_key(entries: Iterable[MovedKey], since: Lsn | None) -> _Recorded:
     """Returns the entries without those of `EARLIER` that are about another transaction."""
-    return [entry for entry in entries if entry.member != EARLIER or (since is not None and entry.lsn >= since)]
+    found: _Recorded = {}
+    for entry in entries:
+        if entry.member != EARLIER or (since is not None and entry.lsn >= since):
+            found.setdefault(entry.key, {})[entry.member] = entry.lsn
+    return found
 
 
 class _Outcomes:
@@ -270,57 +277,52 @@ class _Outcomes:
     @property
     def texts(self) -> list[str]:
         """Returns the texts of all keys with an event, each once."""
-        return self._texts(self._last[np.unique(self._key, return_index=True)[1]])
+        return list(self._of_key)
 
-    def dropped(self, entries: Iterable[MovedKey]) -> Mask:
-        """Returns the outcomes whose changes must be dropped because of other members' entries."""
-        dropped = np.zeros(len(self._key), np.bool_)
+    @cached_property
+    def _of_key(self) -> dict[str, range]:
+        """The outcomes of each key, by the key's text."""
         first = np.unique(self._key, return_index=True)[1]
-        ends = np.append(first[1:], len(self._key))
-        at = {text: place for place, text in enumerate(self.texts)}
-        numbers = {member: number for number, member in enumerate(self._members)}
-        own = {(entry.member, entry.key): entry.lsn for entry in entries}
-        for entry in entries:
-            place = at.get(entry.key)
-            if place is None:
-                continue
-            mine = range(first[place], ends[place])
-            member = numbers.get(entry.member, -1)
-            if any(self._member[outcome] == member and not self._has[outcome] for outcome in mine):
-                continue
-            for outcome in mine:
-                if self._member[outcome] != member and not self._copied[outcome]:
-                    last = self._lsn(self._last[outcome])
-                    got = own.get((self._members[self._member[outcome]], entry.key), _BEFORE)
-                    is_own = entry.lsn < got < last
-                    dropped[outcome] |= last < entry.lsn if self._has[outcome] else not is_own
+        ends = [*first[1:].tolist(), len(self._key)]
+        return dict(zip(self._texts(self._last[first]), map(range, first.tolist(), ends), strict=True))
+
+    def dropped(self, recorded: _Recorded) -> Mask:
+        """Returns the outcomes whose changes must be dropped because of other members' entries."""
+        dropped = self.none
+        for text, entries in recorded.items():
+            mine = self._of_key.get(text, range(0))
+            lost = {self._member_of(outcome) for outcome in mine if not self._has[outcome]}
+            for member, lsn in entries.items():
+                if member in lost:
+                    continue
+                for outcome in mine:
+                    if self._member_of(outcome) != member and not self._copied[outcome]:
+                        last = self._lsn(self._last[outcome])
+                        is_own = lsn < entries.get(self._member_of(outcome), _BEFORE) < last
+                        dropped[outcome] |= last < lsn if self._has[outcome] else not is_own
         return dropped
 
-    def demand_whole_rows(self, entries: Iterable[MovedKey]) -> None:
+    def demand_whole_rows(self, recorded: _Recorded) -> None:
         """Raises if an UPDATE with a part of the row gives another key to a row that another member's row has replaced.
 
         The columns that the log does not have would be those of the other member's row.
         """
-        recorded: dict[str, dict[TableName, Lsn]] = {}
-        for entry in entries:
-            if entry.member != EARLIER:
-                recorded.setdefault(entry.key, {})[entry.member] = entry.lsn
         replaced = self.none
         updates = np.nonzero(self._op[self._change[self._first]] == Op.UPDATE)[0]
         for outcome, text in zip(updates, self._texts(self._last[updates]), strict=True):
-            found = recorded.get(text, {})
-            own = found.get(self._members[self._member[outcome]], _BEFORE)
-            replaced[outcome] = self._had[outcome] and own < max(found.values(), default=_BEFORE)
+            entries = recorded.get(text, {})
+            latest = max((lsn for member, lsn in entries.items() if member != EARLIER), default=_BEFORE)
+            replaced[outcome] = self._had[outcome] and entries.get(self._member_of(outcome), _BEFORE) < latest
         moves = np.zeros(len(self._op), np.bool_)
         moves[self._change[self._leaves & replaced[self._fate_of]]] = True
         for part, (first, end) in zip(self._parts, pairwise(self._sizes), strict=True):
             inserts = moves[first:end]
             halved_bitmaps(part, pa.array(np.arange(len(part))), pa.array(~inserts), pa.array(inserts), _MOVED_ON)
 
-    def covered(self, session: TargetSession, recorded: Collection[str], *, any_spelling: bool) -> list[MovedKey]:
+    def covered(self, session: TargetSession, recorded: _Recorded, *, any_spelling: bool) -> list[MovedKey]:
         """Returns entries of `EARLIER` for keys that a member has got, and that a member without an entry also has.
 
-        `recorded` are the keys with entries. Of the other keys, the target has a row if some member had the key before.
+        Of the keys without entries, the target has a row if some member had the key before.
         A row whose key has another spelling counts only with `any_spelling`: its own member may have given it the new
         spelling. If it belongs to another member, the target refuses the new row, or replaces it (`any_spelling`).
         """
@@ -349,46 +351,33 @@ class _Outcomes:
             if is_there
         ]
 
-    def without_uncovered(self, entries: Sequence[MovedKey]) -> tuple[list[MovedKey], list[str]]:
-        """Leaves out entries of `EARLIER` whose member has lost the key.
-
-        Returns the other entries, and the keys of those that are left out.
-        """
-        recorded = {(entry.key, entry.member): entry.lsn for entry in entries}
+    def uncovered(self, recorded: _Recorded) -> list[str]:
+        """Returns the keys that have an entry of `EARLIER`, and that the member of this entry has lost."""
         lost = np.nonzero(self._had & (~self._has | (self._got >= 0)))[0]
         uncovered = {
             text
-            for at, text in zip(lost, self._texts(self._last[lost]), strict=True)
-            if (text, self._members[self._member[at]]) not in recorded
-            and (lsn := recorded.get((text, EARLIER))) is not None
-            and lsn < self._lsn(self._last[at])
+            for outcome, text in zip(lost, self._texts(self._last[lost]), strict=True)
+            if self._member_of(outcome) not in (entries := recorded.get(text, {}))
+            and (lsn := entries.get(EARLIER)) is not None
+            and lsn < self._lsn(self._last[outcome])
         }
-        left = [entry for entry in entries if entry.member != EARLIER or entry.key not in uncovered]
-        return left, sorted(uncovered)
+        return sorted(uncovered)
 
     @property
     def none(self) -> Mask:
         """Returns a mask without outcomes."""
         return np.zeros(len(self._key), np.bool_)
 
-    def hidden(self, entries: Sequence[MovedKey], since: Lsn) -> tuple[Mask, Mask]:
+    def hidden(self, recorded: _Recorded, since: Lsn) -> tuple[Mask, Mask]:
         """Returns the outcomes of members that have a key which another member has got later in the transaction.
 
         Also returns the outcomes of members that get and lose a key, and whose row an earlier attempt has written.
         Raises `Halted` if the member that has got the key last loses it, and another member still has it.
         """
         hidden, written = self.none, self.none
-        at = {text: place for place, text in enumerate(self.texts)}
-        by_key: dict[int, dict[TableName, Lsn]] = {}
-        for entry in entries:
-            if entry.key in at:
-                by_key.setdefault(at[entry.key], {})[entry.member] = entry.lsn
-        first = np.unique(self._key, return_index=True)[1]
-        ends = np.append(first[1:], len(self._key))
-        several = np.nonzero(ends - first > 1)[0].tolist()
-        for key in sorted({*by_key, *several}):
-            mine = range(first[key], ends[key])
-            self._hide(mine, by_key.get(key, {}), since, hidden, written)
+        for text, mine in self._of_key.items():
+            if text in recorded or len(mine) > 1:
+                self._hide(mine, recorded.get(text, {}), since, hidden, written)
         return hidden, written
 
     def _hide(
@@ -398,7 +387,7 @@ class _Outcomes:
         since_of = {member: _BEFORE if member == EARLIER else lsn for member, lsn in entries.items()}
         lost: dict[int, Lsn] = {}
         for outcome in outcomes:
-            member = self._members[self._member[outcome]]
+            member = self._member_of(outcome)
             if not self._has[outcome]:
                 lsn = since_of.pop(member, None)
                 if lsn is not None and lsn >= since:
@@ -415,7 +404,7 @@ class _Outcomes:
             if latest < lsn:
                 raise self._lost_row(outcome)
         for outcome in outcomes:
-            own = since_of.get(self._members[self._member[outcome]], latest)
+            own = since_of.get(self._member_of(outcome), latest)
             hidden[outcome] = own < latest >= since and not self._copied[outcome]
 
     def _lost_row(self, outcome: int) -> Halted:
@@ -423,7 +412,7 @@ class _Outcomes:
         key = shown_row(self._key_table(np.array([event])))
         return Halted(
             "key-in-two-shards",
-            f"a large transaction has given a key to {self._members[self._member[outcome]]} and now removes it there, "
+            f"a large transaction has given a key to {self._member_of(outcome)} and now removes it there, "
             "but another shard has a row with this key, which the former change has replaced",
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
             todo=f"Copy the shards of this table again: {RESYNC}. When they are copied, remove rows that no shard has: "
@@ -444,16 +433,16 @@ class _Outcomes:
             left.append(_rest(part, keep[mine], inserts[mine], deletes[mine]))
         return left
 
-    def given(self, lsn_of: Mapping[tuple[TableName, str], Lsn]) -> dict[TableName, list[str]]:
+    def given(self, recorded: _Recorded) -> dict[TableName, list[str]]:
         """Returns, for each member, the changed keys that it does not have after the changes.
 
-        A key is left out if its entry in `lsn_of` is about a later change, which an earlier attempt has written.
+        A key is left out if the member's entry is about a later change, which an earlier attempt has written.
         """
         outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
         for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True):
-            member = self._members[self._member[outcome]]
-            if lsn_of.get((member, text), _BEFORE) <= self._lsn(self._last[outcome]):
+            member = self._member_of(outcome)
+            if recorded.get(text, {}).get(member, _BEFORE) <= self._lsn(self._last[outcome]):
                 given.setdefault(member, []).append(text)
         return given
 
@@ -461,7 +450,7 @@ class _Outcomes:
         """Returns entries for the keys that members have got and still have after the changes."""
         outcomes = np.nonzero(self._got >= 0)[0]
         return [
-            MovedKey(self._members[self._member[outcome]], text, self._lsn(self._got[outcome]))
+            MovedKey(self._member_of(outcome), text, self._lsn(self._got[outcome]))
             for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True)
         ]
 
@@ -471,6 +460,10 @@ class _Outcomes:
     def _key_table(self, events: Numbers) -> pa.Table:
         columns = [values.take(pa.array(events)) for values in self._keys]
         return pa.Table.from_arrays(columns, schema=pa.schema(self._fields))
+
+    def _member_of(self, outcome: SupportsIndex) -> TableName:
+        member: TableName = self._members[self._member[outcome]]
+        return member
 
     def _lsn(self, event: int) -> Lsn:
         return Lsn.from_bytes(self._lsns[int(self._change[event])].as_py())
