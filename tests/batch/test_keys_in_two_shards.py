@@ -9,7 +9,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ FIRST = Lsn(0, 1, 4)
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 
 Step = tuple[str, int, int] | tuple[str, int, int, int]
-"""What happens, the number of the shard, the key, and the new key if the row gets another one."""
+"""A step has a kind, the number of the shard, the key, and the new key if the row gets another one."""
 
 
 @dataclass
@@ -439,32 +439,37 @@ def killed(chance: random.Random) -> None:
         run.memory.forget()
 
 
-def retried(chance: random.Random) -> None:
-    """One history whose merged table, or one of its shards, halts; then the history is applied again from its start."""
+@contextmanager
+def _held_run(chance: random.Random) -> Iterator[tuple[Run, Source, Sequence[TableName]]]:
+    """Yields a run, its source, and the shards that wait. The run may halt."""
     source = drawn(chance)
     run = _drawn_run(chance, source, (1, 3))
     assert run.memory is not None
     held = chance.choice([*([shard] for shard in SHARDS), SHARDS])
     try:
+        yield run, source, held
+    except Halted:
+        pass
+    finally:
+        run.memory.store.hook = None
+        run.memory.forget()
+
+
+def retried(chance: random.Random) -> None:
+    """One history whose merged table, or one of its shards, halts; then the history is applied again from its start."""
+    with _held_run(chance) as (run, source, held):
         with suppress(Halted):
             run.attempt()
             return
         run.attempt(dict.fromkeys(held, FIRST))
         run.attempt()
         assert run.content() == source.content()
-    except Halted:
-        pass
-    finally:
-        run.memory.forget()
 
 
 def waiting(chance: random.Random) -> None:
     """One history in which shards halt at the last committed part, for any reason, and continue after the others."""
-    source = drawn(chance)
-    run = _drawn_run(chance, source, (1, 3))
-    assert run.memory is not None
-    held = chance.choice([*([shard] for shard in SHARDS), SHARDS])
-    try:
+    with _held_run(chance) as (run, source, held):
+        assert run.memory is not None
         run.memory.store.hook = Crashes([chance.randrange(10, 80)])
         with suppress(Halted, ProcessDied):
             run.attempt()
@@ -472,11 +477,6 @@ def waiting(chance: random.Random) -> None:
         run.attempt(dict.fromkeys(held, run.claimed().lsn))
         run.attempt()
         assert run.content() == source.content()
-    except Halted:
-        pass
-    finally:
-        run.memory.store.hook = None
-        run.memory.forget()
 
 
 @pytest.mark.parametrize("history", [killed, retried, waiting])

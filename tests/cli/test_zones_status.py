@@ -26,6 +26,12 @@ def login(server: Server) -> dict[str, Any]:
     return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 
 
+def zones_file(folder: Path, name: str, servers: dict[str, Any]) -> Path:
+    file = folder / "z.yaml"
+    file.write_text(json.dumps({"name": name, "pidts": {"zones": {"servers": servers}, "relay": "relay"}}))
+    return file
+
+
 def test_the_status_is_a_table_of_zones(
     mariadb: Server,
     mysql97: Server,
@@ -34,10 +40,9 @@ def test_the_status_is_a_table_of_zones(
     capsys: pytest.CaptureFixture[str],
     run_sql: Callable[..., Any],
 ) -> None:
-    file = tmp_path / "z.yaml"
     unknown_transactions = {"host": "127.0.0.1", "port": 9, "user": "u"}
-    zones = {"servers": {"a": login(mariadb), "b": login(mysql97), "c": unknown_transactions}}
-    file.write_text(json.dumps({"name": f"z_{database}", "pidts": {"zones": zones, "relay": "relay"}}))
+    servers = {"a": login(mariadb), "b": login(mysql97), "c": unknown_transactions}
+    file = zones_file(tmp_path, f"z_{database}", servers)
     config = load_task(file.with_name("z.yaml@a-b"))
     try:
         with closing(config.target.server.connect()) as target:
@@ -83,9 +88,8 @@ def test_each_zone_is_asked_on_one_session(
     capsys: pytest.CaptureFixture[str],
     run_sql: Callable[..., Any],
 ) -> None:
-    file, servers = tmp_path / "z.yaml", {"a": mariadb, "b": mysql97, "c": mysql56}
-    zones = {"servers": {zone: login(one) for zone, one in servers.items()}}
-    file.write_text(json.dumps({"name": f"z_{database}", "pidts": {"zones": zones, "relay": "relay"}}))
+    servers = {"a": mariadb, "b": mysql97, "c": mysql56}
+    file = zones_file(tmp_path, f"z_{database}", {zone: login(one) for zone, one in servers.items()})
 
     def connections() -> dict[str, int]:
         return {zone: int(run_sql(one, "SHOW GLOBAL STATUS LIKE 'Connections'")[0][1]) for zone, one in servers.items()}
@@ -100,11 +104,9 @@ def test_each_zone_is_asked_on_one_session(
 
 
 def test_a_target_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "z.yaml"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = {"host": "127.0.0.1", "port": silent.getsockname()[1], "user": "u"}
-        zones = {"servers": {"a": server, "b": server}}
-        file.write_text(json.dumps({"name": "z", "pidts": {"zones": zones, "relay": "relay"}}))
+        file = zones_file(tmp_path, "z", {"a": server, "b": server})
         assert show_zones_status(file, directions_of(file) or (), as_json=True, patience=0.2) == 1
     shown = capsys.readouterr()
     errors = [one["error"] for one in json.loads(shown.out)["directions"]]
