@@ -77,7 +77,7 @@ the server accepts nor so large that it is sent without the next statements.
 
 @dataclass(slots=True)
 class _Commit:
-    """What one call of `Committer.commit` has to write."""
+    """The content of one call of `Committer.commit`."""
 
     worker: int
     expected: Lsn

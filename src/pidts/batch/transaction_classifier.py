@@ -103,7 +103,7 @@ class TransactionClassifier:
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The same as `_rows`, for keys with many tables."""
     _statements: dict[tuple[str, str], _Judged] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What is known of the statement and the schema in the key. It is cached, since parsing takes long, and each table
+    """The relevance of the statement and the schema in the key. It is cached, since parsing takes long, and each table
     that has waited reads the log with the statements on other tables again.
     """
 

@@ -68,7 +68,7 @@ _RUNS = {
     for quote in "`'\""
     for escapes in (False, True)
 }
-"""What contains neither a quote nor an escape, by the quote and by whether a backslash begins an escape."""
+"""The patterns of text without quotes and escapes, by the quote and by whether a backslash begins an escape."""
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 

@@ -119,7 +119,7 @@ class StatementPipeline:
     """Sends the statements of one session. Autocommit is on: only BEGIN and COMMIT begin and end transactions."""
 
     def __init__(self, connection: psycopg.Connection, prepared: PreparedStatements | None = None) -> None:
-        """From now on, only this object prepares statements on the connection; the driver no longer does."""
+        """Makes the driver prepare no more statements on the connection: only this object prepares them."""
         connection.prepare_threshold = None
         self._connection, self._prepared = connection, prepared or PreparedStatements()
         self._converter = Transformer(connection)

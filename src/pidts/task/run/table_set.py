@@ -109,7 +109,7 @@ _ALTERED = frozenset({"changed-outside-log"})
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What a start has to do, in addition to continuing from the checkpoint."""
+    """The work of a start, in addition to continuing from the checkpoint."""
 
     resync: Patterns = None
     unknown: frozenset[str] = frozenset()

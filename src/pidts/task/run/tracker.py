@@ -287,7 +287,8 @@ class Tracker:
         While the source's log is not received, the lag counts from the moment when this began: the source may have had
         changes since. The lag is not known while a copy is not done and this run has applied no change: the target
         lacks rows of any age. If the target has the whole relay, the lag is not known either until the replicator has
-        been connected to the source: the source may have changes of any age.
+        been connected to the source: the source may have changes of any age. While the run is paused, the lag counts
+        from the oldest change that the target is known to lack, or else from the last time at which it had all changes.
         """
         if not self._batches and self._copy.is_copying:
             return None
