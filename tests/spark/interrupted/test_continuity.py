@@ -250,6 +250,7 @@ def test_a_target_that_cannot_be_written_is_waited_for(world, eventually):
         eventually(lambda: paused(run, "read-only"), 60, "it says that the target is read-only")
         target.kill()
         eventually(lambda: paused(run, "target-unreachable"), 60, "it says that the target is gone")
+        assert f"mysql 127.0.0.1:{target.port} has not answered since" in run.log.read_text()
         ledger.write(5)
         target.restart()
         ledger.target = ledger.open_session(target)

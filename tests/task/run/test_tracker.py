@@ -17,7 +17,9 @@ from pidts.model import Checkpoint, Lsn, TableName, Transient
 from pidts.plan import BatchPlan, CopyMode, CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import ReceiveProblem
+from pidts.task.operate.alert_conditions import conditions_of
 from pidts.task.operate.progress import Progress, TableProgress
+from pidts.task.operate.stage_report import ReportedStage, SlowStage, StageReport
 from pidts.task.run.tracker import Tracker, combined
 
 LSN = Lsn(0, 1, 4)
@@ -236,6 +238,40 @@ def test_while_the_target_does_not_answer_the_lag_counts_from_the_first_change_t
     tracker.batch(BatchDone(plan, done(later).checkpoint, Counts()))
     tracker.paused(Transient("target-unreachable", "no answer"), 1.0)
     assert shown[-1].lag_seconds == 12.0, "the batch had the oldest change"
+
+
+def test_a_target_that_does_not_answer_is_the_slow_stage_until_it_answers() -> None:
+    shown: list[Progress] = []
+    now = Clock(1796004529.0)
+    tracker = Tracker("t", "s", shown.append, now=now)
+    busy = StageReport((ReportedStage(name="target", place="postgresql h:1/shop", busy=0.9),), SlowStage("target", "x"))
+    gone = SlowStage("target", "postgresql h:1/shop has not answered since 2026-11-30 02:08:49 UTC")
+
+    def slow() -> SlowStage | None:
+        found = shown[-1].stage_report
+        assert found is not None
+        assert found.stages[-1].busy == (None if found.slow == gone else 0.9)
+        return found.slow
+
+    tracker.show("sync", report=lambda *_: busy)
+    tracker.target_fails(Transient("target-lost", "the connection is gone"))
+    tracker.show("sync", report=lambda *_: busy)
+    assert slow() == busy.slow, "a lost connection may be a restart of the connection alone"
+    now.seconds += 5.0
+    tracker.target_fails(Transient("target-unreachable", "refused"))
+    tracker.show("sync", report=lambda *_: busy)
+    assert slow() == gone
+    tracker.paused(Transient("target-unreachable", "refused"), 1.0)
+    assert slow() == gone
+    lag = next(one for one in conditions_of(replace_lag(shown[-1], 60.0), 10.0) if one.key.kind == "lag")
+    assert lag.what.endswith(f"the slow stage is target, because {gone.why}")
+    tracker.target_answers()
+    tracker.show("sync")
+    assert slow() == busy.slow
+
+
+def replace_lag(progress: Progress, seconds: float) -> Progress:
+    return replace(progress, sources=(replace(progress.sources[0], lag_seconds=seconds),))
 
 
 def test_a_target_that_does_not_answer_hides_no_lag_of_the_source() -> None:

@@ -3,7 +3,7 @@
 These are the stages. The source sends its log over the network. The relay receives and stores it. The planner chooses
 the next batch. The batch is decoded, prepared and reduced (apply). The target writes it. A stage is called slow only
 while the task is behind. For each stage, the share of time in which it works is measured, and the stage that limits the
-others is named:
+others is named. If the target does not answer, it is named in any case. Otherwise:
 
 - If the log comes into the relay late, there are two cases. If the replicator waits for the source nearly all the time,
   the source or the network is slow. Otherwise the replicator's processor or its disk is slow.
@@ -15,8 +15,10 @@ others is named:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
+
+from pidts.model.errors import utc_time
 
 StageName = Literal["source", "relay", "plan", "apply", "target"]
 
@@ -222,6 +224,17 @@ def report_stages(source_id: str, found: StageMeasures) -> StageReport:
         ),
     )
     return StageReport(stages, slow_stage(found), source_id)
+
+
+def with_silent_target(report: StageReport, since: float) -> StageReport:
+    """Returns the report for a target that has not answered since this time, in seconds since 1970.
+
+    The measurements of the target are from before this time, so they explain nothing.
+    """
+    *others, target = report.stages
+    why = f"{target.place or 'its server'} has not answered since {utc_time(since)}"
+    stages = (*others, replace(target, busy=None, rate=None, detail=""))
+    return replace(report, stages=stages, slow=SlowStage("target", why))
 
 
 def slow_stage(found: StageMeasures) -> SlowStage | None:

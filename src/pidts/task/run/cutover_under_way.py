@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 
 from pidts.apply import Target, TargetSession
 from pidts.model import CutoverStage, Fenced, PidtsError, Transient
@@ -69,6 +69,8 @@ class CutoverWatch:
         self._looked = time.monotonic()
         self.seen: CutoverState | None = None
         """The cutover that the last check has found."""
+        self.failure: Transient | None = None
+        """The reason why the last check had no answer from the target; None if it had one."""
 
     def forbids_run(self) -> bool:
         """Whether this check finds a cutover that forbids runs, so the run has to end.
@@ -78,18 +80,20 @@ class CutoverWatch:
         if time.monotonic() < self._looked + _LOOK_SECONDS:
             return False
         self._looked = time.monotonic()
-        with suppress(Transient):
-            try:
-                if self._session is None:
-                    self._session = self._target.connect()
-                    show_presence(self._session, self._config.name, self._config.source.source_id)
-                self._also(self._session)
-                self.seen = cutover_state(self._session, self._config)
-                return self.seen is not None and self.seen.forbids_runs
-            except BaseException:
-                self.close()
-                raise
-        return False
+        try:
+            if self._session is None:
+                self._session = self._target.connect()
+                show_presence(self._session, self._config.name, self._config.source.source_id)
+            self._also(self._session)
+            self.seen, self.failure = cutover_state(self._session, self._config), None
+        except Transient as error:
+            self.close()
+            self.failure = error
+            return False
+        except BaseException:
+            self.close()
+            raise
+        return self.seen is not None and self.seen.forbids_runs
 
     def close(self) -> None:
         """Closes the connection; the next check opens another one."""

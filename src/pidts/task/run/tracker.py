@@ -17,13 +17,14 @@ from pidts.reduce import Counts
 from pidts.replicate import ReceiveProblem
 from pidts.task.measure.copy_progress import CopyProgress
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges
-from pidts.task.operate.stage_report import StageReport
+from pidts.task.operate.stage_report import StageReport, with_silent_target
 
 _RATE_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.25
 """Batches that end within such an interval are counted together, since there can be hundreds of them a second."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
+_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
 """The largest number of target tables whose changes are reported separately."""
 
 
@@ -78,6 +79,10 @@ class Tracker:
         self._cause: PidtsError | None = None
         """The error of the last attempt. It stays until a batch is committed, which shows that the cause is over."""
         self._waiting_for = ""
+        self._silent_since = 0.0
+        """The time of the target's first failure to answer, in seconds since 1970; 0 while it answers."""
+        self._is_unreachable = False
+        """Whether a connection to the target has failed since then. A lost connection alone proves little."""
         self._lack: ReceiveProblem | None = None
         """The reason why the source's log is not received; None if it is received."""
         self._has_connected = True
@@ -98,6 +103,7 @@ class Tracker:
 
         The copy of a table in `copied` is done if the state does not name the table.
         """
+        self.target_answers()
         with self._lock:
             self._copy.begin(copied, state.copy, self._clock())
             self._reached(state, gtid, position)
@@ -114,6 +120,7 @@ class Tracker:
 
     def batch(self, done: BatchDone) -> None:
         """Counts a committed batch."""
+        self.target_answers()
         with self._lock:
             self._cause = None
             self._batches += 1
@@ -172,9 +179,7 @@ class Tracker:
             message = "waiting for Spark"
         with self._lock:
             picture = self._picture(stage, caught_up=caught_up or only_waiting, message=message, report=report)
-            picture = replace(picture, is_notice=is_notice)
-            self._stage_report = picture.sources[0].stage_report or self._stage_report
-        self._on_progress(picture)
+        self._on_progress(replace(picture, is_notice=is_notice))
 
     def note(self, text: str) -> None:
         """Shows a text to the user for a while."""
@@ -184,8 +189,19 @@ class Tracker:
         """Notes the state of a cutover that is under way; empty if there is none."""
         self._cutover = f"the task {text}" if text else ""
 
+    def target_answers(self) -> None:
+        """Notes that the target answers."""
+        self._silent_since, self._is_unreachable = 0.0, False
+
+    def target_fails(self, error: PidtsError) -> None:
+        """Notes an error of the target, which may be that it does not answer."""
+        if error.code in {_UNREACHABLE, _LOST}:
+            self._silent_since = self._silent_since or self._now()
+            self._is_unreachable |= error.code == _UNREACHABLE
+
     def paused(self, cause: PidtsError, seconds: float) -> None:
         """Reports that the run waits until the cause is over. The next attempt begins after `seconds`."""
+        self.target_fails(cause)
         again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
         self.show("paused")
@@ -249,6 +265,11 @@ class Tracker:
         window = min(_RATE_SECONDS, now - self._began) or 1.0
         rate = sum(interval.total for interval in self._recent) / window
         lag = self._lag(caught_up=caught_up)
+        if report is not None:
+            self._stage_report = report(lag, rate)
+        stages = self._stage_report
+        if stages is not None and self._is_unreachable:
+            stages = with_silent_target(stages, self._silent_since)
         source = SourceProgress(
             source=self._source,
             stage=stage,
@@ -265,7 +286,7 @@ class Tracker:
             relay_bytes=self._relay_bytes,
             log_warning=self._warnings[0],
             disk_warning=self._warnings[1],
-            stage_report=report(lag, rate) if report is not None else self._stage_report,
+            stage_report=stages,
         )
         return Progress(
             task=self._task,
