@@ -110,7 +110,10 @@ class ValuesCheckpoints:
                 rereads = self._connection.store.rereads
                 for place in [place for place in rereads if place[:2] == (task, source)]:
                     del rereads[place]
+        self._connection.is_open = True  # what `on_claim` writes is part of the claim's transaction
         on_claim(claimed[0].epoch)
+        for step in self._connection.later:
+            step()
         self._connection.end()
         return claimed
 

@@ -16,9 +16,10 @@ from tests.crashes import ProcessDied
 from tests.pipeline.zones.zones_in_memory import Direction, Zone
 
 from pidts.apply import TargetSession
-from pidts.model import Checkpoint, Fenced, Lsn, PidtsError, SourceTablesKey
+from pidts.model import Checkpoint, Fenced, Halted, Lsn, PidtsError, SourceTablesKey
 from pidts.plan import Limits
 from pidts.task.checks.task_records import FORWARDS
+from pidts.task.run.claim import claim_workers, demand_all_workers
 from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskNames
 from pidts.zones import carried
 
@@ -195,6 +196,33 @@ def test_no_change_is_lost_or_comes_twice_when_it_is_handed_over(others: str) ->
     zones.start_by_record()
     zones.history(30)
     zones.demand_equal()
+
+
+def test_a_direct_task_that_gets_fewer_workers_lacks_no_checkpoint() -> None:
+    zones = ZonesWithNewZone(1)
+    zones.history(15)
+    target = zones.zones["c"].target.connect()
+    first = Checkpoint(task="bc", source="s", worker=0, lsn=Lsn(0, 1, 4))
+    claim_workers(target, "bc", "s", 4, first)
+    assert zones.hand_over()
+    stored = target.meta.checkpoints.read("bc", "s")
+    assert len(stored) == 2
+    demand_all_workers(target, "bc", "s", stored)
+    with pytest.raises(Halted, match="no checkpoint of worker 1 of task bc"):
+        demand_all_workers(target, "bc", "s", stored[:1])
+
+
+def test_the_seeds_task_that_lacks_a_checkpoint_is_not_handed_over() -> None:
+    zones = ZonesWithNewZone(1)
+    zones.history(15)
+    target = zones.zones["c"].target.connect()
+    stored = target.meta.checkpoints.read("ac", "s")
+    claim_workers(target, "ac", "s", 3, stored[0])
+    command = zones.command()
+    assert len(command._claim_seed(target)) == 3
+    del zones.zones["c"].target.store.checkpoints["ac", "s", 1]
+    with pytest.raises(Halted, match="no checkpoint of worker 1 of task ac"):
+        command._claim_seed(target)
 
 
 def dies(dies_at: int) -> bool:

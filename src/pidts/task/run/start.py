@@ -36,9 +36,7 @@ from pidts.model import (
     Where,
     epoch_before_first,
 )
-from pidts.model.advice import RESYNC_ALL
-from pidts.model.errors import listed, named
-from pidts.model.records.altered_record import reading_note
+from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.structures import dialect_at, history_at
@@ -58,6 +56,7 @@ from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.checks.task_records import record_source
 from pidts.task.checks.zone_start import demand_returned, demand_same_zone, demand_still_forwards, may_find_rows
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.claim import claim_workers, demand_all_workers
 from pidts.task.run.cutover_under_way import demand_not_cut_over
 from pidts.task.run.read_structures import (
     LoggedSchemaChange,
@@ -74,9 +73,6 @@ from pidts.task.tables.copy_start import Patterns, copy_states, is_selected
 from pidts.task.tables.merged import Shard, by_target, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rewind_request import demand_sent
 from pidts.task.tables.target_fit import TableFit, create_missing, demand_fit, fits_of
-
-_WORKERS = TableName("", "workers")
-"""Among a task's records, the key of the note with the number of workers of the last claim."""
 
 _log = structlog.get_logger(__name__)
 
@@ -138,7 +134,7 @@ def begin_task(
         # If all tables are copied again, it does not matter whether the former checkpoint is reliable.
         for row in stored:
             demand_unaltered(row)
-        _demand_all_workers(config, target, stored)
+        demand_all_workers(target, config.name, config.source.source_id, stored)
     if stored:
         rule_changes.require_unmoved_rows(config, target, other_parts)
         table_set.check(stored)
@@ -147,7 +143,8 @@ def begin_task(
             replicator.resume_at = resume_point(stored)
             replicator.start()
         first = next((row for row in stored if row.altered), stored[0])
-        claimed = _claim(config, target, first, max(row.epoch for row in stored), on_claim)
+        latest = max(row.epoch for row in stored)
+        claimed = claim_workers(target, config.name, config.source.source_id, config.workers, first, latest, on_claim)
     else:
         if wanted.rewind is not None:
             demand_sent(config, source, stored, wanted.rewind)
@@ -204,10 +201,11 @@ def _resume_without_source(
     charsets, dialect = terms_of_relay(config, state.needs, absence)
     for row in stored:
         demand_unaltered(row)
-    _demand_all_workers(config, target, stored)
+    demand_all_workers(target, config.name, source_id, stored)
     replicator.resume_at = resume_point(stored)
     replicator.start()
-    claimed = _claim(config, target, stored[0], max(row.epoch for row in stored), on_claim)
+    latest = max(row.epoch for row in stored)
+    claimed = claim_workers(target, config.name, source_id, config.workers, stored[0], latest, on_claim)
     demand_not_cut_over(target, config)
     if resumed_state(claimed).copying:
         raise absence
@@ -252,44 +250,6 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
             "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Fill the whole zone again: pidts zones return FILE ZONE (docs/operate/zones.md)",
-        )
-
-
-def _claim(
-    config: TaskConfig, target: TargetSession, first: Checkpoint, read: int | None, on_claim: Callable[[int], None]
-) -> tuple[Checkpoint, ...]:
-    """Claims the task, and returns the checkpoints of its workers.
-
-    Raises if another run has claimed the task since this run has read the epoch `read`.
-    """
-    name, source = config.name, config.source.source_id
-
-    def claims(epoch: int) -> None:
-        # This is part of the claim's transaction.
-        target.meta.notes.write(name, SourceTablesKey(source), _WORKERS, str(config.workers))
-        on_claim(epoch)
-
-    return tuple(target.meta.checkpoints.claim(name, source, config.workers, first, read=read, on_claim=claims))
-
-
-def _demand_all_workers(config: TaskConfig, target: TargetSession, stored: Sequence[Checkpoint]) -> None:
-    """Raises if the checkpoint of a worker was deleted by hand.
-
-    The other workers may have committed a batch of which the target lacks the rows of this worker. The claim would give
-    this worker the place of the others.
-    """
-    source = config.source.source_id
-    noted = target.meta.notes.read(config.name, SourceTablesKey(source), _WORKERS)
-    with reading_note(config.name, source, _WORKERS.name):
-        missing = sorted(set(range(int(noted or 0))) - {row.worker for row in stored}) if stored else []
-    if missing:
-        raise Halted(
-            "checkpoint-deleted",
-            f"the target has no checkpoint of {named('worker', missing)} of task {config.name}",
-            where=Where(source=source),
-            todo="Somebody has deleted the row, and changes of this worker may be missing on the target. Insert the "
-            "worker's row into pidts_meta.checkpoint again, with all of its old values. Or remove the rows of the "
-            f"other workers, too, and make the target equal to the source: {RESYNC_ALL}",
         )
 
 
@@ -348,7 +308,7 @@ def _first_start(
     # run's checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
-        return _claim(config, target, first, None, on_claim)
+        return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=on_claim)
 
 
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:

@@ -34,7 +34,7 @@ No change is lost or arrives twice, wherever the command dies, since a start rea
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -44,6 +44,7 @@ from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, Transi
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE, forwarded_zones
+from pidts.task.run.claim import claim_workers, demand_all_workers
 
 _TODO = "Wait until the tasks are syncing (pidts status TASK), then repeat the command"
 
@@ -123,7 +124,7 @@ class HandOver:
                 self._demand_no_locks(seed, target, zones)
                 self._say(f"for a moment, the seed gets no changes of zones {', '.join(zones)}")
                 self._log.await_carried(self._log.end())
-                claimed = self._claim(target, self._joined.seed)
+                claimed = self._claim_seed(target)
                 for zone, place in found.items():
                     self._begin(seed, target, zone, place)
                 self._decide(target, claimed, carried, zones)
@@ -165,18 +166,17 @@ class HandOver:
             raise self._refused(f"a schema change of task {one.task} is under way", _TODO)
         return rows[0]
 
-    def _claim(self, target: TargetSession, one: TaskNames, start: Checkpoint | None = None) -> list[Checkpoint]:
+    def _claim_seed(self, target: TargetSession) -> Sequence[Checkpoint]:
+        """Claims the seed's task for as many workers as it has."""
+        one = self._joined.seed
         stored = target.meta.checkpoints.read(one.task, one.source)
-        if not stored and start is None:
+        if not stored:
             raise self._refused(f"task {one.task} has not begun", _TODO)
-        if start is None:
-            states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in stored]
-            if any(state.held or state.copying for state in states):
-                raise self._refused(
-                    f"task {one.task} is still copying, or has tables that wait at an earlier place", _TODO
-                )
-            return target.meta.checkpoints.claim(one.task, one.source, len(stored), stored[0])
-        return target.meta.checkpoints.claim(one.task, one.source, one.workers, start)
+        demand_all_workers(target, one.task, one.source, stored)
+        states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in stored]
+        if any(state.held or state.copying for state in states):
+            raise self._refused(f"task {one.task} is still copying, or has tables that wait at an earlier place", _TODO)
+        return claim_workers(target, one.task, one.source, len(stored), stored[0])
 
     def _begin(self, seed: TargetSession, target: TargetSession, zone: str, place: Checkpoint) -> None:
         """Records the place where a direct task begins, and its tables' structures there."""
@@ -186,7 +186,7 @@ class HandOver:
             what = f"task {one.task} has begun, and the seed's task also forwards changes of zone {zone}"
             raise self._refused(what, "Remove the records of one of the two (pidts check TASK names them)")
         start = replace(place, task=one.task, source=one.source, worker=0, batch=0, epoch=epoch_before_first(), copy="")
-        claimed = self._claim(target, one, start)
+        claimed = claim_workers(target, one.task, one.source, one.workers, start)
         tables = seed.meta.structures.load(other.task, SourceTablesKey(other.source))
         shadows = seed.meta.shadows.load(other.task, other.source)
         target.begin()
@@ -205,7 +205,7 @@ class HandOver:
             raise
 
     def _decide(
-        self, target: TargetSession, claimed: list[Checkpoint], carried: frozenset[str], zones: tuple[str, ...]
+        self, target: TargetSession, claimed: Sequence[Checkpoint], carried: frozenset[str], zones: tuple[str, ...]
     ) -> None:
         seed = self._joined.seed
         target.begin()
@@ -227,7 +227,7 @@ class HandOver:
         return PrecheckFailed("zone-not-handed-over", what, where=Where(), todo=todo)
 
 
-def _demand_claim(target: TargetSession, claimed: list[Checkpoint]) -> None:
+def _demand_claim(target: TargetSession, claimed: Sequence[Checkpoint]) -> None:
     """Locks the checkpoints; raises if another run has claimed the task meanwhile."""
     for row in claimed:
         if target.meta.checkpoints.lock(row.task, row.source, row.worker).epoch != row.epoch:

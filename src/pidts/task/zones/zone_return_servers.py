@@ -43,6 +43,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.sole_run import running_process
+from pidts.task.run.claim import claim_workers
 from pidts.task.zones.own_changes import own_changes
 from pidts.task.zones.zone_return import RecordedTask
 
@@ -292,7 +293,7 @@ class ReturningZone:
             session.meta.structures.save(*place, start.lsn, {**dict.fromkeys(known), **tables})
             session.meta.shadows.replace(config.name, config.source.source_id, {})
             session.commit()
-            claimed = session.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, start)
+            claimed = claim_workers(session, config.name, config.source.source_id, config.workers, start)
             session.begin()
             for row in claimed:  # an earlier run of this command may have begun the task at another place
                 session.meta.checkpoints.lock(row.task, row.source, row.worker)
