@@ -79,7 +79,7 @@ class PendingChanges(Exception):
     def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
         super().__init__()
         self.places = tuple((row.lsn, row.copy) for row in checkpoints)
-        """The places of the source's checkpoints. If they do not move, the changes do not come."""
+        """The places of the source's checkpoints."""
 
 
 def repair(

@@ -39,7 +39,7 @@ _KEYS = 500
 _CROWDED_SECONDS = 10.0
 """If the log has pending changes of a table at each attempt for this time, a repair no longer waits for their end."""
 _STILL_SECONDS = 2.0
-"""The same limit if the task's checkpoints do not move."""
+"""The same limit for further tables, if the task's checkpoints have not moved for the whole longer limit."""
 _CROWDED_PAUSE = 0.1
 
 
@@ -73,6 +73,35 @@ class ExtraRows:
 
 
 @dataclass(slots=True)
+class PendingWait:
+    """Decides how long a repair waits for the end of a table's pending changes.
+
+    Checkpoints that do not move for a moment do not show that the task is stopped. For example, the task prepares a
+    large batch, or the source is quiet. So the limit is short only where the checkpoints have stood during a whole wait
+    for another table.
+    """
+
+    _stood: tuple[object, ...] | None = None
+    """The places at which the checkpoints have stood during a whole wait."""
+    _began: float | None = None
+    _first: tuple[object, ...] = ()
+
+    def begin(self) -> None:
+        """Begins to wait for another table, or for other keys."""
+        self._began = None
+
+    def is_over(self, places: tuple[object, ...], now: float) -> bool:
+        """Whether the repair no longer waits; `places` are those of the source's checkpoints."""
+        if self._began is None:
+            self._began, self._first = now, places
+        if now - self._began <= (_STILL_SECONDS if places == self._stood else _CROWDED_SECONDS):
+            return False
+        if places == self._first:
+            self._stood = places
+        return True
+
+
+@dataclass(slots=True)
 class Repairs:
     """The repairs of one task, and how many rows they change. `target` is a connection for the repairs alone."""
 
@@ -101,6 +130,7 @@ class Repairs:
     """Tables that were not compared, because their filters leave out inserts or updates."""
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
+    _wait: PendingWait = field(default_factory=PendingWait)
     _never_quiet: set[TableName] = field(default_factory=set)
     """Tables for which the task had pending changes at each attempt to repair them. No repair waits for these changes.
     """
@@ -166,8 +196,7 @@ class Repairs:
             )
             for one in members
         ]
-        began = still_since = time.monotonic()
-        places: tuple[object, ...] = ()
+        self._wait.begin()
         while True:
             try:
                 compares = any(one.part.config.on_divergence is not OnDivergence.OVERWRITE for one in members)
@@ -183,10 +212,7 @@ class Repairs:
                     removes=removes,
                 )
             except PendingChanges as pending:
-                now = time.monotonic()
-                if pending.places != places:
-                    places, still_since = pending.places, now
-                if now - began > _CROWDED_SECONDS or now - still_since > _STILL_SECONDS:
+                if self._wait.is_over(pending.places, time.monotonic()):
                     self._never_quiet.add(name)
                 if self.stop.wait(_CROWDED_PAUSE):
                     raise ComparisonInterrupted from None
