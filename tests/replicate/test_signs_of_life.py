@@ -65,25 +65,45 @@ def test_only_the_first_bytes_may_take_their_time(
 
 
 def test_a_replicator_that_compiles_after_its_start_is_not_stuck(tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
-    path, compiles = tmp_path / "s" / "status.json", threading.Event()
-    file = status.StatusFile(path, "s")
-    with closing(status.SignsOfLife(file, compiles.is_set, 0.05)) as signs:
-
-        def written_anew() -> bool:
-            """Whether the status is written within half a second."""
-            path.unlink(missing_ok=True)
-            deadline = time.monotonic() + 0.5
-            while not path.exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
-            return path.exists()
-
-        assert written_anew(), "it starts"
+    file, compiles = FreshFile(tmp_path), threading.Event()
+    with closing(status.SignsOfLife(file.status, compiles.is_set, 0.05)) as signs:
+        assert file.is_written_anew(), "it starts"
         signs.end_start()
-        written_anew()  # a write may have been under way
-        assert not written_anew()
+        file.is_written_anew()  # a write may have been under way
+        assert not file.is_written_anew()
         compiles.set()
-        assert written_anew()
+        assert file.is_written_anew()
         compiles.clear()
-        written_anew()
-        assert not written_anew()
+        file.is_written_anew()
+        assert not file.is_written_anew()
+
+
+def test_a_replicator_whose_compilation_does_not_end_is_stuck(tmp_path: Path) -> None:
+    file, compiles = FreshFile(tmp_path), threading.Event()
+    with closing(status.SignsOfLife(file.status, compiles.is_set, 0.05, limit=1.5)) as signs:
+        signs.end_start()
+        for _ in range(2):
+            compiles.set()
+            assert file.is_written_anew()
+            time.sleep(1.5)
+            file.is_written_anew()
+            assert not file.is_written_anew(), "it has compiled for longer than the limit"
+            compiles.clear()
+            time.sleep(0.5)  # the next compilation has the whole limit again
+
+
+class FreshFile:
+    """A status file that is removed before each look."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "s").mkdir()
+        self._path = folder / "s" / "status.json"
+        self.status = status.StatusFile(self._path, "s")
+
+    def is_written_anew(self) -> bool:
+        """Whether the status is written within half a second."""
+        self._path.unlink(missing_ok=True)
+        deadline = time.monotonic() + 0.5
+        while not self._path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self._path.exists()

@@ -28,8 +28,8 @@ _SIGN_OF_LIFE_SECONDS = 30.0
 """After this time without a new status, a replicator counts as silent. A replicator writes its status every few
 seconds, and its pauses between attempts are shorter than this time.
 """
-_START_SECONDS = 600.0
-"""The time in which a starting replicator may compute without receiving anything."""
+_COMPUTE_SECONDS = 600.0
+"""The longest time in which a starting replicator may compute without receiving anything, or may compile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +139,20 @@ class SignsOfLife:
 
     The first bytes of a log make the replicator load its compiled functions, or compile them. Later bytes may need
     further functions. On a busy machine, this takes longer than the time after which a replicator counts as silent. At
-    any other time, a replicator that does not write its status is stuck.
+    any other time, a replicator that does not write its status is stuck. So is one that compiles for ten minutes
+    without a pause.
     """
 
     def __init__(
-        self, status: StatusFile, is_compiling: Callable[[], bool] = is_compiling, seconds: float | None = None
+        self,
+        status: StatusFile,
+        is_compiling: Callable[[], bool] = is_compiling,
+        seconds: float | None = None,
+        limit: float = _COMPUTE_SECONDS,
     ) -> None:
-        """`seconds` is the interval of the writes."""
+        """`seconds` is the interval of the writes. After `limit` seconds, the start or the compilation is stuck."""
         self._status, self._is_compiling, self._seconds = status, is_compiling, seconds or _INTERVAL
+        self._limit = limit
         self._has_started, self._closed = False, Event()
         Thread(target=self._run, name="signs of life", daemon=True).start()
 
@@ -159,9 +165,13 @@ class SignsOfLife:
         self._closed.set()
 
     def _run(self) -> None:
-        until = monotonic() + _START_SECONDS
+        starts_until, compiles_until = monotonic() + self._limit, 0.0
         while not self._closed.wait(self._seconds):
-            if self._is_compiling() or (not self._has_started and monotonic() < until):
+            if not self._is_compiling():
+                compiles_until = 0.0
+            elif not compiles_until:
+                compiles_until = monotonic() + self._limit
+            if monotonic() < max(compiles_until, 0.0 if self._has_started else starts_until):
                 self._status.write()
 
 
