@@ -6,7 +6,7 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from pidts.cli.app import run_command
 from pidts.cli.zones.command import directions_of, show_zones_status
 from pidts.model import Checkpoint, Lsn
 from pidts.sandbox import Server
-from pidts.task.config.task_file import load_task
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.config.zones_file import Direction
 from pidts.task.operate.presence import show_presence
 from pidts.task.operate.zones import statuses_into_zone
 
@@ -101,6 +102,49 @@ def test_each_zone_is_asked_on_one_session(
     for zone in servers:
         own = looks[1][zone] - looks[0][zone]
         assert after[zone] - looks[1][zone] - own == 1
+
+
+class Breaking(list[tuple[Direction, TaskConfig]]):
+    """Directions into a zone. The session that reads their states is ended before the second direction is read."""
+
+    def __init__(self, directions: Iterable[tuple[Direction, TaskConfig]], end: Callable[[], None]) -> None:
+        super().__init__(directions)
+        self._end: Callable[[], None] | None = end
+
+    def __iter__(self) -> Iterator[tuple[Direction, TaskConfig]]:
+        for number, one in enumerate(super().__iter__()):
+            if number == 1 and self._end is not None:
+                end, self._end = self._end, None
+                end()
+            yield one
+
+
+def test_a_session_that_ends_between_two_directions_is_no_error(
+    mysql97: Server, database: str, tmp_path: Path, run_sql: Callable[..., Any]
+) -> None:
+    user = f"z_{database}"[:30]
+    run_sql(mysql97, f"CREATE USER {user} IDENTIFIED BY 'secret'")
+    try:
+        run_sql(mysql97, f"GRANT ALL ON *.* TO {user}")
+        own = {**login(mysql97), "user": user, "password": "secret"}
+        file = zones_file(tmp_path, f"z_{database}", dict.fromkeys("abc", own))
+        into = [
+            (one, load_task(file.with_name(f"z.yaml@{one.source}-{one.target}")))
+            for one in directions_of(file)
+            if one.target == "c"
+        ]
+
+        def end_session() -> None:
+            asked = f"SELECT id FROM information_schema.processlist WHERE user = '{user}'"
+            found = run_sql(mysql97, asked)
+            assert found
+            for (number,) in found:
+                run_sql(mysql97, f"KILL {number}")
+
+        found = statuses_into_zone(Breaking(into, end_session))
+        assert [(one.stage, one.error) for one in found] == [("not begun", "")] * 2
+    finally:
+        run_sql(mysql97, f"DROP USER {user}")
 
 
 def test_a_target_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

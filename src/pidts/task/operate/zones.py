@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,17 +71,34 @@ class DirectionStatus:
 
 
 def statuses_into_zone(directions: Sequence[tuple[Direction, TaskConfig]]) -> list[DirectionStatus]:
-    """Returns the status of directions into one zone, all read on one session of the zone's server."""
-    try:
-        target = directions[0][1].target.server.connect()
-    except PidtsError as error:
-        return [DirectionStatus(direction=one, status=None, error=str(error)) for one, _ in directions]
-    with closing(target):
-        found = [_direction_status(target, *each) for each in directions]
+    """Returns the status of directions into one zone, all read on one session of the zone's server.
+
+    If the session is lost, the status is read again on a new session. If the server then does not accept one, the
+    directions that are left get this error.
+    """
+    found: list[DirectionStatus] = []
+    with ExitStack() as sessions:
+        try:
+            target = _connected(sessions, directions[0][1])
+            for direction, config in directions:
+                one = _direction_status(target, direction, config)
+                if one.status is None:
+                    target = _connected(sessions, config)
+                    one = _direction_status(target, direction, config)
+                found.append(one)
+        except PidtsError as error:
+            found += [
+                DirectionStatus(direction=one, status=None, error=str(error)) for one, _ in directions[len(found) :]
+            ]
     return [
         replace(one, lag=lag_after(config, one.status.sources[0].applied_lsn)) if one.status is not None else one
         for one, (_, config) in zip(found, directions, strict=True)
     ]
+
+
+def _connected(sessions: ExitStack, config: TaskConfig) -> TargetSession:
+    sessions.close()
+    return sessions.enter_context(closing(config.target.server.connect()))
 
 
 def _direction_status(target: TargetSession, direction: Direction, config: TaskConfig) -> DirectionStatus:
