@@ -76,7 +76,9 @@ class AttemptProgress:
         caught_up = only_halts_left or (received is not None and not catches_up and lacking is None)
         only_waiting = received is not None and lacking is None
         stage: Stage = "copy" if state.copying else "sync"
-        self._report(stage, stream, lacking, caught_up=caught_up, only_waiting=only_waiting)
+        # Without received log, it is not known what the target lacks: what was known before stays.
+        waits_since = self._committed_at(lacking) if received is not None else None
+        self._report(stage, stream, waits_since, caught_up=caught_up, only_waiting=only_waiting)
         return Completeness(caught_up, only_halts_left)
 
     def _waiting_and_lacking(
@@ -106,7 +108,7 @@ class AttemptProgress:
         self,
         stage: Stage,
         stream: TaskStream | ChannelStream,
-        lacking: LogEntry | None,
+        waits_since: float | None,
         *,
         caught_up: bool,
         only_waiting: bool,
@@ -121,7 +123,7 @@ class AttemptProgress:
             stage,
             caught_up=caught_up,
             only_waiting=only_waiting,
-            waits_since=self._committed_at(lacking),
+            waits_since=waits_since,
             delay=max(delay.whole or 0.0, self.stages.receiving.lag_seconds or 0.0),
             report=report,
             awaits_spark=stream.awaits_spark,
