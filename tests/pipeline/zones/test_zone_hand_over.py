@@ -19,7 +19,7 @@ from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, PidtsError, SourceTablesKey
 from pidts.plan import Limits
 from pidts.task.checks.task_records import FORWARDS
-from pidts.task.run.claim import claim_workers, demand_all_workers
+from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskNames
 from pidts.zones import carried
 

@@ -44,7 +44,7 @@ from pidts.model import Checkpoint, Lsn, PrecheckFailed, SourceTablesKey, Transi
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE, forwarded_zones
-from pidts.task.run.claim import claim_workers, demand_all_workers
+from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 
 _TODO = "Wait until the tasks are syncing (pidts status TASK), then repeat the command"
 

@@ -43,7 +43,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.sole_run import running_process
-from pidts.task.run.claim import claim_workers
+from pidts.task.run.attempt.claim import claim_workers
 from pidts.task.zones.own_changes import own_changes
 from pidts.task.zones.zone_return import RecordedTask
 
