@@ -9,11 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 from tests.values_target import ValuesTarget
 
 from pidts.apply import SharedSession
-from pidts.ddl.command_reader import CommandReader, SharedCommands
-from pidts.model import CommandKind, DdlCommand, Lsn
+from pidts.ddl.command_reader import CommandReader, ReadFailures, SharedCommands
+from pidts.model import CommandKind, DdlCommand, Lsn, Transient
 
 ONE, OTHER = Lsn(0, 1, 500), Lsn(0, 1, 900)
 
@@ -92,3 +93,35 @@ def test_changes_that_look_one_after_another_use_one_connection(counting: Counti
     for place in range(100, 200):
         assert CommandReader(counting.context, Lsn(0, 1, place), lambda _: None, 1.0, counting.shared).read() is None
     assert counting.connects == 1
+
+
+def test_a_target_that_is_down_for_an_hour_is_logged_a_few_times_and_its_return_once() -> None:
+    clock, hour = [0], 3600
+    failures, error = ReadFailures(lambda: clock[0]), Transient("target-unreachable", "refused")
+    with structlog.testing.capture_logs() as lines:
+        for clock[0] in range(hour):
+            failures.failed(ONE, error)
+            failures.failed(OTHER, error)
+        clock[0] = hour
+        for _ in range(5):
+            failures.succeeded()
+    *down, up = lines
+    assert {line["event"] for line in down} == {"ddl commands cannot be read"}
+    assert [line["seconds"] for line in down] == [0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]
+    assert (up["event"], up["seconds"]) == ("ddl commands can be read again", hour)
+
+
+def test_a_reading_that_fails_is_logged_once_and_is_repeated_until_it_succeeds(counting: CountingTarget) -> None:
+    connect, failing = counting.target.connect, [5]
+
+    def refuse() -> Any:
+        if not failing[0]:
+            return connect()
+        failing[0] -= 1
+        raise Transient("target-unreachable", "refused")
+
+    counting.connect = refuse  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as lines:
+        assert CommandReader(counting.context, ONE, lambda _: None, 1.0, counting.shared).read() is None
+    assert failing == [0]
+    assert [line["event"] for line in lines] == ["ddl commands cannot be read", "ddl commands can be read again"]

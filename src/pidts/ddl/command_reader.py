@@ -17,6 +17,40 @@ _log = structlog.get_logger(__name__)
 
 _ANSWER_SECONDS = 1.0
 """The longest time for which a thread waits for another thread's reading."""
+_FIRST_REPEAT, _LONGEST_REPEAT = 10.0, 600.0
+"""The seconds between two log lines about the same failure: the first distance, which doubles, and the longest."""
+
+
+class ReadFailures:
+    """Logs that ddl commands cannot be read: at the beginning, then ever more rarely, and once when they can be again.
+
+    Any thread may report the result of a reading.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` returns the seconds of a clock that is never set back."""
+        self._now, self._lock = now, threading.Lock()
+        self._since, self._due, self._distance = 0.0, 0.0, 0.0
+
+    def failed(self, lsn: Lsn, error: Transient) -> None:
+        """Logs the failure if a log line is due."""
+        with self._lock:
+            now = self._now()
+            if not self._distance:
+                self._since, self._due, self._distance = now, now, _FIRST_REPEAT
+            if now < self._due:
+                return
+            seconds, self._due = round(now - self._since), now + self._distance
+            self._distance = min(2 * self._distance, _LONGEST_REPEAT)
+        _log.warning("ddl commands cannot be read", at=str(lsn), error=str(error), seconds=seconds)
+
+    def succeeded(self) -> None:
+        """Logs that ddl commands can be read again, if the last reading has failed."""
+        with self._lock:
+            if not self._distance:
+                return
+            seconds, self._distance = round(self._now() - self._since), 0.0
+        _log.info("ddl commands can be read again", seconds=seconds)
 
 
 class SharedCommands:
@@ -30,6 +64,7 @@ class SharedCommands:
         """The session with which all waiting changes read and write records."""
         self._found: tuple[float, Mapping[Lsn, DdlCommand]] = float("-inf"), {}
         """The time at which the last reading began, and its result."""
+        self.failures = ReadFailures()
         self._reading = threading.Lock()
         """Held while one thread reads. The other threads wait for the result of this thread."""
 
@@ -47,6 +82,7 @@ class SharedCommands:
                     read = self.records.ask(
                         context.target, lambda one: one.meta.ddl_commands.read(context.task, source)
                     )
+                    self.failures.succeeded()
                     self._found = began, {command.lsn: command for command in read}
             finally:
                 self._reading.release()
@@ -74,7 +110,7 @@ class CommandReader:
             try:
                 return self._read() if since is None else self.shared.find(self.context, self.lsn, since)
             except Transient as error:
-                _log.warning("ddl commands cannot be read", at=str(self.lsn), error=str(error))
+                self.shared.failures.failed(self.lsn, error)
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlCommand | None, since: float) -> bool:
@@ -96,9 +132,11 @@ class CommandReader:
     def _read(self) -> DdlCommand | None:
         context = self.context
         source, records = context.source.source_id, self.shared.records
-        return records.ask(
+        found = records.ask(
             context.target, lambda session: session.meta.ddl_commands.find(context.task, source, self.lsn)
         )
+        self.shared.failures.succeeded()
+        return found
 
 
 def _is_newer(command: DdlCommand, tried: DdlCommand | None) -> bool:
