@@ -12,8 +12,9 @@ from pidts.cli import view
 from pidts.cli.errors import remember_task
 from pidts.cli.findings import show_report
 from pidts.cli.lag_history import LagHistory
-from pidts.model import Halt, Lsn, Position, TableName
+from pidts.model import Halt, Lsn, Position, TableName, Transient
 from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, TableProgress
+from pidts.task.run.tracker import Tracker
 from pidts.verify import Report, TableReport
 
 COPYING = Progress(
@@ -232,6 +233,24 @@ def test_a_notice_is_printed_once_and_a_state_in_each_line(capsys: pytest.Captur
         lines = capsys.readouterr().err.splitlines()
         assert [line.count("a is copied again") for line in lines].count(1) == times
         assert len(lines) == 3
+
+
+@pytest.mark.parametrize("todo", ["Is the server running?", "Start the server"])
+def test_the_advice_about_a_pause_is_printed_once_in_each_pause(capsys: pytest.CaptureFixture[str], todo: str) -> None:
+    clock = [1000.0]
+    show, shown = view.LineView(lambda: clock[0]), list[Progress]()
+    tracker = Tracker("shop", "s", shown.append)
+    for message in ("refused (8 attempts)", "refused", "refused", "", "refused"):
+        if message:
+            tracker.paused(Transient("target-unreachable", message, todo=todo), 1.0)
+        else:
+            tracker.show("sync", caught_up=True)
+        show(shown[-1])
+        clock[0] += 2 * view.LINE_SECONDS
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.count(todo) for line in lines] == [1, 0, 0, 0, 1]
+    assert [line.count("refused") for line in lines] == [1, 1, 1, 0, 1]
+    assert "[target-unreachable] refused. The task tries again by itself at" in lines[2]
 
 
 def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFixture[str]) -> None:

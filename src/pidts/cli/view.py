@@ -125,7 +125,8 @@ def _line_view() -> Iterator[LiveView]:
 class LineView:
     """Prints a line when the stage or the message changes, and every few seconds in between.
 
-    A message about something that has happened is printed once. A message about a state is part of each line.
+    A message about something that has happened is printed once. A message about a state is part of each line, without
+    the advice after the first line.
     A halt is printed in full once, with the advice; all other lines only name its tables and its code. If many halts
     begin at once, a few of them are printed every few seconds.
     """
@@ -136,6 +137,8 @@ class LineView:
         self._shown: tuple[str, str] = ("", "")
         self._notice = ""
         """The last message about something that has happened."""
+        self._advised = ""
+        """The advice about the cause of the pause that was printed; empty while the run is not paused."""
         self._due = 0.0
         self._printed: dict[_HaltKey, Halt] = {}
         """The halts that were printed in full."""
@@ -160,7 +163,15 @@ class LineView:
         if options.file is not None or options.form == "json":
             _log.info("progress", **_as_log_line(progress))
         if options.shows_progress and not options.has_json_on_stderr:
-            write_line(line(progress), sys.stderr)
+            write_line(line(self._without_known_advice(progress)), sys.stderr)
+
+    def _without_known_advice(self, progress: Progress) -> Progress:
+        """Returns the snapshot without the advice about the cause of the pause, if it was printed before."""
+        todo = progress.cause.todo if progress.cause is not None else ""
+        before, self._advised = self._advised, todo
+        if not todo or todo != before:
+            return progress
+        return replace(progress, message=progress.message.replace(f" {todo}.", "").replace(f" {todo}", ""))
 
     def _print_halts(self, progress: Progress, now: float) -> None:
         """Prints the first new halts that need an operator."""

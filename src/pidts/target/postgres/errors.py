@@ -53,6 +53,8 @@ _DEPENDENT_VIEW = re.compile(rf"\b((?:materialized )?view) ({_NAME}(?:\.{_NAME})
 """A view in an error's detail, and its name as SQL."""
 _NO_DATABASE = re.compile(r'database ".+" does not exist')
 """The driver's text names the host, too, and a host may be called `database`."""
+_QUESTION = "Is the server running "
+"""The beginning of the line that the driver adds if it reaches no server. `UNREACHABLE_TODO` asks the same."""
 _DENIED = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -218,4 +220,5 @@ def _message(error: psycopg.Error) -> str:
         return "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
     # The driver's text has the server's hint in a line of its own.
     lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(_QUESTION)]
     return " ".join(line if line.endswith((":", ",", ";")) else sentence(line) for line in lines).removesuffix(".")

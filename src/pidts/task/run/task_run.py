@@ -36,7 +36,7 @@ from pidts.task.run.goal import RunCompletion
 from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
-from pidts.task.run.tracker import CombinedProgress, Tracker, combined
+from pidts.task.run.tracker import TARGET_UNREACHABLE, CombinedProgress, Tracker, combined
 from pidts.task.tables.copy_start import Patterns, resync_of
 from pidts.task.tables.rewind_request import RewindPoint, rewinds_of
 from pidts.task.threads_per_source import side_by_side
@@ -180,8 +180,8 @@ def _carry_on(
                 spark_failures += error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:
                     raise
-                cause = (error.code, str(error))
-                # An absent server is logged once, not for each attempt.
+                # An absent server is logged once, not for each attempt. The number of attempts in its text differs.
+                cause = (error.code, "" if error.code == TARGET_UNREACHABLE else str(error))
                 if progress or cause != logged:
                     _log.warning(
                         "paused, going on from the target's checkpoint",

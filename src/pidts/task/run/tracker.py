@@ -24,7 +24,7 @@ _INTERVAL_SECONDS = 0.25
 """Batches that end within such an interval are counted together, since there can be hundreds of them a second."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
-_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
+TARGET_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
 """The largest number of target tables whose changes are reported separately."""
 
 
@@ -195,9 +195,9 @@ class Tracker:
 
     def target_fails(self, error: PidtsError) -> None:
         """Notes an error of the target, which may be that it does not answer."""
-        if error.code in {_UNREACHABLE, _LOST}:
+        if error.code in {TARGET_UNREACHABLE, _LOST}:
             self._silent_since = self._silent_since or self._now()
-            self._is_unreachable |= error.code == _UNREACHABLE
+            self._is_unreachable |= error.code == TARGET_UNREACHABLE
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
         """Reports that the run waits until the cause is over. The next attempt begins after `seconds`."""
