@@ -129,11 +129,27 @@ def test_a_task_is_called_after_its_only_schema() -> None:
     assert pattern("plain_1") == "plain_1"
 
 
+def test_an_empty_password_in_a_url_is_not_replaced_by_the_one_of_another_server() -> None:
+    environ = {"MYSQL_PWD": "x", "PGPASSWORD": "y", "NONE": ""}
+    for url in ("mysql://u:@h/", "mysql://u:${NONE}@h/", "postgresql://u:@h/d", "postgresql://u:${NONE}@h/d"):
+        assert target_address(url, environ).password == ""
+    assert source_address("mysql://u:@h/", environ).password == ""
+    assert (source_address("mysql://u@h/", environ).password, target_address("mysql://u@h/", environ).password) == (
+        "x",
+        "x",
+    )
+    assert target_address("postgresql://u@h/d", environ).password == "y"
+    for url in ("mysql://u:${UNSET}@h/", "postgresql://u:${UNSET}@h/d"):
+        with pytest.raises(ConfigError, match="the environment variable UNSET is not set"):
+            target_address(url, environ)
+
+
 def test_the_variable_is_that_of_the_url_or_of_the_environment() -> None:
     assert source_address("mysql://u:${MY_PW}@h/", {"MY_PW": "x"}).variable == "MY_PW"
     assert source_address("mysql://u:x@h/", {}).variable == "SOURCE_PASSWORD"
     assert source_address("mysql://u@h/", {"MYSQL_PWD": "x"}).variable == "MYSQL_PWD"
     assert source_address("mysql://u@h/", {}).variable == ""
+    assert source_address("mysql://u:@h/", {"MYSQL_PWD": "x"}).variable == ""
     assert target_address("mysql://u:x@h/", {}).variable == "TARGET_PASSWORD"
     assert target_address("postgresql://u@h/d", {"PGPASSWORD": "x"}).variable == "PGPASSWORD"
     assert target_address("postgres://u:p%2Fw@h:1/d%20b", {}).password == "p/w"

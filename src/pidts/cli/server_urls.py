@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, unquote
 
 from pidts.apply import Target
-from pidts.excerpt.table_options import server_of
+from pidts.excerpt.table_options import server_of, with_variables
 from pidts.login import Tls
 from pidts.model import ConfigError
 from pidts.source import SourceConfig
@@ -100,7 +100,8 @@ def _postgres(url: str, environ: Mapping[str, str]) -> Address:
     except ValueError as error:
         raise ConfigError(_BAD, str(error), todo=f"Known: {', '.join(_TLS)}") from None
     written = unquote(parts.password or "")
-    password = _VARIABLE.sub(lambda found: environ.get(found[1], ""), written) or environ.get("PGPASSWORD", "")
+    # libpq itself takes PGPASSWORD for an empty password. A server that asks for a password never accepts an empty one.
+    password = environ.get("PGPASSWORD", "") if parts.password is None else with_variables(written, environ)
     return Address(
         type="postgresql",
         host=parts.hostname,

@@ -32,9 +32,20 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
     """Returns the server that a URL names.
 
     The server's password comes from the file if one is given, else from the URL (which may name a variable), else from
-    MYSQL_PWD.
+    MYSQL_PWD. In `user:@host`, the password is empty.
     """
     config = SourceConfig.from_url(url, source_id)
+    if password_file:
+        password = _read(password_file)
+    elif split_url(url, "bad-source-url")[0].password is None:
+        password = environ.get("MYSQL_PWD", "")
+    else:
+        password = with_variables(config.password, environ)
+    return replace(config, user=with_variables(config.user, environ), password=password)
+
+
+def with_variables(text: str, environ: Mapping[str, str]) -> str:
+    """Returns the text with the value of each environment variable that it names as `${NAME}`."""
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in environ:
@@ -42,11 +53,7 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
             raise ConfigError("missing-variable", f"the environment variable {found[1]} is not set", todo=todo)
         return environ[found[1]]
 
-    if password_file:
-        password = _read(password_file)
-    else:
-        password = _VARIABLE.sub(value, config.password) if config.password else environ.get("MYSQL_PWD", "")
-    return replace(config, user=_VARIABLE.sub(value, config.user), password=password)
+    return _VARIABLE.sub(value, text)
 
 
 def tables_or_database(tables: str, url: str) -> str:
