@@ -9,8 +9,8 @@ the named tables have now.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -81,7 +81,7 @@ class SideEffects:
         This is also assumed if the source does not answer. `reason` asks again, unless an operator skips the statement.
         """
         made = temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect)
-        reason = self._reason_in(self._read(logged))  # without a lock: to parse a long statement takes long
+        reason = self._reason_in(logged)  # without a lock: to parse a long statement takes long
         with self._lock:
             for name in made:
                 _remember(self._temporary, name, _MOST)
@@ -105,31 +105,42 @@ class SideEffects:
 
         An operator may have granted a privilege meanwhile.
         """
-        reason = self._reason_in(self._read(self.logged(entry)))
+        reason = self._reason_in(self.logged(entry))
         with self._lock:
             return _first(self._asked(tables), tables) if reason is None else reason
 
-    def _read(self, logged: Logged) -> list[Query]:
+    def _read(self, logged: Logged) -> Generator[Query, None, None]:
+        """Yields the statements one by one: a transaction may have more of them than fit into the memory."""
         with self._reading:
-            return list(logged())
+            queries = iter(logged())
+        while True:
+            with self._reading:
+                query = next(queries, None)
+            if query is None:
+                return
+            yield query
 
-    def _reason_in(self, queries: Collection[Query]) -> str | None:
+    def _reason_in(self, logged: Logged) -> str | None:
         """Returns the reason that is in the statements; empty if they have no side effects; None to ask the source."""
-        if not queries:
+        has_any, asks = False, False
+        with closing(self._read(logged)) as queries:
+            for query in queries:
+                has_any = True
+                if self._is_elsewhere(query):
+                    continue
+                asks = True
+                dialect = self._dialect.under(query.sql_mode)
+                if self._names_more(query, dialect):
+                    return "under the SQL mode of its session it names other tables"
+                try:
+                    called = next(calls(query.sql, dialect), "")
+                except NotUnderstoodError as error:
+                    return str(error)
+                if called:
+                    return f"it calls {called}, which may be a stored function"
+        if not has_any:
             return "the log does not have it"
-        if self._is_elsewhere(queries):
-            return ""
-        for query in queries:
-            dialect = self._dialect.under(query.sql_mode)
-            if self._names_more(query, dialect):
-                return "under the SQL mode of its session it names other tables"
-            try:
-                called = next(calls(query.sql, dialect), "")
-            except NotUnderstoodError as error:
-                return str(error)
-            if called:
-                return f"it calls {called}, which may be a stored function"
-        return None
+        return None if asks else ""
 
     def _names_more(self, query: Query, dialect: Dialect) -> bool:
         """Whether the statement names a table of the task, or unknown tables, under the SQL mode of its session.
@@ -144,11 +155,9 @@ class SideEffects:
             not statement.tables or any(map(self._allow, statement.tables))
         )
 
-    def _is_elsewhere(self, queries: Iterable[Query]) -> bool:
-        """Whether the log says that all tables which were used are in databases without tables of the task."""
-        return not any(
-            query.databases is None or any(map(self._allow.takes_schema, query.databases)) for query in queries
-        )
+    def _is_elsewhere(self, query: Query) -> bool:
+        """Whether the log says that all tables which the statement used are in databases without tables of the task."""
+        return query.databases is not None and not any(map(self._allow.takes_schema, query.databases))
 
     def _known(self, lsn: Lsn, tables: Collection[TableName]) -> dict[TableName, str]:
         """Returns the source's answers. The source is asked again if the statement has come after the last answer."""
