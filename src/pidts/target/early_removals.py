@@ -26,7 +26,7 @@ _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
 _MOST_AHEAD_SECONDS = 86_400 * 366
-"""A removal is recorded at most this number of seconds before its time, if the source's clock is ahead."""
+"""If the source's clock is ahead, a removal is recorded before its time, but at most by this number of seconds."""
 _COLUMNS = "row_key, task, source, removed_at, noted_at"
 
 
@@ -48,6 +48,16 @@ def _early_removal(table: TableName, key: str, task: str, source: str, removed: 
         if noted_at <= 0 or (at and not noted_at <= at <= noted_at + _MOST_AHEAD_SECONDS):
             raise ValueError(f"no removal was recorded at {noted_at} with the time {at}")
     return EarlyRemoval(key, task, at)
+
+
+def _recorded_time(at: int, now: int) -> int:
+    """Returns the time to record for a removal at the time `at` of its source; 0 if the time is not known.
+
+    The time of a change is too early if another server's log was replayed into the source's log. If the source's clock
+    is more than a year ahead, the time counts as unknown: then each INSERT of the row counts as earlier. As a record,
+    such a time could not be told from one that somebody has written by hand.
+    """
+    return 0 if at > now + _MOST_AHEAD_SECONDS else at and max(at, now)
 
 
 class EarlyRemovalRecord:
@@ -82,8 +92,7 @@ class EarlyRemovalRecord:
         ordered = sorted(removals.items())
         values: dict[str, Sequence[Any]] = {
             "row_key": [key for key, _ in ordered],
-            # The time of a change is too early if another server's log was replayed into the source's log.
-            "removed_at": [at and max(at, now) for _, at in ordered],
+            "removed_at": [_recorded_time(at, now) for _, at in ordered],
             "noted_at": [now] * len(ordered),
         }
         insert_about(self._insert, "early_removal", task, source, [table] * len(ordered), values)

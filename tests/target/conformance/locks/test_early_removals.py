@@ -95,6 +95,18 @@ def test_a_key_that_is_used_again_much_later_is_free(
         assert len(locks(session, rows.task, structure)) == locked
 
 
+def test_a_deletion_by_a_clock_that_is_years_ahead_still_counts(
+    session: TargetSession, structure: Table, tasks: tuple[ZoneTask, ZoneTask]
+) -> None:
+    rows, changes = tasks
+    years_later = int(time.time()) + 3 * 366 * 86_400
+    changes.rules = replace(changes.rules, find_transactions=At(years_later))
+    changes.apply(structure, (Op.DELETE, ROW, None))
+    rows.rules = replace(rows.rules, find_transactions=At(years_later + 1))
+    rows.apply(structure, (Op.INSERT, None, ROW))
+    assert len(locks(session, rows.task, structure)) == 1
+
+
 def test_a_deletion_counts_for_keys_that_the_target_holds_equal(
     target: Target, session: TargetSession, name: TableName, tasks: tuple[ZoneTask, ZoneTask]
 ) -> None:
