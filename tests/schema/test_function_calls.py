@@ -96,6 +96,23 @@ def test_a_name_that_only_another_server_has_may_be_a_stored_function(version: s
         ("UPDATE t SET a = json_table(1, '$', columns(3))", ("json_table", "columns")),
         ("INSERT INTO t SELECT a FROM JSON_TABLE('[]', '$[*]' COLUMNS (a VARCHAR(9) PATH '$')) AS q", ()),
         ("INSERT INTO t SELECT a FROM u FOR SYSTEM_TIME FROM (NOW()) TO (NOW())", ()),
+        ("INSERT INTO t SELECT SQL_NO_CACHE (a) FROM u", ()),
+        (
+            "INSERT INTO t SELECT DISTINCT SQL_CALC_FOUND_ROWS SQL_BUFFER_RESULT (a), sql_cache (1) FROM u",
+            ("sql_cache",),
+        ),
+        ("INSERT INTO t SELECT COUNT(DISTINCT sql_no_cache(1)), `sql_no_cache`(1)", ("sql_no_cache", "sql_no_cache")),
+        ("INSERT INTO t SELECT `sql_no_cache`(1)", ("sql_no_cache",)),
+        ("INSERT INTO t SELECT sql_no_cache.f(1)", ("sql_no_cache.f",)),
+        ("UPDATE t SET a = 1 WHERE MATCH b AGAINST ('c') OR MATCH a, t . b AGAINST ('c')", ()),
+        (
+            "UPDATE t SET a = against(1) WHERE MATCH against AGAINST (f('c')) AND against(2)",
+            ("against", "f", "against"),
+        ),
+        ("UPDATE t SET t.match = NOT against(1), a = t.match AND against(2)", ("against", "against")),
+        ("UPDATE t SET a = @match AND against(1)", ("against",)),
+        ("UPDATE t SET a = @`match` AND against(1), @@match, against(2)", ("against", "against")),
+        ("CREATE TABLE t (a INT REFERENCES u (b) MATCH FULL) SELECT against(1)", ("against",)),
         ("INSERT INTO t SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY a) OVER (PARTITION BY b) FROM u", ()),
     ],
 )
@@ -136,6 +153,37 @@ def test_no_server_calls_a_function_where_none_is_found(mysql_like: Server, name
         cursor.execute("USE mysql")
         assert _is_stored(cursor, f"SELECT {name}(1)")
         assert not _is_stored(cursor, text)
+
+
+@pytest.mark.parametrize("name", ["SQL_BUFFER_RESULT", "SQL_CACHE", "SQL_NO_CACHE", "AGAINST"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("SELECT {}(1)", "SELECT {} (1)", "SELECT DISTINCT {}(1)", "SELECT HIGH_PRIORITY SQL_SMALL_RESULT {}(1)"),
+        *("SELECT 1, {}(1)", "SELECT COUNT(DISTINCT {}(1))", "SELECT `{}`(1)", "SELECT {}.f(1)", "SELECT {}(1), {}(1)"),
+        *("SELECT 1 FROM u WHERE MATCH b {} ('c')", "SELECT 1 FROM u WHERE MATCH a, u . b {} ({}(1))"),
+    ],
+)
+def test_each_word_that_a_server_takes_for_a_stored_function_is_found(
+    mysql_like: Server, database: str, name: str, sql: str
+) -> None:
+    text = sql.format(*[name] * 2)
+    with closing(connect(mysql_like)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT version()")
+        dialect = Dialect.of(cursor.fetchone()[0])
+        cursor.execute(f"USE `{database}`")
+        cursor.execute("CREATE TABLE u (a CHAR(9), b CHAR(9), FULLTEXT k (a, b), FULLTEXT l (b)) ENGINE=InnoDB")
+        is_run = _is_run(cursor, text)
+        assert bool(tuple(calls(text, dialect))) == (is_run is None) or is_run is False
+
+
+def _is_run(cursor: pymysql.cursors.Cursor, sql: str) -> bool | None:
+    """Whether the server can run the statement; None if it looks for a stored function."""
+    try:
+        cursor.execute("PREPARE s FROM %s", [sql])
+    except pymysql.MySQLError as error:
+        return None if error.args[0] in _NO_STORED_FUNCTION else False
+    return True
 
 
 _ARGUMENTS = ("", "1", "1, 1", "1, 1, 1", "DISTINCT 1", "'a', 2")

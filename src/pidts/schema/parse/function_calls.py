@@ -8,9 +8,9 @@ IGNORE_SPACE, some own functions are found only if no space stands before the pa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, dropwhile, islice, pairwise, repeat
 
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme, Token, tokens
@@ -184,7 +184,7 @@ _BEFORE_MYSQL = (
             MPOINTFROMTEXT MPOINTFROMWKB MPOLYFROMTEXT MPOLYFROMWKB MULTILINESTRINGFROMTEXT MULTILINESTRINGFROMWKB
             MULTIPOINTFROMTEXT MULTIPOINTFROMWKB MULTIPOLYGONFROMTEXT MULTIPOLYGONFROMWKB NUMGEOMETRIES
             NUMINTERIORRINGS NUMPOINTS OVERLAPS POINTFROMTEXT POINTFROMWKB POINTN POLYFROMTEXT POLYFROMWKB
-            POLYGONFROMTEXT POLYGONFROMWKB SRID STARTPOINT TOUCHES WITHIN X Y
+            POLYGONFROMTEXT POLYGONFROMWKB SQL_CACHE SRID STARTPOINT TOUCHES WITHIN X Y
             """.split()  # noqa: SIM905
         ),
     ),
@@ -198,6 +198,14 @@ _BEFORE_MYSQL = (
     ),
 )
 """The names that MySQL had as its own in versions before this one, at least from 5.6 on."""
+
+_SELECT_OPTIONS = frozenset(
+    """
+    ALL DISTINCT DISTINCTROW HIGH_PRIORITY SQL_BIG_RESULT SQL_BUFFER_RESULT SQL_CACHE SQL_CALC_FOUND_ROWS SQL_NO_CACHE
+    SQL_SMALL_RESULT STRAIGHT_JOIN
+    """.split()  # noqa: SIM905
+)
+"""The words between SELECT and its first column. In other places, MariaDB takes some of them for stored functions."""
 
 _CONSTRUCTORS = frozenset(
     "GEOMETRYCOLLECTION LINESTRING MULTILINESTRING MULTIPOINT MULTIPOLYGON POINT POLYGON".split()  # noqa: SIM905
@@ -243,9 +251,10 @@ def calls(text: str, dialect: Dialect) -> Iterator[str]:
                     _is_own(last, token, own, dialect)
                     or _is_no_call(second, third, read)
                     or (dialect.mariadb and _is_made_by_mariadb(last.word, read))
+                    or (dialect.mariadb and _is_select_option(last, (second, third, fourth, fifth)))
                 ):
                     yield last.text
-            read.follow(token)
+            read.follow(token, last)
         last, second, third, fourth, fifth = token, last, second, third, fourth
 
 
@@ -256,6 +265,8 @@ class _Reading:
         self._found = found
         self._ahead: deque[Token] = deque()
         self._depth, self._is_setting, self._defines, self._first = 0, False, False, _NONE
+        self._against = _NONE
+        """The AGAINST of a MATCH whose columns have no parentheses."""
         self.begins = True
         """Whether the next token is the first of a statement."""
 
@@ -267,8 +278,11 @@ class _Reading:
             yield token
 
     def may_call(self, name: Token) -> bool:
-        """Whether this may be a function's name: not in a definition, and not as the first word of a statement."""
-        return not self._defines and name is not self._first
+        """Whether this may be a function's name.
+
+        It is not one in a definition, as the first word of a statement, or as the AGAINST of a MATCH.
+        """
+        return not self._defines and name is not self._first and name is not self._against
 
     def ahead(self) -> Iterator[Token]:
         """Yields the next tokens; they are read again later."""
@@ -277,8 +291,11 @@ class _Reading:
             self._ahead.append(token)
             yield token
 
-    def follow(self, token: Token) -> None:
-        """Notes a word, a parenthesis or the end of a statement; also the end of `SET STATEMENT … FOR`."""
+    def follow(self, token: Token, before: Token) -> None:
+        """Notes a word, a parenthesis or the end of a statement; also the end of `SET STATEMENT … FOR`.
+
+        `before` is the token before it.
+        """
         word = token.word
         if self.begins:
             self._first, self._depth, self._defines = token, 0, word in _DEFINING
@@ -288,7 +305,18 @@ class _Reading:
             self._defines = False  # a query begins here, and not a partition's `VALUES IN` or `VALUES LESS THAN`
         elif word == "FOR" and self._is_setting and not self._depth:
             self.begins = True
+        elif word == "MATCH" and not (_is(before, ".") or _is(before, "@")):
+            self._against = self._against_ahead()
         self._depth += _is(token, "(") - _is(token, ")")
+
+    def _against_ahead(self) -> Token:
+        """Returns the AGAINST after a list of columns: `MATCH a, t.b AGAINST ('c')`."""
+        last = _NONE
+        for token in self.ahead():
+            if token.lexeme not in (Lexeme.WORD, Lexeme.NAME) and not (_is(token, ",") or _is(token, ".")):
+                return last if _is(token, "(") and last.word == "AGAINST" else _NONE
+            last = token
+        return _NONE
 
 
 def _is_own(name: Token, parenthesis: Token, own: Collection[str], dialect: Dialect) -> bool:
@@ -309,6 +337,12 @@ def _is_no_call(before: Token, second: Token, read: _Reading) -> bool:
         return True  # `MINUS (SELECT 1)`: a query as an argument has parentheses of its own
     *_, word, sign = _up_to_close(read)
     return word.word == "AS" and _is(sign, "(")  # `WITH c (n) AS (SELECT 1)`
+
+
+def _is_select_option(name: Token, before: Sequence[Token]) -> bool:
+    """Whether the name stands between SELECT and the first column; `before` are the tokens before it, nearest first."""
+    options = chain((name.word,), (token.word for token in before))
+    return next(dropwhile(_SELECT_OPTIONS.__contains__, options), "") == "SELECT" and name.word in _SELECT_OPTIONS
 
 
 def _is_made_by_mariadb(name: str, read: _Reading) -> bool:
