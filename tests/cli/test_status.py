@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import threading
 import time
@@ -44,6 +45,7 @@ from pidts.target.postgres import PostgresTarget
 from pidts.task.config.servers import TargetSpec
 from pidts.task.config.task_file import load_parts
 from pidts.task.operate.run_end import remembered_end
+from pidts.task.operate.sole_run import sole_run
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -141,7 +143,8 @@ def recorded(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_task_that_has_not_begun_gets_a_message_about_it(recorded: RecordedTask) -> None:
     said = recorded.status()
     keys = ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "held_lag_seconds"]
-    assert list(said) == [*keys, "cutover", "ended"]
+    assert list(said) == [*keys, "cutover", "ended", "runs", "process", "stopped_at"]
+    assert (said["runs"], said["process"], said["stopped_at"]) == (None, None, None)
     assert (said["begun"], said["locks"], said["held_bytes"]) == (False, [], 0)
     assert [(one["source"], one["applied"]["lsn"]) for one in said["sources"]] == [("s1", None), ("s2", None)]
     assert recorded.text() == "t: has not begun on this target\n"
@@ -166,9 +169,29 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
     silent = [one["silent_since"] for one in recorded.status()["sources"]]
     assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
     assert "(1 h 2 min ago)" in recorded.text()
-    assert "t: it is not running, as far as this machine can tell; nothing is halted\n" in recorded.text()
+    assert (
+        "t: it is not running, as far as this machine can tell; the last sign of life here was at " in recorded.text()
+    )
     monkeypatch.setattr("pidts.task.operate.status.is_present", lambda *_: True)
-    assert "t: it is running, but the source's log is not received here; nothing is halted\n" in recorded.text()
+    assert "t: it is running, but the source's log is not received here; " in recorded.text()
+
+
+def test_the_end_of_a_run_and_its_death_are_visible_at_once(recorded: RecordedTask) -> None:
+    for source in ("s1", "s2"):
+        recorded.is_at(source, PlanState(at(9)))
+    (config, _) = load_parts(recorded.path)
+    assert recorded.status()["runs"] is None, "this machine has not run the task"
+    with sole_run(config), remembered_end(config):
+        assert f"t: it is running (process {os.getpid()}); 2 of 2" in recorded.text()
+        assert (recorded.status()["runs"], recorded.status()["process"]) == (True, os.getpid())
+    assert "t: it is not running, as far as this machine can tell; the last run here ended at " in recorded.text()
+    said = recorded.status()
+    assert (said["runs"], said["ended"], said["stopped_at"]) == (False, None, pytest.approx(time.time(), abs=20))
+    (config.relay / "t.ended").unlink()  # a process that is killed leaves no record
+    assert "t: it is not running, as far as this machine can tell; 2 of 2" in recorded.text()
+    (config.relay / "s1").mkdir()
+    StatusFile(config.relay / "s1" / "status.json", "s1").update(connected=True)
+    assert "t: it is not running, as far as this machine can tell; the last sign of life here was at" in recorded.text()
 
 
 def test_the_advice_after_the_last_run_names_the_task_file(recorded: RecordedTask) -> None:
@@ -198,7 +221,7 @@ def test_a_relay_on_a_full_disk_waits_for_an_operator(recorded: RecordedTask) ->
     text = recorded.text(5)
     assert "  receives   nothing since" in text
     assert "[relay-full] no room for the relay. Make room." in text
-    assert "t: action needed, see above\n" in text
+    assert "; action needed, see above\n" in text
 
 
 def test_rows_that_are_set_aside_need_an_operator(recorded: RecordedTask) -> None:
@@ -223,7 +246,7 @@ def test_rows_that_are_set_aside_need_an_operator(recorded: RecordedTask) -> Non
     text = recorded.text(5)
     assert "  locked     shop.a: 2 rows differ from the source\n" in text
     assert f"             see them: pidts locks list {recorded.path}\n" in text
-    assert "t: action needed, see above\n" in text
+    assert "; action needed, see above\n" in text
 
 
 def test_shards_that_lack_a_column_of_others_are_reported(recorded: RecordedTask) -> None:
@@ -289,7 +312,12 @@ def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> 
         "halted",
         "locked_rows",
         "unseen",
+        "log_end",
+        "log_end_error",
+        "unapplied_bytes",
+        "lag_seconds",
     ]
+    assert (one["log_end"], one["log_end_error"]["code"]) == (None, "source-unreachable")
     assert one["applied"] == {"lsn": str(at(5)), "gtid": "0-1-7", "file": "bin.000001", "position": 1005}
     assert (one["copy"]["done"], one["copy"]["of"]) == (1, 3)
     assert [(table["name"], table["copied"], table["estimate"]) for table in one["copy"]["tables"]] == [
@@ -305,7 +333,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> 
         "copying    shop.a: 500 of about 2,000 rows",
         "copying    shop.b: creating keys",
         "s2: has not begun",
-        "t: nothing is halted",
+        "t: 2 of 2 sources do not answer; nothing is halted",
     ):
         assert words in text
 
@@ -336,7 +364,7 @@ def test_shards_that_wait_are_named_and_are_nothing_for_an_operator(recorded: Re
         "reached by s1: shop.t_1 at bin.000001:1004",
         "waits for  s2: shop.t_2, since ",
         "(1 h 2 min ago)",
-        "t: shards wait for each other; nothing is halted",
+        "t: 2 of 2 sources do not answer; shards wait for each other; nothing is halted",
     ):
         assert words in text
 
@@ -350,7 +378,7 @@ def test_shards_that_disagree_are_something_for_an_operator(recorded: RecordedTa
     assert said["needs_operator"]
     (lock,) = said["locks"]
     assert (lock["disagrees"], lock["awaited"], lock["awaited_since"]) == (True, [], {})
-    assert "t: action needed, see above" in recorded.text(code=5)
+    assert "; action needed, see above" in recorded.text(code=5)
 
 
 def test_a_halt_that_no_other_shard_can_end_needs_an_operator(recorded: RecordedTask) -> None:
@@ -360,7 +388,7 @@ def test_a_halt_that_no_other_shard_can_end_needs_an_operator(recorded: Recorded
     assert said["needs_operator"]
     assert [found["needs_operator"] for found in said["sources"][0]["halted"]] == [True]
     text = recorded.text(code=5)
-    assert "t: action needed, see above" in text
+    assert "; action needed, see above" in text
     assert "of 1 have reached it" not in text
     assert "unlock" not in text
 

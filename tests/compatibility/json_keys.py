@@ -64,6 +64,7 @@ DOCUMENTS = {
     "status": (
         "cli/status_view.py:status_json",
         "cli/status_view.py:_source_json",
+        "cli/status_view.py:_log_json",
         "cli/status_view.py:_published_json",
         "task/operate/cutover_state.py:CutoverState.to_json",
         "task/operate/run_end.py:RunEnd.to_json",

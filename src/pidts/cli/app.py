@@ -624,11 +624,10 @@ def status(
     parts = opened(Path(task), debug=debug)
     from pidts.cli.slow_step import with_answer
     from pidts.cli.status_view import show_status
-    from pidts.task.operate.sole_run import running_process
     from pidts.task.operate.status import task_status
 
     found = with_answer(lambda: task_status(parts), f"the target {parts[0].target.place}")
-    return show_status(found, Path(task), as_json=as_json, process=running_process(parts[0]))
+    return show_status(found, Path(task), as_json=as_json)
 
 
 @app.command("schema", short_help="Print the JSON Schema of a task file.")

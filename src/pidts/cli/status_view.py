@@ -25,23 +25,20 @@ if TYPE_CHECKING:
     from pidts.target.hive.change_record import ChangeTable
     from pidts.target.hive.record import Publication
     from pidts.task.operate.progress import TableProgress
+    from pidts.task.operate.source_log import SourceLog
     from pidts.task.operate.status import PartialColumn, SourceStatus, TaskStatus
 
 _SHOWN = 12
 
 
-def show_status(found: TaskStatus, task: Path, *, as_json: bool, process: int = 0) -> int:
-    """Prints the status.
-
-    Returns the exit code, which shows whether an operator is needed. `process` is the id of the process that runs the
-    task on this machine; 0 if none is known.
-    """
+def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
+    """Prints the status. Returns the exit code, which shows whether an operator is needed."""
     if as_json:
         print(json.dumps(status_json(found, task), ensure_ascii=False))
     elif not found.has_begun:
         waits = (
-            f"; process {process} is starting it, or waits for a server (the log of the task names the server)"
-            if process
+            f"; process {found.process} is starting it, or waits for a server (the log of the task names the server)"
+            if found.process
             else ""
         )
         _show_end(found, task)
@@ -67,6 +64,9 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         **({} if found.published is None else {"published": _published_json(found.published, found.change_tables)}),
         **({} if found.server_catalog is None else {"server_catalog": found.server_catalog.to_json()}),
         "ended": found.ended.to_json() if found.ended is not None else None,
+        "runs": found.runs,
+        "process": found.process or None,
+        "stopped_at": found.stopped_at or None,
     }
 
 
@@ -117,6 +117,19 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
         ],
         "locked_rows": [{"table": str(one.table), "rows": one.rows} for one in source.locked_rows],
         "unseen": list(map(str, source.unseen)),
+        **_log_json(source.log),
+    }
+
+
+def _log_json(log: SourceLog | None) -> dict[str, Any]:
+    end = log.end.position if log is not None else None
+    error = log.end.error if log is not None else None
+    lag = log.lag_seconds if log is not None else None
+    return {
+        "log_end": {"file": end.file, "position": end.offset} if end is not None else None,
+        "log_end_error": error.to_json() if error is not None else None,
+        "unapplied_bytes": log.unapplied_bytes if log is not None else None,
+        "lag_seconds": None if lag is None else round(lag, 3),
     }
 
 
@@ -145,14 +158,37 @@ def _show(found: TaskStatus, task: Path) -> None:
         if found.held_bytes
         else ""
     )
-    silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
-    if found.is_silent and found.is_running:
-        silent = "it is running, but the source's log is not received here; "
+    state = f"{_running(found)}{_not_answering(found)}"
     if (cutover := found.cutover) is not None:
         print(f"{found.task}: {cutover}")
         print(f"  do         {indented(cutover.todo)}")
-        silent = "" if cutover.forbids_runs else silent
-    print(f"{found.task}: {silent}{_in_short(found)}{retained}")
+        state = "" if cutover.forbids_runs else state
+    print(f"{found.task}: {state}{_in_short(found)}{retained}")
+
+
+def _running(found: TaskStatus) -> str:
+    """Returns whether the task runs, and if not, since when; empty if this machine cannot tell."""
+    if found.runs is None:
+        return ""
+    if found.runs:
+        process = f" (process {found.process})" if found.process else ""
+        silent = ", but the source's log is not received here" if found.is_silent else ""
+        return f"it is running{process}{silent}; "
+    since = ""
+    if found.stopped_at:
+        since = f"; the last run here ended at {moment(found.stopped_at)}"
+    elif found.heard_at and found.ended is None:
+        since = f"; the last sign of life here was at {moment(found.heard_at)}"
+    return f"it is not running, as far as this machine can tell{since}; "
+
+
+def _not_answering(found: TaskStatus) -> str:
+    count = len(found.unreachable)
+    if not count:
+        return ""
+    if len(found.sources) == 1:
+        return "the source does not answer; "
+    return f"{count} of {len(found.sources)} sources {'does' if count == 1 else 'do'} not answer; "
 
 
 def _show_end(found: TaskStatus, task: Path) -> None:
@@ -196,6 +232,7 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     print(f"{source.source}: applied up to {_place(source, source.applied_lsn)}{gtid}")
     if source.standbys:
         print(f"  read from  {source.server}; may take over: {', '.join(source.standbys)}")
+    _show_log(source.log, waits=bool(source.held.tables))
     if source.moved_at:
         print(f"  moved      {moment(source.moved_at)}")
     if source.silent_since:
@@ -226,6 +263,22 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
         print(f"             see them: pidts locks list {shlex.quote(str(task))}")
+
+
+def _show_log(log: SourceLog | None, *, waits: bool) -> None:
+    """Prints the end of the source's log, and what the target lacks of it. `waits` says whether tables wait."""
+    if log is None:
+        return
+    lag = "lag unknown" if log.lag_seconds is None else f"lag {log.lag_seconds:,.0f} s"
+    if log.end.position is None:
+        print(f"  log ends   unknown; {lag}: {indented(str(log.end.error))}")
+        return
+    lacking = "not comparable with the applied place"
+    if log.unapplied_bytes is not None:
+        nothing = "; only waiting tables may need it" if waits else ", and it has nothing for this task"
+        lacking = f"{in_units(log.unapplied_bytes)} of it is not applied"
+        lacking += nothing if log.lag_seconds == 0 and log.unapplied_bytes else ""
+    print(f"  log ends   {log.end.position}; {lacking}; {lag}")
 
 
 def _differing(rows: int) -> str:

@@ -10,6 +10,7 @@ from pidts.replicate.status import (
     RELAY_FULL,
     ReceiveProblem,
     ReplicatorState,
+    heard_at,
     is_silent,
     not_receiving,
     read_status,
@@ -27,4 +28,4 @@ __all__ = [
     "ReplicatorState",
 ]
 __all__ += ["demand_standby", "end_of_same_log", "first_unreceived", "is_silent", "not_receiving", "read_status"]
-__all__ += ["run_process", "run_receiver", "silent_since"]
+__all__ += ["heard_at", "run_process", "run_receiver", "silent_since"]

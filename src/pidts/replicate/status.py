@@ -261,6 +261,12 @@ def silent_since(relay: Path | str, source_id: str) -> float:
     return float(status["time"]) if status is not None and is_silent(status) else 0.0
 
 
+def heard_at(relay: Path | str, source_id: str) -> float:
+    """Returns when a replicator on this machine last wrote its status; 0 if it has no status here."""
+    status = _readable_status(relay, source_id)
+    return float(status["time"]) if status is not None else 0.0
+
+
 def is_silent(status: Mapping[str, Any]) -> bool:
     """Whether the replicator should have written its status again by now."""
     return abs(time() - float(status["time"])) >= _SIGN_OF_LIFE_SECONDS

@@ -110,4 +110,25 @@ def test_the_first_start_waits_for_the_source(
         source.restart()
         assert run.process.wait(120) == 0, task.logs()
         assert run_sql(target, "SELECT id FROM first_start.t ORDER BY id") == [(1,), (2,)]
+
+        def status_line(number: int) -> str:
+            return task.command("status", str(task.path)).stdout.decode().splitlines()[number]
+
+        stopped = "first: it is not running, as far as this machine can tell; the last run here ended at "
+        assert status_line(-1).startswith(stopped)
+        assert status_line(-1).endswith(" ago); nothing is halted")
+        assert status_line(1).endswith("; 0 B of it is not applied; lag 0 s")
+        run_sql(source, "INSERT INTO first_start.t VALUES (3)")
+        assert status_line(1).endswith(" B of it is not applied; lag unknown"), "the relay does not have it yet"
+        run = task.start()
+        run.wait_until(
+            lambda: run_sql(target, "SELECT id FROM first_start.t WHERE id = 3") == [(3,)], "the row is there"
+        )
+        assert status_line(-1) == f"first: it is running (process {run.process.pid}); nothing is halted"
+        assert status_line(1).endswith("lag 0 s")
         source.kill()
+        assert status_line(-1).endswith(f"process {run.process.pid}); the source does not answer; nothing is halted")
+        assert "log ends   unknown" in status_line(1)
+        run.process.kill()
+        run.process.wait(30)
+        assert "; the last sign of life here was at " in status_line(-1)

@@ -38,8 +38,16 @@ def test_the_error_is_remembered_until_the_next_run_begins(tmp_path: Path) -> No
     assert found.to_json() | {"at": 0} == {"at": 0, "exit_code": 5, **DAMAGED.to_json()}
     with remembered_end(config(tmp_path)):
         assert last_end(config(tmp_path), 0, {}) is None
-    assert last_end(config(tmp_path), 0, {}) is None
-    assert not list(tmp_path.iterdir())
+
+
+def test_an_end_without_an_error_is_recorded_too(tmp_path: Path) -> None:
+    with remembered_end(config(tmp_path)) as epochs:
+        epochs["one"] = 7
+    found = last_end(config(tmp_path), 0, {"one": 7})
+    assert found is not None
+    assert (found.is_failure, found.needs_operator) == (False, False)
+    assert found.at == pytest.approx(time.time(), abs=20)
+    assert last_end(config(tmp_path), 0, {"one": 8}) is None
 
 
 def test_a_run_elsewhere_makes_it_old(tmp_path: Path) -> None:

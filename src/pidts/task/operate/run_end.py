@@ -1,4 +1,4 @@
-"""Stores the error with which the last run on this machine ended, in a file beside the relay, for `pidts status`.
+"""Stores when and how the last run on this machine ended, in a file beside the relay, for `pidts status`.
 
 The target may not be able to record the error, for example if a warehouse is damaged or a database is gone. The next
 run removes the file at its start.
@@ -24,17 +24,22 @@ _CLOCKS_DIFFER = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The error with which a run ended, and when it ended."""
+    """When a run ended, and the error with which it ended."""
 
     at: float
     """Seconds since 1970."""
     error: dict[str, Any]
-    """The error, as `PidtsError.to_json` returns it."""
+    """The error, as `PidtsError.to_json` returns it; empty if the run ended without an error."""
     exit_code: int
     text: str
     """The error and its place, as text."""
     epochs: dict[str, int]
     """The epoch of the run's last claim of the task, for each source."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the run ended with an error."""
+        return bool(self.error)
 
     @property
     def needs_operator(self) -> bool:
@@ -58,10 +63,10 @@ class RunEnd:
 
 @contextmanager
 def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
-    """Removes the record of the previous run's end, and records an error that ends this run.
+    """Removes the record of the previous run's end, and records how this run ends.
 
-    The run enters the epochs of its claims into the yielded dictionary. If another run has taken over the task, the
-    error is not recorded, since that run continues the task.
+    The run enters the epochs of its claims into the yielded dictionary. If another run has taken over the task, the end
+    is not recorded, since that run continues the task. The end of a run that is killed is not recorded either.
     """
     epochs: dict[str, int] = {}
     path = _path(config)
@@ -72,16 +77,21 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     except Fenced:
         raise
     except PidtsError as error:
-        end = RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs)
-        with suppress(OSError):  # if the disk is full, only this record is missing
-            replace_file(path, json.dumps(asdict(end), ensure_ascii=False), durable=False)
+        _record(path, RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs))
         raise
+    else:
+        _record(path, RunEnd(time.time(), {}, 0, "", epochs))
+
+
+def _record(path: Path, end: RunEnd) -> None:
+    with suppress(OSError):  # if the disk is full, only this record is missing
+        replace_file(path, json.dumps(asdict(end), ensure_ascii=False), durable=False)
 
 
 def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> RunEnd | None:
-    """Returns the error with which the last run on this machine ended.
+    """Returns how the last run on this machine ended.
 
-    None if it ended without an error, or if a run elsewhere has continued the task since.
+    None if it was killed, or if a run elsewhere has continued the task since.
     """
     try:
         found = json.loads(_path(config).read_text("utf-8"))

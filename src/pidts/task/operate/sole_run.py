@@ -88,6 +88,11 @@ def running_process(config: TaskConfig) -> int:
     return 0
 
 
+def has_run_here(config: TaskConfig) -> bool:
+    """Whether a process has run the task on this machine."""
+    return (config.relay / f"{config.name}.run").exists()
+
+
 def _refuse(task: str, path: Path, holder: int) -> None:
     if holder and _is_stopped(holder):
         _log.warning("a suspended process runs this task, and this run replaces it", process=holder)

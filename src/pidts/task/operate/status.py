@@ -7,6 +7,7 @@ the status also includes the amount of log that the relay keeps for waiting tabl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pidts.apply import TargetSession
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
-from pidts.model import Lsn, Member, Position, RecordKey, SourceTablesKey, TableName
-from pidts.replicate import ReceiveProblem, not_receiving, silent_since
+from pidts.model import Lsn, Member, Position, RecordKey, SourceTablesKey, TableName, Transient
+from pidts.plan import PlanState
+from pidts.replicate import ReceiveProblem, heard_at, not_receiving, silent_since
 from pidts.shards.structures import names_of
 from pidts.target.hive.change_record import ChangeTable
 from pidts.target.hive.record import Publication
@@ -28,6 +30,8 @@ from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
+from pidts.task.operate.sole_run import has_run_here, running_process
+from pidts.task.operate.source_log import LogEnd, SourceLog, ask_for_ends, source_log
 from pidts.task.operate.warehouse import change_tables, demand_warehouse, publications, server_state_of
 from pidts.task.tables.merged import Shard
 
@@ -66,6 +70,10 @@ class SourceStatus:
     halted: tuple[BlockedChange, ...] = ()
     locked_rows: tuple[LockedTable, ...] = ()
     """The target tables with locked rows."""
+    log: SourceLog | None = None
+    """The end of the source's log, compared with `applied_lsn`; None if the source was not asked."""
+    heard_at: float = 0.0
+    """The time at which the replicator on this machine last wrote its status; 0 if it has none here."""
     unseen: tuple[TableName, ...] = ()
     """The tables of the log whose changes are left out, since the account does not see them on the source."""
 
@@ -99,6 +107,15 @@ class TaskStatus:
 
     None if it ended without an error, or if another run has continued the task since.
     """
+    stopped_at: float = 0.0
+    """The time at which the last run on this machine ended without an error, in seconds since 1970.
+
+    0 if it did not, or if another run has continued the task since.
+    """
+    process: int = 0
+    """The id of the process that runs the task on this machine; 0 if there is none."""
+    has_run_here: bool = False
+    """Whether this machine has run the task."""
 
     @property
     def has_begun(self) -> bool:
@@ -109,6 +126,24 @@ class TaskStatus:
     def is_running(self) -> bool:
         """Whether a run of the task is active on some machine. On some targets no other machine can see this."""
         return any(source.is_running for source in self.sources)
+
+    @property
+    def runs(self) -> bool | None:
+        """Whether a run of the task is active, as far as this machine can tell; None if it cannot tell."""
+        if self.process or self.is_running:
+            return True
+        return False if self.has_run_here or self.is_silent else None
+
+    @property
+    def heard_at(self) -> float:
+        """The time of the last sign of life of a replicator on this machine, in seconds since 1970; 0 if none."""
+        return max((source.heard_at for source in self.sources), default=0.0)
+
+    @property
+    def unreachable(self) -> list[str]:
+        """Returns the sources that have not answered to this command."""
+        logs = [(source.source, source.log) for source in self.sources]
+        return [name for name, log in logs if log is not None and isinstance(log.end.error, Transient)]
 
     @property
     def is_silent(self) -> bool:
@@ -149,9 +184,32 @@ class TaskStatus:
 
 
 def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
-    """Connects to the target and returns the task's status."""
+    """Connects to the target and to the sources, and returns the task's status."""
+    ends = ask_for_ends(parts)
     with closing(parts[0].target.server.connect()) as target:
-        return status_on(target, parts)
+        found = status_on(target, parts)
+        states = {part.source.source_id: _state(target, part) for part in parts}
+    return replace(
+        found,
+        sources=tuple(
+            replace(one, log=_log(part, one, states[one.source], ends))
+            for one, part in zip(found.sources, parts, strict=True)
+        ),
+    )
+
+
+def _state(target: TargetSession, config: TaskConfig) -> PlanState | None:
+    rows = tuple(target.meta.checkpoints.read(config.name, config.source.source_id))
+    return Workers.claimed(rows)[1] if rows else None
+
+
+def _log(
+    config: TaskConfig, found: SourceStatus, state: PlanState | None, ends: Mapping[str, Future[LogEnd]]
+) -> SourceLog | None:
+    if found.source not in ends:
+        return None
+    end = ends[found.source].result()
+    return SourceLog(end) if state is None else source_log(config, end, state, found.position, found.held.tables)
 
 
 def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
@@ -160,7 +218,14 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
     found = load_status(target, parts)
     sources = [part.source.source_id for part in parts]
     epochs = {each: _epoch(target, parts[0].name, each) for each in sources}
-    return replace(found, ended=last_end(parts[0], max(source.moved_at for source in found.sources), epochs))
+    end = last_end(parts[0], max(source.moved_at for source in found.sources), epochs)
+    return replace(
+        found,
+        ended=end if end is not None and end.is_failure else None,
+        stopped_at=end.at if end is not None and not end.is_failure else 0.0,
+        process=running_process(parts[0]),
+        has_run_here=has_run_here(parts[0]),
+    )
 
 
 def _epoch(target: TargetSession, task: str, source: str) -> int:
@@ -211,6 +276,7 @@ def _source(
         position=Position.parse(claimed.position) if claimed.position else None,
         moved_at=max(row.saved_at for row in rows),
         silent_since=silent_since(config.relay, source),
+        heard_at=heard_at(config.relay, source),
         is_running=is_present(target, config.name, source),
         lack=not_receiving(config.relay, source),
         tables=len(tables) if config.mode != "incremental" else 0,
