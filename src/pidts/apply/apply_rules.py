@@ -68,8 +68,8 @@ class ApplyRules:
     def is_plain(self, batch: ChangeBatch) -> bool:
         """Whether this table's changes, if they have whole images, are written as the reduction returns them.
 
-        This is so if nothing has to be read from the target first, no row is set aside, and no other table has rows in
-        the target table.
+        True if nothing has to be read from the target first, no row is set aside, and no other table has rows in the
+        target table.
         """
         known = self._plain.get(batch.origin)
         if known is None or known[0] is not batch.table:
@@ -107,8 +107,8 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        If versions decide about a table (`guards`), the target may not: it may have to remove more rows than the
-        changes name.
+        If versions decide about a table (`guards`), the target must not compare them: it may have to remove more rows
+        than the changes name.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)

@@ -70,8 +70,8 @@ _KEPT_ROW = (
 """The advice to the operator if a filter may be the cause of a unique value that two rows have."""
 _MOST_TO_ADVANCE = 16 << 10
 """The largest number of characters of the copy progress and the GTID sets in two checkpoint rows: the former row and
-the new one. If they have more, the row is not advanced. The statement has both rows, and must be neither larger than
-the server accepts nor so large that it is sent without the next statements.
+the new one. If they have more, the row is not advanced. The statement contains both rows. It must not exceed what the
+server accepts, and must be small enough to be sent together with the next statements.
 """
 
 

@@ -69,7 +69,7 @@ class CheckpointRecord(Protocol):
 
         If the row does not equal `left`, this call or a later one, `commit` at the latest, raises `OtherCheckpoint`,
         and nothing that the transaction does takes effect. `left` was saved and committed before. Returns False, and
-        does nothing, if the target cannot do this without a round trip: then `lock` and `save` are called.
+        does nothing, if the target cannot do this without a round trip. The caller then calls `lock` and `save`.
         """
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
@@ -307,7 +307,7 @@ class RowLockRecord(Protocol):
         """Returns which of these ids are ids of locks."""
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
-        """Returns the locks whose `form` is one of these: the digest of a key as the target compares it."""
+        """Returns the locks with one of these forms. A form is the digest of a key as the target compares it."""
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
         """Returns the ids of locks whose `form` does not begin with `start`.

@@ -78,8 +78,8 @@ class TargetSchema(Protocol):
 
         The statements add left-out keys, and set counters above the highest value.
 
-        The result has only statements for what the table lacks now. So the caller may ask again at any time, and does
-        so if not all statements were executed. Once the statements are executed, close sessions that have written to
+        The result has only statements for what the table lacks now. So the caller may ask again at any time, and asks
+        again if not all statements were executed. Once the statements are executed, close sessions that have written to
         the table, since these do not know its new keys.
         """
 

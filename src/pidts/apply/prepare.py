@@ -16,7 +16,7 @@ filter has left out an earlier change:
 
 Crash points: besides rows, this module writes tombstones, locks, keys that may have moved, and keys to read again, in
 the transaction of their rows. A crash before the COMMIT leaves neither these notes nor the rows, and the next attempt
-reads again. A crash after it leaves both.
+reads again. A crash after the COMMIT leaves the notes and the rows.
 """
 
 from __future__ import annotations
@@ -525,7 +525,7 @@ def _completion(
     *,
     is_alone: bool,
 ) -> ImageCompletion | None:
-    """Returns the completion for images that lack columns; None if none does.
+    """Returns the completion for images that lack columns; None if no image lacks columns.
 
     `is_alone`: the batch has no other changes of the table.
     """
@@ -679,7 +679,8 @@ def _with_defaults(session: TargetSession, change: NetChange, guarded: Sequence[
     """Adds a delete of each overwritten row if the target's zone has columns that the change lacks.
 
     A program of the target's zone has added these columns, and the schema change has not arrived in the source's zone
-    yet. There it gives the later row the columns' defaults. Without the delete, the row would keep its values here:
+    yet. In the source's zone, the schema change will give the later row the columns' defaults. Without the delete, the
+    row would keep its values in the target's zone:
 
         a adds column c and makes row 1 (c = 9);  b makes row 2, without c      a has row 2 (c = 9), b has row 2
 

@@ -14,7 +14,7 @@ from pidts.model import Transient
 _Answer = TypeVar("_Answer")
 
 _LOST = "target-lost"
-"""The code of an error of a connection that is gone."""
+"""The error code for a lost connection."""
 _IDLE_SECONDS = 5.0
 """A session that was not used for this time is replaced."""
 
@@ -38,9 +38,9 @@ class SharedSession:
         """Returns what `work` returns. `work` may be called twice, and leaves no transaction open.
 
         If a connection that was used before is lost, `work` is called again on a new one: the server may have closed
-        the former one while nobody used it. After any other error, `work` is not called again. For example, it would
-        wait for a record's lock, or for space on the target, twice.
-        If another thread uses the session for long, since a record is locked, this call makes a session of its own.
+        the former one while nobody used it. After any other error, `work` is not called again. A second call could, for
+        example, wait once more for a record's lock, or for space on the target. If another thread uses the session for
+        long, since a record is locked, this call makes a session of its own.
         """
         if not self._acquired():
             with closing(target.connect()) as session:

@@ -64,7 +64,8 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns a function that says whether the target's row of a key may have wrong unique values; None if none has.
+    """Returns a function that says whether the target's row of a key may have wrong unique values; None if no row can
+    have them.
 
     Rows that the target had before the copy may have wrong values, and so may loaded rows that this batch does not
     settle. Their keys are greater than the last key that is settled (`pidts.plan.copy.state`). If such a row were

@@ -31,8 +31,8 @@ def record_unseen(
 def forget_dropped(target: TargetSession, task: str, source: str, statement: Statement) -> None:
     """Removes from the record the tables that a statement of the log drops, in a separate transaction.
 
-    Nothing of these tables is missing any more. If the process ends before it has carried out the statement, the next
-    run calls this function again.
+    The target cannot lack changes of a dropped table. If the process ends before it has carried out the statement, the
+    next run calls this function again.
     """
     match statement:
         case DropTable(tables=dropped):

@@ -292,7 +292,9 @@ class _CommitInput:
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterable[LogPart]:
-        """Returns the changes without those that this worker, then ahead of others, committed in an earlier run."""
+        """Returns the changes without those that this worker committed in an earlier run, when it was ahead of other
+        workers.
+        """
         floor = self._floor
         if floor is None:
             return self._log_parts()

@@ -115,7 +115,7 @@ class JobContext:
 
 
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
-    """Returns `JobContext.watched`. With one worker, the result is empty: that worker asks the target for its keys.
+    """Returns `JobContext.watched`. With one worker, the result is empty: that worker reads the target's keys itself.
 
     The result has no columns for a table whose unique keys on the source already assign all rows to one worker. The
     target gets these keys only after the full copy, but rows are assigned by them from the beginning.

@@ -34,8 +34,8 @@ class SequencesOfRelay:
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
         """Whether rows with this table name between two places are the state of a sequence.
 
-        Rows with the name are rows of a table if the record has a table of this name. It must have the table at the
-        first place, or after a schema change between the two places.
+        If the record of structures has a table of this name, the rows belong to that table and not to a sequence. The
+        record must have the table at the first place, or after a schema change between the two places.
         """
         history, dialect = self._at(after)
         found = history.is_sequence(name)

@@ -81,7 +81,7 @@ class SideEffects:
         This is also assumed if the source does not answer. `reason` asks again, unless an operator skips the statement.
         """
         made = temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect)
-        reason = self._reason_in(logged)  # without a lock: to parse a long statement takes long
+        reason = self._reason_in(logged)  # without a lock: parsing a long statement takes long
         with self._lock:
             for name in made:
                 _remember(self._temporary, name, _MOST)

@@ -43,7 +43,7 @@ from pidts.schema.parse.classify import WITH_OTHERS
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Relevance(RelevanceKind.NOTHING)
 FOREIGN = Relevance(RelevanceKind.NOTHING)
-"""The relevance of a statement without row events, or one that is not understood, that names only other tables.
+"""The relevance of a statement that names only other tables, and that has no row events or is not understood.
 
 It is compared by identity.
 """
@@ -64,7 +64,7 @@ _Judged: TypeAlias = tuple[Relevance, tuple[TableName, ...]]
 
 
 def written_by(statement: Statement) -> tuple[TableName, ...]:
-    """Returns the tables to which a statement without row events writes, without tables that it creates."""
+    """Returns the tables to which a statement without row events writes, except the tables that it creates."""
     return statement.tables if isinstance(statement, StatementDml) else ()
 
 
@@ -97,7 +97,9 @@ class TransactionClassifier:
     (`pidts.apply.locks.zone_notes`).
     """
     side_effects: SideEffects | None = field(default=None, compare=False, repr=False)
-    """Finds statements on other tables that may have changed tables of the task, too. Without it, they are nothing."""
+    """Finds statements on other tables that may have changed tables of the task, too. Without it, such statements have
+    no relevance.
+    """
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)

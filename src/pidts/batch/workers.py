@@ -194,7 +194,7 @@ class Workers:
         copies = end.unread_copies
         for one in self.checkpoints:
             if is_plain and not one.copy and one.lsn <= end.lsn:
-                # The code below would return the same, in many times the time.
+                # The code below would return the same, but would take many times as long.
                 moved.append(replace(one, batch=one.batch + 1, lsn=end.lsn, gtid=gtid, position=position))
                 continue
             before = one.lsn, one.copy, one.epoch

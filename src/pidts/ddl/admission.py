@@ -44,8 +44,8 @@ class Admission:
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision; None if the change needs none. The caller has to report to the group how the attempt to
-    carry it out has ended.
+    """The group's decision; None if the change needs no decision. The caller has to report to the group how the attempt
+    to carry it out has ended.
     """
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)

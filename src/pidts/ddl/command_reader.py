@@ -18,11 +18,14 @@ _log = structlog.get_logger(__name__)
 _ANSWER_SECONDS = 1.0
 """The longest time for which a thread waits for another thread's reading."""
 _FIRST_REPEAT, _LONGEST_REPEAT = 10.0, 600.0
-"""The seconds between two log lines about the same failure: the first distance, which doubles, and the longest."""
+"""The first and the longest time between two log lines about the same failure, in seconds; the time doubles after each
+line.
+"""
 
 
 class ReadFailures:
-    """Logs that ddl commands cannot be read: at the beginning, then ever more rarely, and once when they can be again.
+    """Logs that ddl commands cannot be read, at the beginning and then less and less often; logs once that they can be
+    read again.
 
     Any thread may report the result of a reading.
     """

@@ -78,9 +78,9 @@ class DdlWaits:
     """The intervals and waits of the threads, in seconds."""
 
     look: float = 0.1
-    """The interval of looking whether the run or the thread's change has ended."""
+    """The interval between two checks whether the run or the thread's change has ended."""
     command: float = 1.0
-    """The interval of looking for a ddl command after a change has failed."""
+    """The interval between two checks for a ddl command after a change has failed."""
     leader: float = 3.0
     """Shards wait this long for a change of another shard before their wait is reported as a halt."""
     report: float = 2.0

@@ -7,8 +7,8 @@ member that began the journal can find out whether the statement was executed. I
 statement of a journal, and the table looks as before, the statement has changed nothing. A note records this, and then
 other members go on. The first of them that begins a change empties the refused journal in the same commit. Otherwise
 the member of the refused journal would later find a changed table, and take another member's change for its own. If the
-refused change runs again before another member has begun, its journal is continued. Changes that somebody has made to
-the table by hand then count as made by the change.
+refused change runs again before another member has begun, its journal is continued. Then changes that somebody has made
+to the table by hand count as made by this schema change.
 
 Crash before the note of a refusal: the statement is run again, and refused again. Crash after it: other members go on,
 or the member of the refused journal arrives again and removes the note before it runs anything.

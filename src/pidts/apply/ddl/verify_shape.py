@@ -51,7 +51,7 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
 
 
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
-    """Returns statements that drop columns: other members had them when the change began, but have dropped them since.
+    """Returns statements that drop the columns which other members had when the change began, and have dropped since.
 
     The target still has these columns. The journal, which was begun before these members arrived, has no statements
     that drop them.

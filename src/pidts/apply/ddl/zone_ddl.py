@@ -7,8 +7,8 @@ own programs have made this change:
     b    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ab finds c
 
 Only what the statement changes is compared: the columns and keys that differ between the structures before and after
-it. The change counts as made if the target has each of these columns and keys as the statement leaves it. The rest of
-the structure proves no more, and two kinds of servers write many attributes differently.
+it. The change counts as made if the target has each of these columns and keys as the statement leaves it. A comparison
+of the rest would prove no more, and servers of different kinds write many attributes differently.
 
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    does not count as made: each zone's rows have their own times
     ADD COLUMN c, ADD COLUMN d, and c is there    is not made: the server refuses the statement; a person has to look

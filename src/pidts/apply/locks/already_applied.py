@@ -38,7 +38,7 @@ the following change knew the changes of both zones. So some changes are set asi
 **Deletes.** After a DELETE that was already made, both zones agree that the row is gone, and its key may be used again.
 So only a change that makes the deleted row again is set aside. If equal rows may have different texts (`_rows`), the
 next change of the key is set aside, whatever it makes. There is no short proof for this rule.
-`tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a length.
+`tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a fixed number of steps.
 
 Three alternatives were rejected:
 
@@ -58,7 +58,7 @@ hold: the log of a zone lacks the changes that were already made there (docs/ope
 task meets its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
 there.
 
-    break                                   then
+    crash                                   the target then has
     before COMMIT                           neither the record nor the checkpoint: the next attempt compares again
     after COMMIT                            both
     another task has the key's next change  as in `early_removals`: other tasks are locked out first

@@ -6,7 +6,7 @@ the source differ in their `binlog_row_image`: the first image of a row may then
 the outcome does not depend on where batches are cut. It is as if the events were applied one by one (`key_events`
 explains the words):
 
-    the event            the target has                     then
+    the event            the target has                     result
     stays, leaves        the row before the event           goes on
     stays, arrives       the row after the event            goes on: it was applied before
     arrives, leaves      no row                             goes on
@@ -119,7 +119,7 @@ class Divergence:
     def values(self, number: int, known: KnownColumns | None) -> tuple[str, ...]:
         """Returns two lines: the values of a key's row on source and target, in the columns that differ.
 
-        Columns that the log does not have are not among them.
+        Columns that the log lacks are left out.
         """
         key = int(self.keys[number])
         if key in self.foreign:
@@ -162,7 +162,9 @@ class ComparedKeys:
     goes_on: Mask
     """For each key, whether its events may be applied."""
     begins: Numbers
-    """For each key, the first event that did not find the row that it expects; the key's first event if all did."""
+    """For each key, the first event that did not find the row that it expects; the key's first event if all events
+    found it.
+    """
     differs: Mask
     """For each key, the columns that differ; all columns if the source or the target has no row."""
     made: Mask
@@ -253,7 +255,7 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
     """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
 
     The second item of the result has, for each event, a mask of the columns that no earlier image has. Events after the
-    one by which the row leaves its key do not count. None: there are no such events.
+    event by which the row leaves its key do not count. None: there are no such events.
     """
     before, after = known.before, known.after
     first = events.first[events.key]

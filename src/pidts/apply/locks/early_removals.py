@@ -40,14 +40,14 @@ changes leave equal rows; `pidts.apply.locks.already_applied` covers rows that g
 the task's checkpoint from beginning to end. So a task that finds no row locks the checkpoints of the other tasks, and
 then looks for the row once more. Either the INSERT was committed before that, or the INSERT will find the record.
 
-    break                                   then
+    error                                   result
     before COMMIT                           neither the record nor the checkpoint: the next attempt looks again
     after COMMIT                            both
     deadlock or time-out at a checkpoint    the target ends one of the two transactions, which is repeated
 
 The record of a DELETE concerns the INSERTs that sources make up to an hour after the DELETE, by the clocks of the
 servers and of the task's machine. After this hour, the key may be used for a new row. A record is kept for seven days,
-so no task may lag by more.
+so no task may lag by more than seven days.
 """
 
 from __future__ import annotations

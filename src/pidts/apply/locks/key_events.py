@@ -73,7 +73,7 @@ class KeyEvents:
 
 
 def key_events(batch: ChangeBatch) -> KeyEvents:
-    """Returns the events of changes with full images, in log order, of a table with a key."""
+    """Returns, in log order, the events of all changes with full images; the table has a key."""
     few = few_keys(batch)
     return _of_many(batch) if few is None else _of_few(batch, few)
 

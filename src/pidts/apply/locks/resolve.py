@@ -1,4 +1,4 @@
-"""Resolves locked rows, together with their held changes, in one transaction, as an operator says.
+"""Resolves locked rows, together with their held changes, in one transaction, as an operator has decided.
 
 1. All workers' checkpoints are locked: no batch commits meanwhile, whether the task runs or not.
 2. The records of the locks are locked. If two operators resolve one row at once, the second one finds no lock, and gets
@@ -12,7 +12,7 @@ reads a state in between.
 
 The outcome for a row depends on the row to which its held changes are applied:
 
-    take        the row before them                 then
+    take        the row before them                 outcome
     source      the row that the source had         all are applied: the row is as on the source
     target      the row that the target has         an UPDATE writes only the columns it changes; an INSERT finds its
                                                     row; a DELETE removes it
@@ -248,7 +248,7 @@ def outlooks(
 ) -> list[ResolvePreview]:
     """Returns what `resolve` would do with some locks of one table.
 
-    If they are `awaited`, also with the locks that wait for them.
+    If they are `awaited`, the result includes the locks that wait for them.
     """
     found = _looked_at(session, task, source, locks, take, values)
     if take is ResolveWith.SOURCE and locks and awaited:

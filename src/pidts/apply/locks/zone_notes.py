@@ -28,18 +28,18 @@ and that the change x -> y was already made in one zone.
 3. 2y - x = 2v - u only if v = y and u = x. So all zones end at y.
 
 With deletes the rule is weaker: only the change that makes the deleted row again is set aside.
-`tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a length.
+`tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a fixed number of steps.
 
-The note has the values of the key, since digests of texts differ between servers. If there are only two zones, no
-notes are written. A task that forwards changes of other zones does not read notes: there the argument does not hold in
-any case. With `pidts.conflict: version`, notes are written only for tables that do not converge. They are not read from
-transactions whose removals return (`pidts.apply.rows.convergence`).
+The note has the values of the key, since digests of texts differ between servers. If there are only two zones, no notes
+are written. A task that forwards changes of other zones does not read notes: for such a task the argument does not hold
+in any case. With `pidts.conflict: version`, notes are written only for tables that do not converge. They are not read
+from transactions whose removals return (`pidts.apply.rows.convergence`).
 
 The transaction that writes a note into the log of zone c has locked the row. So a program of c that changes the row
 waits for this transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this
 moment may be before the note in c's log.
 
-    break                                       then
+    crash                                       result
     c, before COMMIT of the change's batch      neither the note nor the record nor the checkpoint
     c, after COMMIT                             all three; c's log has the note before any later change of the row
     a, before COMMIT of the batch of notes      neither the record nor the worker's checkpoint: the notes are read again

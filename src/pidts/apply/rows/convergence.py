@@ -14,9 +14,10 @@ latest of all states that have arrived, in whatever order and however often they
 the latest write reaches each zone, and a zone's state never goes back. (In the examples below, all rows have the same
 key, and "row 5" is a row of version 5.)
 
-**The latest write arrives.** No zone on its way ignores the latest write. So each of these zones has the write in its
-log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a row of
-another version, the removed row is written first, in the same transaction. Without this, the following would happen:
+**The latest write arrives.** No zone on the path of the latest write ignores it. So each of these zones has the write
+in its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a
+row of another version, the removed row is written first, in the same transaction. Without this, the following would
+happen:
 
     ring b -> c -> a    b inserts row 5 and deletes it. Both changes reach c in one batch, and c has nothing to delete,
                         so c's log has no DELETE. Zone a keeps its row 4
@@ -29,7 +30,7 @@ log does not have the second row. Whether another zone then misses the row depen
 - In a mesh, each change reaches each zone by one task, so nothing is missed.
 - In a ring, let r be the last zone before d that wrote the row. Each state that could have stopped the row on its way
   to d has passed through r. It would have stopped r's own row, too.
-- In a star or a line, the ways of both rows to d meet in one zone. That zone passes on the row that arrives first.
+- In a star or a line, the paths of both rows to d meet in one zone. That zone passes on the row that arrives first.
 - For other shapes, it is not proved that nothing is missed.
 
 **A program's write** is applied in its own zone without a comparison. So the written state has to be later than the

@@ -44,8 +44,8 @@ different row, too:
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
 So while the table is copied, an update that gives a row another key takes no column from a row that may be a different
-one. This is the row at a key that gets a row within the batch, or at a key where the target may be ahead of the batch.
-The update only deletes the rows at both keys, and the row has to be read at its new key after `e`.
+one. A different row is possible at a key that gets a row within the batch, and at a key where the target may be ahead
+of the batch. The update only deletes the rows at both keys, and the row has to be read at its new key after `e`.
 
 A row that was loaded ahead of the log may have been removed from the target again: a row of an earlier change had the
 same key or unique value. The removed row's chunk is settled and is not read again. So if the target may be ahead, a
@@ -70,7 +70,8 @@ halts at two kinds of updates:
 2. The update gives a missing row a unique value. Safe mode may have removed the row, since another row had this value
    before.
 
-A filter may have left out the missing row, too. This cannot be told apart from the above, so the table halts as well.
+A filter may also be the reason why the row is missing. The task cannot distinguish this reason from the others, so the
+table halts as well.
 """
 
 from __future__ import annotations

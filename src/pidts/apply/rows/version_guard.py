@@ -1,8 +1,8 @@
 """Keeps older events from overwriting newer rows: compares the version of the event with that of the target's row.
 
 The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Two things
-decide whether an event is applied. The first is its version `v`: that of the row which it writes or deletes. The second
-is the target's row or tombstone with the same key:
+decide whether an event is applied. The first is its version `v`: the version of the row that the event writes or
+deletes. The second is the target's row or tombstone with the same key:
 
     the target has            INSERT, UPDATE                        DELETE
     nothing                   applied                               applied: leaves a tombstone
@@ -92,8 +92,8 @@ class VersionGuard:
     The changes are in log order and have full row images.
 
     The caller reads the versions of the target's rows with `keys` and passes them to `look`. It also reads the whole
-    rows of `tied`, and passes these to `decide`. Most of these are `likely_tied`: one query can read their versions and
-    whole rows.
+    rows of `tied`, and passes these to `decide`. Most keys of `tied` are in `likely_tied`: one query can read their
+    versions and whole rows.
     """
 
     def __init__(self, batch: ChangeBatch, version: str, source: str, known: Mask | None = None) -> None:
