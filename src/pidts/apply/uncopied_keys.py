@@ -64,8 +64,7 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns a function that says whether the target's row of a key may have wrong unique values; None if no row can
-    have them.
+    """Returns a function that says whether a key's row on the target may have wrong unique values; None if no row can.
 
     Rows that the target had before the copy may have wrong values, and so may loaded rows that this batch does not
     settle. Their keys are greater than the last key that is settled (`pidts.plan.copy.state`). If such a row were

@@ -292,9 +292,7 @@ class _CommitInput:
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterable[LogPart]:
-        """Returns the changes without those that this worker committed in an earlier run, when it was ahead of other
-        workers.
-        """
+        """Returns the changes without those that this worker, when it was ahead, has committed in an earlier run."""
         floor = self._floor
         if floor is None:
             return self._log_parts()

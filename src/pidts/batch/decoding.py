@@ -153,7 +153,7 @@ def decode_for(
 
 
 def _with_cut(found: Iterator[list[ChangeBatch]]) -> Iterator[tuple[list[ChangeBatch], bool]]:
-    """Yields each list, and whether there are several lists: each of several may end inside a transaction."""
+    """Yields each list, and whether it is one of several lists: such a list may end inside a transaction."""
     last, is_cut = next(found, None), False
     for following in found:
         if last is not None:

@@ -68,7 +68,7 @@ class SideEffects:
         """The last temporary tables in the log. They have no triggers, and the source's catalog does not show them."""
 
     def logged(self, entry: LogEntry) -> Logged:
-        """Returns what reads the statements of an entry of the relay."""
+        """Returns a function that reads the statements of an entry of the relay."""
         return partial(statement_events, self._relay, entry) if self._relay is not None else tuple
 
     def judged(self, lsn: Lsn) -> bool | None:

@@ -71,7 +71,7 @@ class _Known(ABC, Generic[_Text, _Parsed]):
         return found
 
     def and_those_of(self, other: Self) -> Self:
-        """Returns what this object or the other one knows."""
+        """Returns an object with the parsed texts of both objects."""
         return type(self)({**self._found, **other._found})
 
     @staticmethod

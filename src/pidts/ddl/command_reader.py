@@ -24,10 +24,9 @@ line.
 
 
 class ReadFailures:
-    """Logs that ddl commands cannot be read, at the beginning and then less and less often; logs once that they can be
-    read again.
+    """Logs that ddl commands cannot be read: first at once, then less and less often.
 
-    Any thread may report the result of a reading.
+    Logs once that they can be read again. Any thread may report the result of a reading.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

@@ -84,15 +84,11 @@ class DueChange:
 
     @property
     def may_have_side_effects(self) -> bool:
-        """Whether the statement names only other tables, and the planner found that it may change the task's tables,
-        too.
-        """
+        """Whether the statement names only other tables, but may change the task's tables, as the planner found."""
         return is_judged(self.relevance) and self.classifier.side_effects is not None
 
     def side_effect(self) -> str:
-        """Returns why a statement on other tables may have changed the task's tables, by the source's present
-        answer.
-        """
+        """Returns why a statement on other tables may have changed the task's tables, as the source answers now."""
         effects = self.classifier.side_effects
         return effects.reason(self.entry, written_by(self.statement)) if effects is not None else ""
 

@@ -63,8 +63,7 @@ class DueStatement:
     statement: Statement | None = None
     """The statement, translated by `online_ddl`; None if it is only recorded, or cannot be parsed."""
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key separates the rows of several source tables. This was found out when a source table was
-    created.
+    """Target tables whose key was found to separate the rows of several source tables, when a source table was created.
     """
 
     @property
@@ -83,7 +82,9 @@ class Interpreter:
     shadows: Callable[[], Mapping[TableName, Shadow]]
     """Returns the online schema changes that are recorded on the target."""
     keyed_by: Callable[[Table], frozenset[TableName]]
-    """Returns the target table of a new source table if it exists and its key has extracted columns; else no table."""
+    """Returns the target table of a new source table if it exists and its key has extracted columns; otherwise no
+    table.
+    """
 
     def found(self) -> DueStatement | ChangeWaits | None:
         """Returns the change that the statement means for the task; None if it does not concern the task."""
@@ -318,9 +319,9 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
     if isinstance(statement, StatementDml):
         raise Halted(
             "statement-format",
-            f"rows were changed by a statement in the log instead of row events: {text[:200]}",
+            f"the log has a statement that has changed rows, and no row events for it: {text[:200]}",
             where=where,
-            todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. Then pass the "
+            todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. Then skip the "
             f"statement: {SKIP}; and copy the table again: {RESYNC}",
         )
 
@@ -334,7 +335,7 @@ def _demand_no_side_effect(due: DueChange) -> None:
             f"task, too: {why}. The statement is: {due.query.sql[:200]}",
             where=replace(due.where, table=", ".join(map(str, due.statement.tables))),
             todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. If the account "
-            f"lacks a privilege, grant it, and run the task again. Otherwise pass the statement: {SKIP}; and copy the "
+            f"lacks a privilege, grant it, and run the task again. Otherwise skip the statement: {SKIP}; and copy the "
             f"tables of the task that it has changed again: {RESYNC}",
         )
 

@@ -83,7 +83,7 @@ def _coming(context: JobContext, found: DueStatement) -> Table | None:
 
 
 def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> bool:
-    """Whether other tables map to the same target table, and rows of them may have the same keys there."""
+    """Whether other tables map to the same target table, and their rows may have the same keys there."""
     rules, mine = context.rules, Member(context.source.source_id, table.name)
     target, apart = rules.target_name(table.name), rules.apart(table.name)
     if not apart:

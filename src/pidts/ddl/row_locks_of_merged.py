@@ -1,4 +1,4 @@
-"""Refuses merged tables whose rows no version decides about, in a task that locks rows.
+"""In a task that locks rows, refuses merged tables if versions do not decide about their rows.
 
 The rows of a merged table are not compared, since another shard may have written the row that differs. So rows of the
 target that other programs have changed would be overwritten, although the task file says that they are locked

@@ -49,8 +49,8 @@ numbers that follow the given numbers.
 _ROWS, _BYTES = 20_000, 8 << 20
 """The largest numbers of rows and of bytes of one piece."""
 _SHARED_ROWS = 2_500
-"""Fewer rows than this are not divided between connections: to write them takes less time than the commit of each
-piece.
+"""Fewer rows than this are not divided between connections: writing them takes less time than the commits of the
+pieces.
 """
 
 

@@ -38,7 +38,9 @@ class HeldTables:
     ends.
     """
     takes_along: bool = False
-    """Whether tables at later places wait for these tables, to continue with them: their schema change is done."""
+    """Whether tables at later places, whose schema change is done, wait for these tables, to continue together with
+    them.
+    """
     _texts: list[_Text] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -405,9 +407,10 @@ def inside_batch(lsn: Lsn, copy_json: str, later: Places, dealing: str) -> str:
     """Returns the text of a checkpoint inside a batch.
 
     The batch begins with a checkpoint that has this Lsn and text, and ends at the places `later`. `dealing` says how
-    the batch's rows are assigned to workers: it may differ from the text's, in the first batch of a run.
-    The copy progress is that of the batch's start. A schema change in the batch may have renamed a table, or made its
-    copy begin again, and this progress does not show it. So a run that uses the progress begins at the batch's start.
+    the batch's rows are assigned to workers: in the first batch of a run, this may differ from the assignment in the
+    text. The copy progress is that of the batch's start. A schema change in the batch may have renamed a table, or made
+    its copy begin again, and this progress does not show it. So a run that uses the progress begins at the batch's
+    start.
     """
     start = PlanState.from_checkpoint(lsn, copy_json)
     inside = PlanState(later.lsn, start.copy, held_at(later.exceptions, later.lsn))

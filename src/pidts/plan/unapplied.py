@@ -36,9 +36,10 @@ class UnappliedSearch:
     def first(self, state: PlanState, log: Log, received: Lsn, waiting: Collection[TableName] = ()) -> LogEntry | None:
         """Returns the first entry with changes that the target lacks; None if it lacks none.
 
-        The log is read from the end of the previous search with these `waiting` tables on, at least up to `received`.
-        Changes that concern only `waiting` tables do not count. One call reads only a part of a long log. Then it
-        returns the first entry that it has not examined, which the target may lack, and the next call continues there.
+        The search begins where the previous search with these `waiting` tables has ended, and goes at least to
+        `received`. Changes that concern only `waiting` tables do not count. One call reads only a part of a long log.
+        Then it returns the first entry that it has not examined, which the target may lack, and the next call continues
+        there.
         """
         names = frozenset(waiting)
         search = self._searches.pop(names, None) or _Search(self._relevance_of, names)

@@ -34,7 +34,7 @@ def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tu
     """Returns the columns to watch for `keys`, in the table's order. Without `keys`: for the table's own unique keys.
 
     If a key has a generated column, or a column that only the target has, all columns are watched. The log may lack the
-    value of a generated column, and the target may compute the value of a column that only it has.
+    value of a generated column, and the target may compute the value of a column that only the target has.
     """
     return _own_watched(table) if keys is None else _watched(table, keys)
 

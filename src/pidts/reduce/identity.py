@@ -160,5 +160,5 @@ def distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
 
 
 def plain_zero(values: pa.Array) -> pa.Array:
-    """Returns the values with 0.0 in place of -0.0: servers take the two for equal, a hash join and a text do not."""
+    """Returns the values with 0.0 in place of -0.0: servers treat the two as equal, but a hash join does not."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

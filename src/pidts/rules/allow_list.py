@@ -51,7 +51,7 @@ class _TablePatterns:
     def possible(self, name: str) -> Iterable[_Pair]:
         """Returns all patterns that may match a table with this name, and perhaps others.
 
-        Without case, letters outside ASCII may equal letters in ASCII: the long s is an s.
+        If case is ignored, letters outside ASCII may equal letters in ASCII: the long s equals s.
         """
         return (*self._by_name.get(name.lower(), ()), *self._others) if name.isascii() else self._all
 

@@ -93,7 +93,7 @@ class ImageOwners:
         if found == SEVERAL:
             return f"several of the zones {', '.join(self.zones)} own by their conditions"
         if found != NOBODY and not self.zones[found]:
-            return "no zone owns while it is moved to another one"
+            return "no zone owns while its range moves to another zone"
         return "no zone owns" if found == NOBODY else f"zone {self.zones[found]} owns"
 
 

@@ -223,7 +223,7 @@ class Rules:
         return {name: _repeated(value, count) for name, value in extracted}
 
     def _image(self, table: Table, image: pa.StructArray, more: dict[str, pa.Array]) -> pa.StructArray:
-        """Returns rows of the source's table as rows of the target's; null if they are null."""
+        """Returns rows of the source's table as rows of the target's; a null row stays null."""
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
             image = mapping.mapped(image, table)

@@ -17,8 +17,8 @@ _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
-"""Types of which a column with a larger size stores the same values unchanged. BINARY is not one of them: a longer
-BINARY pads a value with zeros, which then are part of the value.
+"""Types whose values a column of a larger size stores unchanged. BINARY is not one of them: a longer BINARY pads a
+value with zeros, which then are part of the value.
 """
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _CONSTANT = re.compile(
@@ -44,7 +44,7 @@ def _shared(table: Table, every_field: str) -> Table:  # noqa: ARG001 - a key
 
 
 def for_each_structure(question: Callable[[Table], bool]) -> Callable[[Table], bool]:
-    """Returns `question` with a memory of its answers, since a thousand shards may share one structure."""
+    """Returns `question` with a cache of its answers, since a thousand shards may share one structure."""
     found: dict[int, tuple[Table, bool]] = {}
 
     def answer(table: Table) -> bool:

@@ -18,7 +18,7 @@ The tasks that write to one zone can check the trees although each task has the 
 are two conditions for each zone. For each other zone, at most one task carries that zone's changes to this zone; and no
 task carries this zone's own changes back to it. Suppose that this is true in all zones, and take the feeds that carry
 the changes of one zone, the root. At most one of these feeds ends in each zone, and none ends in the root. Some of them
-may form a circle, but no feed leads from the root into the circle, so no change gets into it.
+may form a cycle, but no feed leads from the root into the cycle, so no change gets into it.
 """
 
 from __future__ import annotations

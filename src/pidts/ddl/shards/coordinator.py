@@ -386,7 +386,7 @@ class ShardGroups:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns what `note_dropped` gets after the arrival's change, if the group's structure is then `agreed`."""
+        """Returns the argument for `note_dropped` after the arrival's change, which makes `agreed` the structure."""
         with self._moved:
             return self.known.dropped_after(arrival, agreed, origins, was)
 
@@ -459,8 +459,8 @@ class ShardGroups:
     def _all_wait_alike(self, state: GroupState, arrival: Arrival, decision: Decision) -> bool:
         """Whether, after this arrival, `still` would return for each arrived member that it waits.
 
-        This is so if the arrived member waits, and all others are of its kind. Without this method, each of a thousand
-        arrivals would wake a thousand threads.
+        This holds if the member that has just arrived waits, and all other arrived members are of its kind. Without
+        this method, each of a thousand arrivals would wake a thousand threads.
         """
         kind = self._kind(arrival)
         if not isinstance(decision, Wait) or decision.leader is not None or kind is None:

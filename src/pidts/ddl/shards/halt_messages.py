@@ -73,11 +73,11 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
     if wait.begun is not None:
         source, lsn = wait.begun
         what = f"{source} began a change of this table at {lsn}, did not finish it, and has not reached it again"
-        todo = f"It continues when that source has finished the change. If it never will: run {SKIP}"
+        todo = f"This table continues when that source has finished the change. If it never finishes it: run {SKIP}"
         return Halted("shard-awaits", what, todo=todo)
     if wait.absent:
-        what = f"the shards of these sources are not known yet, as they have not begun: {', '.join(wait.absent)}"
-        todo = f"It continues when these sources have begun. To continue without them: run {SKIP}"
+        what = f"these sources have not begun, so their shards are not known yet: {', '.join(wait.absent)}"
+        todo = f"This table continues when these sources have begun. To continue without them: run {SKIP}"
         return Halted("shard-awaits", what, todo=todo)
     if arrival is not None and not arrival.runs and agreed is not None:
         names = differences_text(arrival.after, agreed) or "the values that the columns can hold"
@@ -89,7 +89,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
                 ". The target's table keeps its rows"
             )
             return Halted("shard-no-place", f"{what}, and no other shard will change that", todo=todo)
-        todo = f"It continues when the other shards have this structure. If they will never have it: run {SKIP}"
+        todo = f"This table continues when the other shards have this structure. If they will never have it: run {SKIP}"
         return Halted("shard-structure", what, todo=todo)
     if wait.disagree and arrival is not None:
         return Halted("shards-disagree", _disagreement(arrival, wait.disagree), todo=_ways_out(wait.disagree))
@@ -143,7 +143,8 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
     if not wait.awaited:
         return Halted("shards-disagree", f"{what}; no shard has this column any more", todo=f"Skip {again}")
     what = f"{what}; these shards have this column: {_names(wait.awaited)}"
-    return Halted("shard-awaits", what, todo=f"It continues when they have dropped it; or skip {again}")
+    todo = f"This table continues when those shards have dropped the column; or skip {again}"
+    return Halted("shard-awaits", what, todo=todo)
 
 
 def _ways_out(others: Sequence[Arrival]) -> str:

@@ -137,7 +137,10 @@ class Members:
         self.members[member] = shared_object(table)
 
     def remove(self, member: Member) -> None:
-        """Removes the member. If a new table gets the same name, its rows replace the rows that the member has left."""
+        """Removes the member.
+
+        If a new table gets the same name, its rows replace the rows that the member has left on the target.
+        """
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
@@ -156,7 +159,7 @@ class Members:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs:  # the rows of a new table replace the rows that a former table with its name has left
+        if not arrival.runs:  # a new table's rows replace the rows that a former table of its name has left there
             after[arrival.member] = frozenset()
         if arrival.runs:
             had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())

@@ -1,11 +1,11 @@
 """The progress of a table's full copy, and the requests that continue it.
 
 **The usual course.** A *request* reads one *chunk*, the rows of one range of keys, or several neighbouring chunks at
-the same time. It is read after a batch is on the target. Its *window* is the log from `low` to `high`: the rows show
-every change up to `low`, and none after `high`. `low` is not before that batch's end. The next batch *settles* the
-request: then its rows count as copied. This batch starts before the window, and is made to end after it, so it has all
-changes of the window. A request is read again if a schema change is in its window, or if the window is too long to be
-reduced in memory.
+the same time. The chunk is read after a batch is on the target. The *window* of the request is the log from `low` to
+`high`: the rows show every change up to `low`, and none after `high`. `low` is not before that batch's end. The next
+batch *settles* the request: then its rows count as copied. This batch starts before the window, and is made to end
+after it, so it has all changes of the window. A request is read again if a schema change is in its window, or if the
+window is too long to be reduced in memory.
 
 **Rows ahead.** Rows that the target does not have are loaded as soon as they are read, in a transaction of their own
 (`pidts.apply.load`), unless a worker has passed `low`. If the target already has a row of a chunk, or one of its unique
@@ -20,9 +20,9 @@ already has:
     the target, at 100, has (1, u=a)        the source: row 1 gets u=b at 110 and u=c at 120, row 2 gets u=b at 130
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
 
-So the settling batch first removes all rows that it changes. The other rows are already as at the batch's end. A batch
-that ends earlier, or is written in several parts, also removes other rows that have a unique value of a written row
-(`CopyState.ahead`). Later changes in the log write the removed rows again, or the copy reads them again.
+So the settling batch first removes all rows that it changes. The other rows already have their values of the batch's
+end. A batch that ends earlier, or is written in several parts, also removes other rows that have a unique value of a
+written row (`CopyState.ahead`). Later changes in the log write the removed rows again, or the copy reads them again.
 
 **A table without a key** is read as a whole, from one snapshot. None of its changes is applied before this request is
 settled, so its rows are loaded at once even while requests wait (below). The request only counts if the log has no
@@ -36,9 +36,9 @@ rows are not examined, and are never removed.
 **Recorded keys.** A batch may record keys whose rows the log does not have completely
 (`pidts.apply.rows.partial_images`). Before a table is finished, the target is asked for these records. If there are
 any, their keys are read like a chunk (`Phase.REREAD`). A request reads the records between two places in the log, the
-first request from the first record on. Each ends at the Lsn that all workers have reached: up to there, all records are
-written. A worker that was ahead in an earlier run may already have written later records, and other workers may still
-write records before these. Then the target is asked again.
+first request from the first record on. Each request ends at the Lsn that all workers have reached: up to there, all
+records are written. A worker that was ahead in an earlier run may already have written later records, and other workers
+may still write records before these. Then the target is asked again.
 
 **Requests that wait.** If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a
 window, before a change of another zone. While two zones write, no batch after a reading covers its whole window. From
@@ -84,7 +84,10 @@ MOST_REREADS = 1000
 
 
 class CopyMode(StrEnum):
-    """How a copy treats existing rows of the target. This depends on what is known about them when the copy begins."""
+    """How a copy treats existing rows of the target.
+
+    The mode depends on what is known about these rows when the copy begins.
+    """
 
     NEW = "new"
     """The table has no rows."""
