@@ -156,6 +156,25 @@ def test_mysql_is_reset_and_grows_again(run_sql: RunSql, tmp_path: Path) -> None
             assert halted(replace(config, use_gtid=use_gtid)).code == "source-went-back"
 
 
+@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql97])
+def test_a_log_is_reset_before_the_relay_has_received_anything(
+    start_server: Callable[..., Server], run_sql: RunSql, tmp_path: Path
+) -> None:
+    """The new log may have a transaction's end where the old log ended, and by GTID it even seems to continue."""
+    with start_server() as server:
+        run_sql(server, "CREATE DATABASE d")
+        write(run_sql, server, "d", 2)
+        config = ReplicatorConfig(source_of(server), tmp_path, end_of(server))
+        for _ in range(2):  # the same server, unchanged
+            with following(config) as run:
+                run.until(lambda run=run: run.replicator.state().connected)  # type: ignore[misc]
+        time.sleep(1.1)  # the head of a log file has the second in which the file was created
+        run_sql(server, "RESET MASTER" if server.kind == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+        write(run_sql, server, "d", 9, size=50)
+        for use_gtid in (True, False):
+            assert halted(replace(config, use_gtid=use_gtid)).code == "source-went-back"
+
+
 def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> None:
     """In a new container, the server is recognized by its log. Another server with the same server id is not taken for
     it.

@@ -4,6 +4,9 @@ Names do not prove this. An example: a virtual machine is reset to yesterday's s
 the same log file. By the time of the check, the file may have more bytes than the relay has received, but the log after
 the snapshot has other transactions. An event's bytes prove more: they contain its time, its place and a checksum over
 its content.
+
+A relay that has received no event yet has only the head of the log file in which it begins. The head has the second in
+which the server created the file, so it shows whether the log was made anew (RESET MASTER).
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.model import Extent, Lsn, Position
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayReader, RelayState
-from pidts.replicate.resume import SOURCE_BEHIND, SourceState, is_same_log
+from pidts.replicate.resume import SOURCE_BEHIND, SourceState, is_same_file, is_same_log
 from pidts.source import SourceConfig, binary_logs, connect, event_at, log_end, server_info
 from pidts.source.replica import replica_id
 
+_FILE_HEAD = 4
+"""The offset of the first event in a log file."""
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _PIECE = 1 << 20
@@ -58,15 +63,31 @@ def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
 def has_last_event(
     source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
-    """Whether the server's log has the last event of the relay; None if this cannot be checked."""
+    """Whether the server's log has the last event of the relay; None if this cannot be checked.
+
+    Without an event in the relay, the head of the log file is compared.
+    """
     if not server.may_have_written(state.origin):
         return None
+    if reader.find(state.lsn) is None:
+        return _has_file(source, reader, state, server, server_id)
     last = last_event(reader, state)
     if last is None or last.place.file not in (sizes := dict(server.logs)):
         return None
     if last.end > sizes[last.place.file]:
         return False
     return event_at(source, last.place, server_id) == last.raw
+
+
+def _has_file(
+    source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
+) -> bool | None:
+    """Whether the server's log file is the one in which an empty relay begins; None if this cannot be checked."""
+    place, segments = state.position, reader.folder.numbers()
+    if place is None or place.offset <= _FILE_HEAD or place.file not in dict(server.logs) or not segments:
+        return None
+    head = event_at(source, replace(place, offset=_FILE_HEAD), server_id)
+    return is_same_file(reader.format(segments[-1]), head) if head is not None else None
 
 
 def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:

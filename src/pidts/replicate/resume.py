@@ -233,13 +233,18 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
 
 
 def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
-    """Refuses a log file that only has the same name as the file that was read before.
+    """Refuses a log file that only has the same name as the file that was read before."""
+    if not is_same_file(known, seen):
+        raise _went_back("the log file of this name is not the file that was read before", where)
 
-    The file's FORMAT_DESCRIPTION event has the second in which the file was created, and the server's id. The rest of
+
+def is_same_file(known: bytes, seen: bytes) -> bool:
+    """Whether two FORMAT_DESCRIPTION events are of the same log file.
+
+    A file's FORMAT_DESCRIPTION event has the second in which the file was created, and the server's id. The rest of
     the event may differ: a server clears some fields if a dump starts in the middle of the file.
     """
-    if _WRITER.unpack_from(known) != _WRITER.unpack_from(seen) or known[_VERSION] != seen[_VERSION]:
-        raise _went_back("the log file of this name is not the file that was read before", where)
+    return _WRITER.unpack_from(known) == _WRITER.unpack_from(seen) and known[_VERSION] == seen[_VERSION]
 
 
 def _check_not_behind(position: Position, server: SourceState, where: Where) -> None:
