@@ -176,7 +176,8 @@ def test_a_schema_that_this_source_does_not_have_needs_no_privilege(
 
         (message,) = lacking()
         assert message.endswith(
-            "_absent`.* is missing; if this source has no such schema, GRANT SHOW DATABASES lets the check see this"
+            f"_absent`.* is missing, or this source has no schema {database}_absent: check the spelling in "
+            "block-allow-list. GRANT SHOW DATABASES lets the check see which of the two it is"
         )
         run_sql(mariadb, f"GRANT SHOW DATABASES ON *.* TO {database}@'%'")
         assert lacking() == []
@@ -184,6 +185,29 @@ def test_a_schema_that_this_source_does_not_have_needs_no_privilege(
         assert len(lacking()) == 1, "now it exists"
     finally:
         run_sql(mariadb, f"DROP DATABASE IF EXISTS {database}_absent")
+        run_sql(mariadb, f"DROP USER {database}@'%'")
+
+
+def test_a_misspelt_schema_is_not_called_a_missing_privilege_if_the_account_sees_all_schemas(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
+    try:
+        path = as_account(write().path, mariadb, database, "x")
+        path.write_text(path.read_text().replace(f"do-dbs: [{database}, x]", f"do-dbs: [{database}x]"))
+
+        def found() -> list[tuple[str, str]]:
+            findings = check_one_source(load_task(path))
+            return [(one.item, one.message) for one in findings if one.item in {"dump_privilege", "table_list"}]
+
+        both = f"SELECT on `{database.replace('_', chr(92) + '_')}x`.* is missing, or this source has no schema {database}x"
+        ((listed, what), (privilege, missing)) = found()
+        assert (listed, what, privilege) == ("table_list", "the account sees no table of this task", "dump_privilege")
+        assert missing.startswith(both)
+        run_sql(mariadb, f"GRANT SHOW DATABASES ON *.* TO {database}@'%'")
+        absent = f"this source has no schema {database}x: check the spelling in block-allow-list"
+        assert found() == [("table_list", "no table of this server matches block-allow-list"), ("table_list", absent)]
+    finally:
         run_sql(mariadb, f"DROP USER {database}@'%'")
 
 

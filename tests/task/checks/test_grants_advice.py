@@ -73,6 +73,13 @@ def test_after_a_refused_login_the_advice_names_the_host_that_the_server_sees(
         assert f"If an account for the host {host}, for its address or for % exists: correct user" in todo
 
 
+def test_a_database_that_may_be_misspelt_is_not_only_called_a_missing_grant() -> None:
+    error = pymysql.err.OperationalError(1044, "Access denied for user 'u'@'%' to database 'shpo'")
+    todo = mysql.translate_connect(error, "h:3306").todo
+    assert "the server gives the same answer if there is no such database" in todo
+    assert "pidts grants TASK --only target" in todo
+
+
 def test_a_login_that_is_refused_without_a_host_is_advised_without_one() -> None:
     error = pymysql.err.OperationalError(1045, "no")
     assert "--host" not in mysql.translate_connect(error, "h:3306").todo

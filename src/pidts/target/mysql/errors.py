@@ -35,6 +35,12 @@ _HOST_REFUSED = 1130
 _NO_TLS = 2026
 TWO_ROWS = 1242
 """The number of the error for a subquery with two rows. A statement that has to fail has such a subquery."""
+_NO_ACCESS = 1044
+_NO_ACCESS_TODO = (
+    "Check the spelling of the database: the server gives the same answer if there is no such database. If the name is "
+    "right, the account lacks privileges"
+)
+"""The advice after a login with a database that the account may not use."""
 _NO_SUCH_DATABASE, _NO_SUCH_TABLE, _NO_SUCH_COLUMN = 1049, 1146, 1054
 _TABLE_FULL = 1114
 _LOST = frozenset(
@@ -312,7 +318,8 @@ def _login_todo(number: int, text: str, place: str) -> str:
     if number == _HOST_REFUSED:
         return f"Make the account for this machine's address: `{grants}` prints the statements. {ADMIN_TODO}"
     if number in _NOT_GRANTED:
-        return f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
+        todo = f"As an administrator of the target, run what this prints: {grants}. {ADMIN_TODO}"
+        return f"{_NO_ACCESS_TODO}. {todo}" if number == _NO_ACCESS else todo
     if number in _OTHER_PLUGIN:
         return "On the target: ALTER USER ... IDENTIFIED WITH caching_sha2_password BY '...' (MariaDB: ed25519)"
     return without_password(text) or account_todo(f"`{grants}` prints CREATE USER and GRANT", host)

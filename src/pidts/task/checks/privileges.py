@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from pidts.apply import TargetSession
 from pidts.login.privileges import Privilege, grant_statements, privileges_of
 from pidts.model import ConfigError, PidtsError, Table, TableName
+from pidts.model.errors import named
 from pidts.rules import AllowList
 from pidts.source import Session, connect
 from pidts.source.connection import ServerInfo, query, server_info
@@ -76,10 +77,13 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     unseen = [one for one in named_in(config.allow) if not has.has(one)]
     sees_schemas = has.has(Privilege("SHOW DATABASES"))
     hidden: list[Privilege] = []
+    absent: list[str] = []
     if sees_schemas:
         # A task's rules name the schemas of all its sources. This account sees which of them this source has.
         there = [str(name) for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")]
-        unseen = [one for one in unseen if one.schema.lower() in map(str.lower, there)]
+        present = frozenset(map(str.lower, there))
+        absent = sorted({one.schema for one in named_in(config.allow) if one.schema.lower() not in present})
+        unseen = [one for one in unseen if one.schema.lower() in present]
         hidden = [one for one in _fitting(config.allow, there) if not has.has(one) and one not in unseen]
         hidden = [one for one in hidden if not any(_is_of(one, table.name) for table in tables)]
     seen = [one for one in unseen if any(_is_of(one, table.name) for table in tables)]
@@ -88,14 +92,11 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     wanted = source_privileges(config, server, tables)
     lacking += [one for one in wanted if one.name == "LOCK TABLES" and not has.has(one)]
     beats = [one for one in heartbeat_privileges(config) if not has.has(one)]
-    # A schema on which an account has no privilege is invisible to it.
-    aside = "; if this source has no such schema, GRANT SHOW DATABASES lets the check see this"
-    may_be_absent = lacking if len({one.schema for one in named_in(config.allow)}) > 1 else []
     findings = [
         Finding(
             "dump_privilege",
             ok=False,
-            message=f"{one} is missing{aside if one in may_be_absent and one.name == 'SELECT' else ''}",
+            message=f"{one} is missing{'' if sees_schemas or one.name != 'SELECT' else _or_absent(one.schema)}",
             fix=" ".join(grant_statements([one], to)),
         )
         for one in lacking
@@ -103,6 +104,9 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
         Finding("heartbeat_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
         for one in beats
     ]
+    if absent and not tables:
+        what = f"this source has no {named('schema', absent)}: check the spelling in block-allow-list"
+        findings.append(Finding("table_list", ok=True, message=what))
     if not sees_schemas and not has.has(Privilege("SELECT")) and (patterns := _patterns(config.allow)):
         what = (
             f"the account does not see schemas on which it has no privilege: if some fit {', '.join(patterns)}, the "
@@ -119,6 +123,14 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
         for one in seen
         if not one.table
     ]
+
+
+def _or_absent(schema: str) -> str:
+    """Returns the other explanation of a missing SELECT: an account without SHOW DATABASES does not see the schema."""
+    return (
+        f", or this source has no schema {schema}: check the spelling in block-allow-list. GRANT SHOW DATABASES lets "
+        "the check see which of the two it is"
+    )
 
 
 def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterable[TableName]) -> list[Finding]:

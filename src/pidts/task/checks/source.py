@@ -214,7 +214,7 @@ def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: boo
         rows = sum(size.rows for size in sizes.values())
         return Finding("table_list", ok=True, message=f"{plural('table', count)}, about {plural('row', rows)}")
     if unseen:
-        what = "the account sees no table of this task: SELECT is missing"
+        what = "the account sees no table of this task"
         return Finding("table_list", ok=False, message=what, fix="See dump_privilege", is_consequence=True)
     if resumed:  # the rest of the log may still change tables that the source no longer has, or create tables
         return Finding(
