@@ -109,7 +109,8 @@ def test_a_source_whose_tables_come_later_keeps_the_others_from_nothing(
         one.message for one in check_all_sources(parts) if one.item == "table_list" and one.message.startswith("b: ")
     ]
     assert found == [
-        "b: no table of this server matches block-allow-list; a table that is created later joins the task"
+        "b: no table of this server matches block-allow-list; a table that is created later joins the task",
+        "b: this source has no schema nowhere: check the spelling in block-allow-list",
     ]
     run_sql(mariadb, f"DROP TABLE `{database}_a`.t")
     with pytest.raises(PrecheckFailed, match="table_list"):

@@ -152,6 +152,33 @@ def test_each_missing_privilege_of_an_account_is_reported_once(
     assert {finding.item: finding.fix for finding in findings}["table_list"] == "See dump_privilege"
 
 
+def test_a_mysql_target_without_privileges_is_one_finding_with_all_grants_and_the_command_for_them(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    run_sql(mariadb, f"CREATE USER {database}@'%' IDENTIFIED BY 'x'")
+    try:
+        path = write().path
+        target = f"target-database: {{host: {mariadb.host}, port: {mariadb.port}, user: {database}, password: x}}\n"
+        path.write_text(re.sub(r"target-database: .*\n.*\n", target, path.read_text()))
+        (found,) = [one for one in check_one_source(load_task(path)) if one.item == "target_privilege"]
+        on_meta, on_rows = (
+            "SELECT, INSERT, UPDATE, DELETE, CREATE",
+            "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP",
+        )
+        rows, account = f"`{database}`.*".replace("_", "\\_"), f"'{database}'@'%'"
+        assert found.message == f"{on_meta} on `pidts\\_meta`.*, {on_rows} on {rows} are missing"
+        assert found.fix == (
+            f"GRANT {on_meta} ON `pidts\\_meta`.* TO {account}; GRANT {on_rows} ON {rows} TO {account}; "
+            "`pidts grants TASK --only target` prints all that the account needs"
+        )
+        with pytest.raises(PrecheckFailed) as caught:
+            demand([found])
+        assert str(caught.value).count("SELECT") == 4
+    finally:
+        run_sql(mariadb, f"DROP USER {database}@'%'")
+
+
 def as_account(path: Path, server: Server, name: str, more: str) -> Path:
     """Lets a task file use the account and the schema of this name, and also take the schema or pattern `more`."""
     text = path.read_text().replace(f"do-dbs: [{name}]", f"do-dbs: [{name}, {more}]")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pidts.apply import TargetSession
-from pidts.login.privileges import grant_statements
 from pidts.model import ConfigError, Where
 from pidts.source.finding import Finding
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
-from pidts.target.mysql.privileges import missing, own_account
+from pidts.target.mysql.privileges import missing
+from pidts.task.checks.privileges import lacking_findings
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.channel import other_task
 
@@ -22,13 +22,7 @@ def channel_findings(config: TaskConfig, target: TargetSession, *, resumed: bool
     datacenter = Datacenter(target, name)
     lacking = missing(target, ())
     if lacking:
-        to = own_account(target)
-        return [
-            Finding(
-                "target_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to))
-            )
-            for one in lacking
-        ]
+        return lacking_findings(target, lacking)
     if misfit := datacenter.misfit():
         fix = "Give the tables the columns that Inception Gate gives them, or name another database"
         return [Finding("target_tables", ok=False, message=misfit, fix=fix)]

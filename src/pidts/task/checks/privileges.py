@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from pidts.apply import TargetSession
 from pidts.login.privileges import Privilege, grant_statements, privileges_of
 from pidts.model import ConfigError, PidtsError, Table, TableName
-from pidts.model.errors import named
+from pidts.model.errors import listed, named
 from pidts.rules import AllowList
 from pidts.source import Session, connect
 from pidts.source.connection import ServerInfo, query, server_info
@@ -32,6 +32,8 @@ from pidts.task.operate.warehouse import access_finding
 HEARTBEAT_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 """MariaDB also needs SELECT for an INSERT that updates an existing row."""
 _PATTERN = frozenset("*?[")
+_PLACES = 5
+"""The most schemas whose privileges one finding names."""
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
@@ -157,15 +159,22 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
         return [access_finding(session)]
     else:
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
-        to = own_account(session)
-        found = [
-            Finding(
-                "target_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to))
-            )
-            for one in missing(session, tables)
-        ]
+        found = lacking_findings(session, missing(session, tables))
     fine = Finding("target_privilege", ok=True, message="the account may write the tables and change their structure")
     return found or [fine]
+
+
+def lacking_findings(session: MySqlSession, lacking: Sequence[Privilege]) -> list[Finding]:
+    """Returns one finding about all privileges that the account lacks on a MySQL target; none if it lacks none."""
+    if not lacking:
+        return []
+    places = list(dict.fromkeys(one.place for one in lacking))
+    names = {place: ", ".join(one.name for one in lacking if one.place == place) for place in places}
+    message = f"{listed([f'{names[place]} on {place}' for place in places], _PLACES)} "
+    message += "is missing" if len(lacking) == 1 else "are missing"
+    grants = " ".join(grant_statements(lacking, own_account(session))) if len(places) <= _PLACES else ""
+    command = "`pidts grants TASK --only target` prints all that the account needs"
+    return [Finding("target_privilege", ok=False, message=message, fix=f"{grants} {command}".strip())]
 
 
 def lacking_grants(parts: Sequence[TaskConfig]) -> list[str]:
@@ -182,8 +191,12 @@ def lacking_grants(parts: Sequence[TaskConfig]) -> list[str]:
             has = privileges_of(current_grants(session, server))
             found += grant_statements([one for one in wanted if not has.has(one)], account(session))
     with suppress(PidtsError), closing(parts[0].target.server.connect()) as target:
-        findings = target_findings(parts[0], target, upstream)
-        found += [one.fix for one in findings if not one.ok and one.fix]
+        if isinstance(target, MySqlSession):
+            names = [parts[0].rules.target_name(name) for name in upstream]
+            found += grant_statements(missing(target, names), own_account(target))
+        else:
+            findings = target_findings(parts[0], target, upstream)
+            found += [one.fix for one in findings if not one.ok and one.fix]
     return list(dict.fromkeys(found))
 
 
