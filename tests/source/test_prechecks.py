@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.model import PrecheckFailed, Table
+from pidts.model import PrecheckFailed, ServerDown, Table
 from pidts.sandbox import Server
 from pidts.source import (
     BinlogStream,
@@ -387,3 +387,22 @@ def test_encryption_and_the_plugin_are_reported_and_nothing_secret(mysql97, mari
         assert not any(
             "$A$" in one.message or "*" in one.message for one in findings.values() if one.item == "auth_plugin"
         )
+
+
+def test_the_code_of_an_error_is_not_repeated_in_its_text() -> None:
+    refused = Finding("target_connection", ok=False, message="[target-denied] no such user", code="target-denied")
+    with pytest.raises(PrecheckFailed) as caught:
+        demand([refused])
+    assert str(caught.value) == "[target-denied] target_connection: no such user"
+    with pytest.raises(PrecheckFailed) as caught:
+        demand([refused, replace(refused, message="b: [target-denied] no such user")])
+    assert str(caught.value) == (
+        "[target-denied] 2 checks failed. target_connection: no such user; target_connection: b: no such user"
+    )
+    other = Finding("table_list", ok=False, message="no table")
+    with pytest.raises(PrecheckFailed) as caught:
+        demand([refused, other])
+    assert str(caught.value).startswith("[precheck-failed] 2 checks failed. target_connection: [target-denied] no such")
+    with pytest.raises(ServerDown) as down:
+        demand([replace(refused, is_down=True)])
+    assert str(down.value) == "[precheck-failed] target_connection: [target-denied] no such user"

@@ -71,20 +71,18 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
     """Raises for unfulfilled findings, except ignored items."""
     failed = [finding for finding in findings if not (finding.ok or finding.item in ignored or "all" in ignored)]
     if failed:
-        several = len(failed) > 1
-        what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)
+        several, is_down = len(failed) > 1, all(finding.is_down for finding in failed)
+        code = failed[0].code if len({finding.code for finding in failed}) == 1 and not is_down else UNFIT
+        # The error's own code is not repeated in its text.
+        messages = [finding.message.replace(f"[{code}] ", "", 1) for finding in failed]
+        what = "; ".join(f"{finding.item}: {message}" for finding, message in zip(failed, messages, strict=True))
         what = f"{len(failed)} checks failed. {what}" if several else what
         fixes = [f"{finding.item}: {finding.fix}" if several else finding.fix for finding in failed if finding.fix]
         if all(finding.ignored_by for finding in failed) and any(finding.needs_hint for finding in failed):
             items = ", ".join(dict.fromkeys(finding.item for finding in failed))
             fixes.append(f"Or ignore it at your own risk: {_IGNORE}: [{items}]")
         todo = "\n".join(fixes)
-        if all(finding.is_down for finding in failed):
-            raise ServerDown(UNFIT, what, todo=todo)
-        code = failed[0].code
-        if any(finding.code != code for finding in failed):
-            raise PrecheckFailed(UNFIT, what, todo=todo)
-        raise PrecheckFailed(code, what, todo=todo)
+        raise (ServerDown if is_down else PrecheckFailed)(code, what, todo=todo)
 
 
 @contextmanager
