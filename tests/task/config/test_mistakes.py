@@ -90,7 +90,7 @@ def test_one_mistake_is_reported_as_itself(tmp_path: Path) -> None:
     [
         ("{type: postgresql, host: h, user: u, databse: d}", "missing-key", "Is it 'databse' in line 3?"),
         ("{type: mysql, hots: h, user: u}", "missing-key", "Is it 'hots' in line 3?"),
-        ("{type: tidb, host: h, user: u}", "bad-value", "Write mysql: TiDB is written to as a MySQL is."),
+        ("{type: tidb, host: h, user: u}", "bad-value", "Write mysql: PiDTS writes to TiDB as to a MySQL server."),
         ("{type: postgres, host: h, user: u}", "bad-value", "Write postgresql."),
     ],
 )

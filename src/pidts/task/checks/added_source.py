@@ -2,10 +2,10 @@
 
 The new source's tables may have a newer structure than the target's tables. The target records the other sources'
 structures at their checkpoints. A schema change that all servers have made may still be in the relays of these sources.
-If the new source joined the shard group then, no source would go on. The schema change would wait for the new source,
-and the new source would wait for the schema change. So the new source waits outside the group. The other sources do not
-wait for it; they reach its structure, and then the new source begins. No shard waits for a table that has no rows on
-the target yet, not even if the log creates this table.
+If the new source joined the shard group at that time, no source would go on. The schema change would wait for the new
+source, and the new source would wait for the schema change. So the new source waits outside the group. The other
+sources do not wait for it; they reach its structure, and then the new source begins. No shard waits for a table that
+has no rows on the target yet, not even if the log creates this table.
 """
 
 from __future__ import annotations

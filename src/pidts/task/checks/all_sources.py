@@ -105,7 +105,7 @@ def _of_each(
 
 @lost_is_down()
 def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
-    """Raises if a finding keeps the task from running; raises `ServerDown` if only a server is missing.
+    """Raises if a finding keeps the task from running; raises `ServerDown` if only a server cannot be reached.
 
     If the task has begun with all its sources, it waits for a source that cannot be reached, and the other sources
     continue. A new source can join only while all sources answer, because their structures are compared.

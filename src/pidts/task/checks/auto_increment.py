@@ -17,7 +17,7 @@ def auto_increment_findings(
 ) -> list[Finding]:
     """Returns a hint if both servers may give new rows the same AUTO_INCREMENT values, otherwise no finding.
 
-    `source` and `target` have the servers' variables of `NUMBERING`.
+    `source` and `target` contain the servers' values of the variables in `NUMBERING`.
 
     The hint never prevents a start: perhaps programs insert in only one of the zones, or choose the keys themselves.
     """

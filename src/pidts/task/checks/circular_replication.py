@@ -84,7 +84,7 @@ def circle_findings(
 
 
 def going_round(names: Iterable[TableName], step: Step) -> list[TableName]:
-    """Returns one table for each circle of tasks that would carry changes of these tables round for ever."""
+    """Returns one table for each circle of tasks in which changes of these tables would go round for ever."""
     found: set[TableName] = set()
     for name in names:
         seen: set[TableName] = set()

@@ -20,7 +20,7 @@ _ACTION = {
 def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[TablePreview]]) -> str:
     """Returns the note.
 
-    The note is empty for a datacenter, which has no rows to compare. `found` has the tables of each source.
+    The note is empty for a datacenter, which has no rows to compare. `found` contains the tables of each source.
     """
     if parts[0].target.is_datacenter:
         return ""

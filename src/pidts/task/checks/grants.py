@@ -159,7 +159,7 @@ def _source(
     else:
         in_use = _source_account_in_use(config.source.server, hosts)
         to = in_use or account_of(partial(query, session), user, config.source.server.host)
-    reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key at one moment"}
+    reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key in one snapshot"}
     beats = list(heartbeat_privileges(config))
     privileges = [one for one in source_privileges(config, server, tables.values()) if one not in beats]
     statements = []

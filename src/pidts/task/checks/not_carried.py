@@ -56,10 +56,9 @@ def program_note(session: Session, own: Collection[TableName]) -> str:
 def not_carried_findings(
     parts: Sequence[TaskConfig], part: TaskConfig, session: Session, own: Collection[TableName]
 ) -> list[Finding]:
-    """Returns a passed finding for each table that has more than rows, and one for the schemas.
+    """Returns a passed finding for each table that has objects besides rows, and one for the schemas.
 
-    For a datacenter there is no such finding, since it only has records of changes, and no application can switch to
-    it.
+    For a datacenter there is no such finding: it contains only records of changes, so no application can switch to it.
     """
     if part.target.is_datacenter:
         return []

@@ -213,9 +213,9 @@ def named_in(allow: AllowList) -> Iterator[Privilege]:
 
 
 def _fitting(allow: AllowList, schemas: Iterable[str]) -> list[Privilege]:
-    """Returns SELECT on each of these schemas that fits a pattern, and of which the task takes all tables."""
+    """Returns SELECT on each of these schemas that fits a pattern and of which the task takes all tables."""
     if not allow.do_tables and not allow.do_dbs:
-        return []  # the account's privileges may be the only choice of schemas
+        return []  # without patterns, an operator may choose the schemas by the account's privileges alone
     return [Privilege("SELECT", schema) for schema in schemas if takes_all_of(allow, schema)]
 
 

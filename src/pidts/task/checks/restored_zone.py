@@ -5,8 +5,8 @@ log once more. Between zones that is not enough. The restored zone has lost the 
 the backup. Other zones have these changes, but no task carries a zone's own changes back to it. So the zones stay
 different, and no lock shows it.
 
-The need that the task has recorded in the relay has a position that the target had reached. This position is after the
-target's checkpoint only if the target was restored.
+The task records in the relay a position that the target has reached: its *need*. This position is after the target's
+checkpoint only if the target was restored.
 
 Tasks that read the target's log have recorded the positions up to which they have read it. These positions prove
 nothing: the target may have failed over since, or such a task may never run again. A task that reads the target's log
@@ -26,7 +26,7 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
-    """Halts if the target's checkpoint is before the need that the relay has recorded.
+    """Halts if the target's checkpoint is before the position that the relay has recorded as the task's need.
 
     The need is read before the checkpoint, so a task that runs meanwhile cannot cause a false alarm.
     """

@@ -56,7 +56,7 @@ class KeyRange:
     """The number that the table's next row gets, if it is known; otherwise the highest number in the table."""
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Whether the ranges overlap, and equal numbers would be one row on the target.
+        """Whether the ranges overlap, so that rows with equal numbers would be one row on the target.
 
         Two tables that the task already carries do not count as overlapping, since the check is for tables that join
         the task.

@@ -69,8 +69,8 @@ def check_one_source(
 ) -> list[Finding]:
     """Returns the findings of every check. If a server cannot be reached, its other checks are left out.
 
-    Tables of `resync` may have rows on the target, and so may tables that share their target table with another source.
-    A finding of an ignored check is in the list as passed. The source's tables are put into `seen`.
+    Tables of `resync` may have rows on the target, and so may tables that share their target table with a table of
+    another source. The list contains a finding of an ignored check as passed. The source's tables are put into `seen`.
     """
     findings = [_relay(config.relay, config.source.source_id), *relay_server_findings(config)]
     tables: dict[TableName, Table] = {}

@@ -1,9 +1,9 @@
-"""Reads the structures with which the task of a cutover's way back begins.
+"""Reads the structures with which the task for the way back after a cutover begins.
 
 If a task file gives the start, the task needs the tables' structures at this start. For example, an application writes
-to the new server after a cutover, and a column is added there. Only then the task that carries changes back starts for
-the first time. The catalog shows the column, but rows in the log before the change do not have it. At the switch, the
-cutover has recorded the structures. The record is on the new server, which is the source of this task.
+to the new server after a cutover, and a column is added there. Only later does the task that carries changes back start
+for the first time. The catalog shows the column, but rows in the log before the change do not have it. At the switch,
+the cutover has recorded the structures. The record is on the new server, which is the source of this task.
 """
 
 from __future__ import annotations

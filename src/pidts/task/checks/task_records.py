@@ -63,7 +63,7 @@ _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure
 
 
 OWNERS = "owners: "
-"""The beginning of a CONFLICT note about owners.
+"""The prefix of a CONFLICT note about owners.
 
 It cannot be the name of a version column, since no column's name ends with a blank.
 """
@@ -111,7 +111,7 @@ class WritingTask:
     merges: AllowList | None = None
     """The tables that the task selects, if it has begun to copy into a zone with rows of its own; None otherwise.
 
-    All tables if an earlier version has recorded it, until the task starts again.
+    All tables if an earlier version of PiDTS has recorded the note, until the task starts again.
     """
 
     @property

@@ -82,9 +82,9 @@ def version_column_findings(
 def added(config: TaskConfig, table: TableName, *, resumed: bool) -> str:
     """Returns the SQL that adds the version column to a table, on the source and, if needed, on the target.
 
-    The first statement gives no value to present rows, and NULL is earlier than every version. With a default of now,
-    only the source would have the values of present rows, and the table would halt on PostgreSQL. A default that the
-    target computed would be later than changes that have not arrived yet, and these would be ignored.
+    The first statement gives no value to present rows, and NULL is earlier than every version. With the current time as
+    the default, only the source would have values in present rows, and the table would halt on PostgreSQL. A default
+    that the target computed would be later than changes that have not arrived yet, and these would be ignored.
     """
     name, place = quoted(config.version_column), quoted_table(table)
     here = (

@@ -63,9 +63,7 @@ class TaskCatchUp:
         )
         self._patience = _PATIENCE
         self._seen: dict[TableName, tuple[tuple[Lsn, ...], float]] = {}
-        """The Lsns of each table in all checkpoints, as they were last read, and the time at which they were first read
-        so.
-        """
+        """For each table: its Lsns in all checkpoints, as last read, and the time since which they are the same."""
         self._lsns: tuple[Lsn, ...] | None = None
         """The Lsns of the checkpoints when they were last seen."""
 
@@ -219,8 +217,9 @@ class TaskCatchUp:
     def _since(self, table: TableName, states: Sequence[PlanState]) -> float:
         """Returns the time since which the table's Lsns in all checkpoints are the same.
 
-        If a checkpoint or a table moves, the task runs, and the limit is long again. If tables only wait at different
-        Lsns, this shows nothing: ten tables that wait for ever would take ten times the long limit.
+        If a checkpoint or a table moves, the task runs, and the limit is long again. The next table's Lsns may differ
+        from the last table's although nothing moves: so they do not make the limit long again, or ten tables that wait
+        for ever would take ten times the long limit.
         """
         lsns, places = tuple(state.lsn for state in states), tuple(state.at(table) for state in states)
         before, since = self._seen.get(table, (places, time.monotonic()))

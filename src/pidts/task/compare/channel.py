@@ -11,8 +11,7 @@ any target. It waits until the datacenter has the log up to the place at which t
 that were written meanwhile. These records are also read only once, in their order. If a schema change is among them,
 the comparison begins anew.
 
-Memory is bounded, since it holds only pages of records, about 5,000 doubtful rows, and the digests of keys in
-`KeyStore`.
+Memory is bounded: it holds only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore`.
 """
 
 from __future__ import annotations
@@ -298,7 +297,7 @@ class _Comparison:
             unsure = sum(facts[place].row is not None for place in wrong)
             self._add(name, rows=len(rows) - unsure, not_compared=len(wrong))
             return
-        self._add(name, rows=len(rows))  # the keys of deleted rows are compared, too, but they are no rows
+        self._add(name, rows=len(rows))  # the keys of deleted rows are compared, too, but not counted as rows
         doubtful = self.doubtful.setdefault((name, columns), {})
         doubtful.update((facts[place].key, facts[place]) for place in wrong)
         if len(doubtful) >= _DOUBTFUL:

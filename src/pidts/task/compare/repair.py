@@ -37,7 +37,7 @@ from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind,
 _KEYS = 500
 """The number of keys that one transaction repairs. The task waits for this transaction."""
 _CROWDED_SECONDS = 10.0
-"""If the log has pending changes of a table at each attempt for this time, a repair no longer waits for their end."""
+"""If a table has pending changes at each attempt for this number of seconds, a repair no longer waits for their end."""
 _STILL_SECONDS = 2.0
 """The same limit for further tables, if the task's checkpoints have not moved for the whole longer limit."""
 _CROWDED_PAUSE = 0.1
@@ -77,12 +77,12 @@ class PendingWait:
     """Decides how long a repair waits for the end of a table's pending changes.
 
     Checkpoints that do not move for a moment do not show that the task is stopped. For example, the task prepares a
-    large batch, or the source is quiet. So the limit is short only where the checkpoints have stood during a whole wait
-    for another table.
+    large batch, or the source is quiet. So the limit is short only if the checkpoints have not moved during a whole
+    wait for another table.
     """
 
     _stood: tuple[object, ...] | None = None
-    """The places at which the checkpoints have stood during a whole wait."""
+    """The places of the checkpoints that have not moved during a whole wait."""
     _began: float | None = None
     _first: tuple[object, ...] = ()
 

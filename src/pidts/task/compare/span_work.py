@@ -24,7 +24,10 @@ class SpanWork:
     """The table's signature when its comparison began."""
 
     def __call__(self, spans: Sequence[KeySpan]) -> list[SpanResult]:
-        """Compares spans. Without spans, it only shows that this process reaches the servers and the target's files."""
+        """Compares spans.
+
+        A call without spans only shows that this process reaches the servers and the target's files.
+        """
         with opened_comparison(self.parts, self.table.__eq__) as comparison, ThreadPoolExecutor(1) as pool:
             source = MergedSource(comparison.merged_tables, comparison.members)
             table = source.structure(self.table)

@@ -186,7 +186,7 @@ def target_rows(session: TargetSession, merged_tables: Callable[[], MergedTables
         return TargetRows(session, partial(mysql_sum, session), merged_tables, is_postgres=False, orders_text=True)
     if isinstance(session, CatalogConnection):
         # A warehouse cannot compute the source's sums, so rows are read and compared.
-        read = cast("IcebergSession", session).read_portions  # no other session has a catalog
+        read = cast("IcebergSession", session).read_portions  # only this kind of session has a catalog
         return TargetRows(session, None, merged_tables, is_postgres=False, orders_text=False, read_portions=read)
     raise TypeError(session)
 

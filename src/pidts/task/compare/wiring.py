@@ -82,7 +82,7 @@ def opened_comparison(
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShownTable:
-    """A table as a report names it: two sources may have tables of one name."""
+    """A table as a report names it: two sources may have tables of the same name."""
 
     source: str
     """The source's id; empty if the task has one source, or if the table is merged."""

@@ -1,8 +1,8 @@
 """Decides which edits of the task file a running task applies, and which have to wait for the next start.
 
 Edits of the rules and of the limits are applied by a new attempt, from the target's checkpoint, in the same process.
-Edits of the servers, folders and names would make the task another one. Such edits are reported, and have no effect
-before the next start.
+Edits of the servers, folders and names would make a different task. Such edits are reported, and have no effect before
+the next start.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _SAYS_NOTHING: tuple[object, ...] = ("", None, [], {})
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 LOCAL_URL = "file:///"
-"""The beginning of a URL that means a path on this machine."""
+"""The prefix of a URL that means a path on this machine."""
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
 """A variable that a service sets for itself and its processes. Their environment is not that of the user."""

@@ -38,8 +38,8 @@ USUAL_META_SCHEMA = "pidts_meta"
 _PORTS = {"mysql": 3306, "postgresql": 5432, "datacenter": 3306}
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _TYPES = {
-    "tidb": "Write mysql: TiDB is written to as a MySQL is.",
-    "mariadb": "Write mysql: it stands for MariaDB, too.",
+    "tidb": "Write mysql: PiDTS writes to TiDB as to a MySQL server.",
+    "mariadb": "Write mysql, which also stands for MariaDB.",
     "postgres": "Write postgresql.",
 }
 """Words that a user may write instead of a type, each with the remedy."""
@@ -60,7 +60,7 @@ class SourceSpec:
 
     server: SourceConfig
     start: Position | str | None
-    """A position, a GTID set, or None if the file gives neither. A checkpoint has priority over it."""
+    """A position, a GTID set, or None if the file gives neither. A checkpoint has priority over this place."""
     use_gtid: bool
     """Whether to reconnect by GTID instead of by position."""
     servers: tuple[SourceConfig, ...] = ()
@@ -104,7 +104,7 @@ class PublishTo:
     token_uri: str = ""
     """The address that gives tokens for a REST catalog; empty: the catalog itself."""
     scope: str = ""
-    """The rights that a token for a REST catalog should have."""
+    """The OAuth scope of the token for a REST catalog."""
 
     @property
     def place(self) -> str:
@@ -145,11 +145,11 @@ class TargetSpec:
     catalog: str = ""
     """The name of the catalog in the warehouse."""
     publish_to: PublishTo | None = None
-    """The server to whose catalog the tables are published, too."""
+    """The server to whose catalog the tables are also published."""
     metastore: str = ""
     """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
     keeps_changes: bool = False
-    """Whether each table also gets a change table, which has all its changes and is published, too."""
+    """Whether each table also gets a change table, which contains all changes of the table and is also published."""
 
     @property
     def place(self) -> str:
@@ -356,7 +356,7 @@ def _rest_catalog(section: Section) -> PublishTo:
 def _datacenter(section: Section, database: str, meta_schema: str) -> str:
     """Returns the meta schema of a channel: the datacenter itself holds the task's own tables, too."""
     if not database:
-        raise section.error("database", "missing-key", "a channel needs the name of its datacenter, a database")
+        raise section.error("database", "missing-key", "the name of the channel's datacenter, a database, is missing")
     if not _SCHEMA.fullmatch(database) or database.lower() in SYSTEM_SCHEMAS:
         what = f"expected a name in letters, digits and '_', at most 63 of them, not {database!r}"
         raise section.error("database", "bad-value", what)

@@ -445,7 +445,9 @@ def _counters_ahead(ours: Section, target: TargetSpec) -> bool:
     is_asked = ours.flag(key, default=False)
     if is_asked and target.type != "postgresql":
         mistake(
-            ours.error(key, "not-supported", "only a PostgreSQL has counters that do not follow its rows", "Remove it.")
+            ours.error(
+                key, "not-supported", "only on PostgreSQL can counters stay below the rows' values", "Remove it."
+            )
         )
     return is_asked
 
@@ -469,7 +471,7 @@ def _split_transactions(ours: Section, target: TargetSpec) -> int | None:
     if not ours.has(key):
         return None
     if target.type == "hive":
-        mistake(ours.error(key, "not-supported", "a published table would have a part of a transaction", "Remove it."))
+        mistake(ours.error(key, "not-supported", "a published table would show a part of a transaction", "Remove it."))
     return ours.integer(key, 0, minimum=1)
 
 
@@ -480,7 +482,7 @@ def _hive(ours: Section, target: TargetSpec) -> tuple[float, int, bool]:
     except ValueError as error:
         raise hive.error("refresh", "bad-value", str(error)) from None
     if found < 1:
-        raise hive.error("refresh", "bad-value", "tables are published every second at most", "Write 10m.")
+        raise hive.error("refresh", "bad-value", "tables are published at most once a second", "Write 10m.")
     changes, keep = hive.flag("changes", default=False), _duration(hive, "keep-changes")
     hive.finish()
     if ours.has("hive") and target.type != "hive":
@@ -495,7 +497,7 @@ def _heartbeat(ours: Section) -> float:
     except ValueError as error:
         raise ours.error(key, "bad-value", str(error)) from None
     if found and not _SHORTEST_HEARTBEAT <= found <= _LONGEST_HEARTBEAT:
-        raise ours.error(key, "bad-value", "a heartbeat comes every 100ms to 60s", "Write 1s, or 0 for none.")
+        raise ours.error(key, "bad-value", "expected an interval between 100ms and 60s", "Write 1s, or 0 for none.")
     return found
 
 

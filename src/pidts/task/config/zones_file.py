@@ -117,9 +117,9 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
 def _united(
     ours: Section, names: Sequence[str], leaves: set[str], seeds: Mapping[str, str], feeds: Sequence[Feed]
 ) -> list[Feed]:
-    """Returns the feeds while the rows of two zones are put together: of the only two, or of one that joins its seed.
+    """Returns the feeds while the rows of two zones are put together: the file's only zones, or a zone and its seed.
 
-    The zone that joins feeds its seed only, so its changes reach all other zones through the seed, too.
+    The zone that joins feeds its seed only, so its changes reach all other zones through the seed.
     """
     if len(seeds) > 1 or (len(names) > 2 and not seeds):
         what = "one zone at a time can join with rows of its own"
@@ -213,7 +213,7 @@ def as_task(root: Item, document: Document, name: str) -> Item:
     for key in ("zone", "target-zone", "forward"):
         if task.section("pidts").has(key):
             raise task.section("pidts").error(
-                key, "not-supported", "pidts.zones says it for all directions", "Remove it."
+                key, "not-supported", "pidts.zones decides this for all directions", "Remove it."
             )
     directions = read_directions(task)
     found = {str(one): one for one in directions}

@@ -1,8 +1,8 @@
 """Looks in a source's own log for changes that programs have made after the step `stop` of a cutover.
 
-After this step no run begins, so neither the relay nor the target gets these changes. The case that this finds: the
-source's machine restarts, its server is writable for some minutes, programs write, and an operator makes it read-only
-again. Another end of the log alone proves nothing: each start of a server begins a new log file.
+After this step no run begins, so neither the relay nor the target gets these changes. For example, the source's machine
+restarts, its server is writable for some minutes, programs write, and an operator makes the server read-only again.
+That the log ends at a later place proves nothing: each start of a server begins a new log file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _first_change(part: TaskConfig, place: Position, dialect: Dialect) -> Transa
     wanted = LogSelection(part.allow, dialect, statements=True)
     side_effects = SideEffects(part.allow, dialect, lambda: closing(connect(part.source.server)))
     classifier = TransactionClassifier(part.allow, dialect, side_effects=side_effects)
-    # With a configured replica id, the server would end the dump of a replicator that runs on its own.
+    # With the configured server id, the source would disconnect a replicator that still runs with this id.
     reader = replace(part.source.server, server_id=None)
     store = ServerStore(reader)
     for piece, _ in pieces(server_blocks(reader, place)):

@@ -61,7 +61,7 @@ class OwnRecord:
         """Raises if another command has changed the record since this command saved it.
 
         `take_back` undoes the step that this command has just done. If the other command undoes the cutover, it may
-        have passed this step before this command carried it out, so nobody would undo it.
+        have passed this step before this command did the step. Then the other command would not undo it.
         """
         record = self.stored()
         if _text(record) == _text(self.current):

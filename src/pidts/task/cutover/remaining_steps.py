@@ -193,7 +193,10 @@ def _last_step(part: TaskConfig, why: str) -> CutoverStep:
 
 
 def switched_step(part: TaskConfig, unread: str) -> CutoverStep:
-    """Returns the last step of a cutover that is done; `unread` says why a source could not be read, if so."""
+    """Returns the last step of a cutover that is done.
+
+    `unread` is the reason why a source could not be read, if any.
+    """
     about = f"all steps are done: point the application to {_address(part)} now"
     details = (f"the objects that the target does not have cannot be listed: {unread}",) if unread else ()
     return CutoverStep(StepName.SWITCH, StepState.DONE, about, details)

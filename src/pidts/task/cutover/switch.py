@@ -1,24 +1,25 @@
 """Carries out a cutover: shows the remaining steps, does them, and undoes them.
 
-This list has the crash points, with the state at each. The record is a row of the task's own tables on the target
+This list contains the crash points, with the state at each. The record is a row of the task's own tables on the target
 (`model/cutover.py`).
 
 1. Before the record is written: nothing has changed. The task runs on.
-2. *Begun*, before or after a source is made read-only: the record has the former values of the source's variables. It
-   is written before they are changed, and is never overwritten with the values of a source that is already read-only.
-   The same command continues. `--undo` restores the former values.
+2. *Begun*, before or after a source is made read-only: the record contains the former values of the source's variables.
+   The values are recorded before the variables are changed, and are never overwritten with those of a source that is
+   already read-only. The same command continues. `--undo` restores the former values.
 3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
    changed since. If the ends of the logs and the epochs of the checkpoints are the same, no source was written to, and
    no run began. After an undo, the comparison begins anew.
-4. While counters are set: as at 2. A counter only increases, and each is checked again. The record names a new sequence
-   before it is created, so `--undo` finds it.
+4. While counters are set: as at 2. Counters only increase, and each counter is checked again. The record names a new
+   sequence before it is created, so `--undo` finds it.
 5. While foreign keys, checks and keys are created: the record names each before it is created, so `--undo` finds all of
    them. The target's catalog shows which statements are still needed.
-6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes. This was proved
-   just before: no source has changed a table of the task since the place up to which the target was compared. Only
-   `--undo` leads back. The same command continues here. The record has the ends of the sources' logs. Before *done* is
-   recorded, the command reads each log after this place, since a restart may have made a source writable for a time. If
-   a source is lost for good, the same command with `--writers-stopped` continues without it.
+6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes. The command has
+   proved this just before: no source has changed a table of the task since the place up to which the target was
+   compared. Only `--undo` leads back. The same command continues here. The record contains the ends of the sources'
+   logs. Before *done* is recorded, the command reads each log after its recorded end, since a restart may have made a
+   source writable for a time. If a source is lost for good, the same command with `--writers-stopped` continues without
+   it.
 7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
 8. While columns, FULLTEXT and SPATIAL keys and partitions get the definitions that the source has (see
    `target/mysql/cutover/`), and automatic timestamps are created. The record names each of these timestamps before it
@@ -35,17 +36,16 @@ task, which was not stopped, goes on.
 An undo has these crash points:
 
 1. Before it has changed the record: nothing has changed.
-2. *Is undone* is recorded: a cutover command that still runs cannot save its next step, so it never reaches *done*. The
-   same command, and also `--yes`, first do the rest of the undo. This holds whether or not the constraints are already
-   dropped and the sources are already writable, since every part of an undo may be repeated.
+2. *Is undone* is recorded: a cutover command that still runs cannot save its next step, so it never reaches *done*. A
+   repeated `--undo`, or a `--yes`, first does the rest of the undo. This holds whether or not the constraints are
+   already dropped and the sources are already writable, since every part of an undo may be repeated.
 3. The record is removed: nothing is left to undo. If *stopping* was recorded, the runs may begin again.
 
 Two commands may run at the same time, on two machines. Usually a named lock prevents this (`operate/presence.py`), but
-it may be unavailable, or lost with its connection. So the record has the name of the command that saved it last. A
-command saves a step only if the record is still the one that it saved before. A command that finds another record has
-lost the cutover, and ends with `cutover-taken`: it neither continues nor undoes anything. The counterexample that this
-prevents: an undo makes the source writable just before *stopping* is recorded, programs write to the source, and the
-cutover still ends as done.
+it may be unavailable, or lost with its connection. So the record contains the name of the command that saved it last. A
+command saves a step only if the record is still the one that it saved before. A command that finds another record ends
+with `cutover-taken`: it neither continues nor undoes anything. This prevents the following case: an undo makes the
+source writable just before *stopping* is recorded, programs write to the source, and the cutover still ends as done.
 
 The source and the constraints are not part of the record. So before an undo changes them, and after a cutover has, the
 command looks at the record once more. It also looks before it gives a table a definition that no undo takes back.
@@ -199,15 +199,18 @@ class CutoverRun:
     def carry_out(self) -> Checklist:
         """Does the remaining steps; first the rest of an undo that has begun.
 
-        Until the step `stop`, it undoes everything before it raises `Different` or an error. A connection of its own
-        shows meanwhile that the cutover is active. Raises if another command shows this.
+        Before the step `stop` is done, it undoes everything before it raises `Different` or an error. A separate
+        connection shows meanwhile that the cutover is active. Raises if another command already shows this.
         """
         with self._shown():
             return self._carry_out()
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """Shows on the target, during the block, that a cutover command is active. Raises if another command is."""
+        """Shows on the target, during the block, that a cutover command is active.
+
+        Raises if another command is active.
+        """
         with closing(self._parts[0].target.server.connect()) as session:
             deadline = time.monotonic() + _LOCK_SECONDS
             while not show_cutover(session, self._name):
@@ -537,7 +540,7 @@ class CutoverRun:
     def _remake(self, step: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> None:
         failed: list[str] = []
         for one in wanted:
-            self._own.demand_own()  # after an undo the task runs again, and this could rewrite a table under its run
+            self._own.demand_own()  # after an undo, this could rewrite a table while a run writes to it
             if problem := target_side.remake(self._target, one):
                 failed.append(f"{one}: {problem}")
         about = f"{len(wanted) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
@@ -556,7 +559,7 @@ class CutoverRun:
         now = self._drain()
         if changed := touched(self._parts, self._target, ends, now):
             what = f"a program wrote to {changed[0]} on the source while no program should write there"
-            todo = "Look for accounts that the read-only setting does not bind, and for a replica's own applier"
+            todo = "Look for accounts that may write in spite of the read-only setting, and for a replica's own applier"
             if self._options.read_only and (accounts := self._unbound_accounts()):
                 todo += f". Such accounts are {listed(accounts)}"
             raise PrecheckFailed("source-writable", what, todo=todo)
@@ -571,7 +574,7 @@ class CutoverRun:
                 raise Halted("cutover-halted", what, todo=f"Resolve them first: pidts locks list {part.shell_path}")
 
     def _demand_read_only(self, todo: str, lost: Collection[str] = ()) -> None:
-        """Raises if somebody has made a source writable since this command found it read-only, or a restart has.
+        """Raises if a user or a restart has made a source writable since this command found it read-only.
 
         Also raises if the source has another server, which may have other rows. The sources in `lost` do not answer.
         """
@@ -650,7 +653,7 @@ class CutoverRun:
             )
 
     def undo_own(self) -> None:
-        """Undoes the cutover if its record names this command. Raises if it names another one."""
+        """Undoes the cutover if its record names this command. Raises if the record names another command."""
         record = self._own.read()
         self._own.demand_named()
         if record is not None:

@@ -18,7 +18,7 @@ from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _LOOKED_AT = 2_000_000
-"""If the server estimates more rows in all tables with dates together, none of them is searched for zero dates."""
+"""If the tables with dates have more estimated rows than this in all, none of them is searched for zero dates."""
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
 
 

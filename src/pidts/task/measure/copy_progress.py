@@ -27,11 +27,13 @@ class CopyProgress:
         self._named: Mapping[TableName, CopyState] = {}
         """The copy states of the last batch: those of tables whose copy is not complete, or ended with the batch."""
         self._moments: deque[tuple[float, Mapping[TableName, int]]] = deque()
-        """Samples of the last seconds. Each has the copied rows of the tables whose rows have changed since the sample
-        before.
+        """Samples of the last seconds.
+
+        Each contains the numbers of copied rows of the tables for which this number has changed since the previous
+        sample.
         """
         self._before: dict[TableName, int] = {}
-        """The copied rows of each table at the first of these samples."""
+        """The number of copied rows of each table at the first of these samples."""
         self._moving: Counter[TableName] = Counter()
         """For each table, the number of samples that contain its rows. The first sample does not count."""
         self._changed: set[TableName] = set()

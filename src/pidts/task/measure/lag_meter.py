@@ -1,9 +1,9 @@
 """Measures how far the target is behind one source, from the ring buffer of arrivals in the relay.
 
-The lag of a transaction begins with its commit on the source and ends when the target has it. The ring has the time
-when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring does not
-have the transaction (it came before the ring began, or was overwritten), the event's own time counts. This time may be
-a second early.
+The lag of a transaction begins with its commit on the source and ends when the target has it. The ring contains the
+time when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring
+does not have the transaction (it came before the ring began, or was overwritten), the event's own time counts. This
+time may be a second early.
 """
 
 from __future__ import annotations

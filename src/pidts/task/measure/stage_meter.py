@@ -20,7 +20,7 @@ from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
 _WINDOW_SECONDS = 5.0
 _COUNTED = 2000
-"""The largest number of entries that are counted, since a large backlog would cost too much time."""
+"""The largest number of entries that are counted, since counting a large backlog would take too much time."""
 
 
 class MeasuredStream(Protocol):

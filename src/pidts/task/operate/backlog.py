@@ -301,8 +301,8 @@ def _held_log_bytes(
     """Returns the size of the log from the earliest Lsn of a waiting table on.
 
     The result is None if the relay is on another machine, or if it is damaged; the relay's own check reports damage.
-    Log after the checkpoint also counts, but only before its first change of a table that does not wait: the checkpoint
-    moves only when there is something to apply.
+    Log after the checkpoint also counts, up to the first change of a table that does not wait: the checkpoint moves
+    only when there is something to apply.
     """
     try:
         bytes_after = measure(config.relay, config.source.source_id)

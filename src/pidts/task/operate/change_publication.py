@@ -19,8 +19,8 @@ as after an interrupted transaction.
 A metastore may complete the last call of a killed process after the next process has begun. One call adds a column to
 the table and to all its partitions. It names the columns that it replaces, so it changes nothing if it comes too late
 (`pidts.task.operate.publication`). The other call adds a partition, and only if the partition does not exist. Normally
-it exists by then: the next publication makes the same file, and so adds the same partition. If the partition was
-removed meanwhile because of its age, a later publication removes it again.
+the partition exists by then: the next publication makes the same file, and so adds the same partition. If the partition
+was removed meanwhile because of its age, a later publication removes it again.
 
 Earlier files are not changed. So if the change table has a column of the same name and another type, the new column
 gets another name, such as `price__bigint`. A column that was dropped stays.

@@ -61,7 +61,7 @@ class BlockedChange:
     journal: DdlJournal | None = None
     source: str = ""
     backlog: Backlog | None = None
-    """The log that the blocked tables have after the change; None if it was not counted."""
+    """The log of the blocked tables after the change; None if it was not counted."""
     next_change: NextSchemaChange | None = None
     """The schema change that waits behind refused rows; None if there is none, or if it was not looked for."""
 
@@ -238,8 +238,9 @@ class TaskCommands:
                 f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
                 "table does not have all columns of its rows yet. So a ddl command for this statement has no effect",
                 where=Where(source=at.source),
-                todo="Add the missing columns on the other shards, or give the command for their schema change; or "
-                f"skip it, if the rows fit without it: {with_place(SKIP, at.source, str(at.lsn))}",
+                todo="Add the missing columns on the other shards, or give the ddl command for those shards' schema "
+                "change. If the rows of the joining table fit without these columns, skip its own statement: "
+                f"{with_place(SKIP, at.source, str(at.lsn))}",
             )
 
     def _require_no_other_command(self, at: BlockedChange) -> None:

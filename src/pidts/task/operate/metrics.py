@@ -21,7 +21,7 @@ Labels = tuple[str, ...]
 def metric_families(progress: Progress) -> list[Metric]:
     """Returns all metrics with their current series; times are seconds since 1970.
 
-    An unknown point in time is 0, the year 1970: an alert on its age then comes too early, and not never.
+    An unknown point in time is 0, the year 1970: an alert on its age then comes too early instead of never.
     """
     task, sources = progress.task, progress.sources
     awaited = awaited_since(

@@ -72,9 +72,10 @@ def is_being_cut_over(session: TargetSession, task: str) -> bool:
 
 
 def cutover_session(session: TargetSession, task: str) -> CutoverSession | None:
-    """Returns the session that shows that a cutover of the task is active; None if none is seen, or not on this target.
+    """Returns the session that shows that a cutover of the task is active; None if no such session is seen.
 
-    A target shows the client's address only to accounts that may see it.
+    None also if this kind of target has no named locks. A target shows the client's address only to accounts that may
+    see it.
     """
     number = _holder(session, "cutover", task)
     if number is None or not isinstance(session, PostgresSession | MySqlSession):
@@ -121,7 +122,7 @@ def _holder(session: TargetSession, what: str, task: str, source: str = "") -> i
 
 
 def _digest(session: TargetSession, what: str, task: str, source: str) -> bytes:
-    """Returns a digest of the task and its meta schema, since tasks of one name may have different meta schemas."""
+    """Returns a digest of the task and its meta schema: tasks of the same name may have different meta schemas."""
     schema = session.meta_schema if isinstance(session, MySqlSession | PostgresSession) else ""
     return sha256(f"{what}\0{schema}\0{task}\0{source}".encode()).digest()
 

@@ -12,7 +12,8 @@ The state after an interruption:
 
 - in or after 1: nothing refers to the new folder. The next publication records that the folder is not needed. After an
   hour, a later publication removes the folder, if the metastore does not use it.
-- after 2: the record names a folder that the metastore does not use. The next publication of the table replaces it.
+- after 2: the record names a folder that the metastore does not use. The next publication of the table replaces this
+  record.
 - in 3: the metastore has the old state or the new state. The folders of both are recorded, and neither is removed. The
   next publication asks the metastore which folder it uses.
 - after 3: as in 3, but the metastore has the new state.
@@ -21,7 +22,7 @@ A dropped table first gets another name in the metastore, and then is removed by
 interrupted between the two, the record still has the table, and the next publication removes it.
 
 The folder of the earlier state stays for an hour, since readers may still use it. One process at a time publishes from
-a warehouse. This process, and the JVM with the metastore's client, have a file lock, which is released when both have
+a warehouse. This process, and the JVM with the metastore's client, hold a file lock, which is released when both have
 ended. So no call is sent after the next process has begun. But a metastore may still work on an earlier call, and
 complete it late:
 
@@ -62,7 +63,7 @@ METASTORE = "metastore_db"
 """The Derby database of an embedded metastore, in the warehouse."""
 _KEPT_SECONDS = 3600.0
 _STATE = re.compile("-[0-9a-f]{8}$")
-"""The end of the name of a folder with a published state."""
+"""The suffix of the name of a folder with a published state."""
 
 _log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PublishingTurns:
-    """Decides when the next publication of a run is due. One part of the task at a time makes it."""
+    """Decides when the next publication of a run is due. Only one part of the task at a time publishes."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

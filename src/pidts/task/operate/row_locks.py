@@ -17,7 +17,7 @@ from pidts.task.config.task_file import TaskConfig
 
 _AT_ONCE = 1000
 ID_LENGTH = 12
-"""The number of characters of an id that are shown. Any unique beginning of an id is accepted."""
+"""The number of characters of an id that are shown. Any unique prefix of an id is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class TaskLocks:
             yield from (LockedRow(chosen.source, by_id[one]) for one in part if one in by_id)
 
     def named(self, ids: Collection[str], table: str = "") -> list[ChosenRows]:
-        """Returns the rows with these ids, or beginnings of ids. Raises if one of these names no row, or several rows.
+        """Returns the rows with these ids, or prefixes of ids. Raises if one of them names no row, or several rows.
 
         Rows of several tables may have the same id, since equal keys have equal ids.
         """
@@ -144,7 +144,7 @@ class TaskLocks:
 
 
 def _not_one(id_: str, found: Sequence[tuple[ChosenRows, str]]) -> ConfigError:
-    """Returns the error about the beginning of an id that names no locked row, or several."""
+    """Returns the error about a prefix of an id that names no locked row, or several."""
     count = f"{len(found):,} locked rows have" if found else "no locked row has"
     tables = sorted({str(one.table) for one, _ in found})
     if not found:

@@ -1,12 +1,12 @@
 """The locks of merged tables: schema changes of shards that wait for the other shards of their target table.
 
 The target records a halt for each shard that waits. All halts of one target table are one *lock*. The lock's first
-shard is the one that was the first to reach the schema change. The lock opens when the other shards arrive, or when an
+shard is the shard that reached the schema change first. The lock opens when the other shards arrive, or when an
 operator opens it. Reading the locks needs no running task.
 
 Shards of a lock are grouped in two different ways. To show statements, shards are grouped by the statement's text:
 statements that differ only in the name of the shard's own table are shown as one. To find the shards that continue
-together, shards are grouped by structure, as each halt does that names the shards with another structure.
+together, shards are grouped by structure: each halt names the shards with another structure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OpenLock:
 
     @property
     def first(self) -> BlockedChange:
-        """The shard that was the first to reach the schema change."""
+        """The shard that reached the schema change first."""
         return self.arrived[0]
 
     @property

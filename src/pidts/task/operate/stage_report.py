@@ -252,7 +252,7 @@ def _slow_receiving(receiving: ReceiverMeasurements) -> SlowStage:
     if waiting < 1 - _FULL:
         cpu = receiving.cpu or 0.0
         if cpu > _HALF:
-            return SlowStage("relay", f"the replicator's own processor is busy: it computes {cpu:.0%} of the time")
+            return SlowStage("relay", f"the replicator is limited by the processor: it computes {cpu:.0%} of the time")
         return SlowStage(
             "relay", f"the relay's disk is slow: the replicator writes {1 - waiting - cpu:.0%} of the time"
         )

@@ -33,7 +33,7 @@ class DirectionStatus:
     lag: float | None = None
     """The age in seconds of the oldest change that the target lacks.
 
-    It is None if its relay is not on this machine, or if the search takes too long.
+    The age is None if the direction's relay is not on this machine, or if the search takes too long.
     """
 
     @property
@@ -73,8 +73,8 @@ class DirectionStatus:
 def statuses_into_zone(directions: Sequence[tuple[Direction, TaskConfig]]) -> list[DirectionStatus]:
     """Returns the status of directions into one zone, all read on one session of the zone's server.
 
-    If the session is lost, the status is read again on a new session. If the server then does not accept one, the
-    directions that are left get this error.
+    If the session is lost, the status is read again on a new session. If the server does not accept a new session, the
+    remaining directions get this error.
     """
     found: list[DirectionStatus] = []
     with ExitStack() as sessions:

@@ -6,7 +6,7 @@ An alert is one JSON document for the receiver. Conditions that begin or end wit
 reported together in the next document. While the receiver does not answer, conditions collect in the waiting document.
 A condition that ends before it was reported is not reported at all.
 
-A small file beside the relay has the open and the reported conditions. A process may die at these points:
+A small file beside the relay contains the open and the reported conditions. A process may die at these points:
 
 1. Before the file has a condition: the next run finds it again, if it lasts.
 2. After the file has the condition, before the delivery: the next run delivers the document.
@@ -350,7 +350,10 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
 
 
 def run_ended(error: Exception) -> Condition:
-    """Returns the condition that a run has ended with an error. The next run that carries changes ends it."""
+    """Returns the condition that a run has ended with an error.
+
+    The next run that carries changes ends this condition.
+    """
     known = isinstance(error, PidtsError)
     return Condition(
         key=AlertKey("run-ended"),

@@ -199,7 +199,9 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
     numbers = datacenter.numbers()
     if datacenter.rows_beyond(numbers.id):
         what = f"{DATA} has rows after {CHECKPOINT}, which is at id {numbers.id}"
-        raise _refused(config, what, "Stop what writes there, and remove these rows, or name another datacenter")
+        raise _refused(
+            config, what, "Stop the program that writes there, and remove these rows, or name another datacenter"
+        )
     own(config, target)
     note_first_id(target, numbers.id + 1)
     earlier = target.meta.structures.load(config.name, SourceTablesKey(source))

@@ -45,7 +45,10 @@ class ConfigReload:
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
         self._has_looked = False
-        """Whether the file was read before. Its first state is not news: it was saved before the run."""
+        """Whether the file was read before.
+
+        The first reading is not reported as a change, since the file was saved before the run.
+        """
         self._written: set[str] = set()
         """The source ids of the parts that have not called `look` since the file was saved."""
         self._looking = threading.Lock()
@@ -140,9 +143,9 @@ class ConfigReload:
         return ""
 
     def _merged(self, config: TaskConfig) -> str:
-        """Returns a message about a merged table that has a table of this source, and whose rows cannot be locked.
+        """Returns a message about a merged table that contains a shard of this source, and whose rows cannot be locked.
 
-        The message is empty if there is none: versions decide about all shards of each merged table.
+        The message is empty if there is no such table: versions decide about all shards of each merged table.
         """
         if self._shards is None:
             return ""

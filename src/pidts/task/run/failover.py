@@ -145,7 +145,7 @@ def until_no_repeat(
             raise StartStopped
         if time.monotonic() > deadline:
             what = f"the replicator has not begun to read the log of {now}"
-            raise Transient("relay-stuck", what, where=source.server.where, todo="If it stays: read replicator.log")
+            raise Transient("relay-stuck", what, where=source.server.where, todo="If this lasts, read replicator.log")
     repeated = repeated_until(folder)
     if repeated is None or (safe_until is not None and safe_until >= repeated):
         return safe_until

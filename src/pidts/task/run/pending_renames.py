@@ -49,8 +49,8 @@ def known_after(
 ) -> frozenset[TableName]:
     """Returns the names of tables whose structure follows from the records and the log's statements.
 
-    `since` has, for some of the names, the Lsn at which the recorded structure begins. A table that the rules exclude
-    has no record, even if the log has statements about it. If an unrecorded table takes a name, the name is not
+    For some of the names, `since` contains the Lsn at which the recorded structure begins. A table that the rules
+    exclude has no record, even if the log has statements about it. If an unrecorded table takes a name, the name is not
     returned, even if a recorded table had it before. For example, after `RENAME TABLE shop.t TO old.t, new.t TO
     shop.t`, if the task carries only `shop`, no statement gives the structure of `shop.t`. The same is true of CREATE
     TABLE IF NOT EXISTS with an unrecorded name: it may have created nothing.

@@ -172,7 +172,7 @@ def wait_for_relay(
                 "relay-stuck",
                 f"the relay has received nothing for {patience:.0f} seconds",
                 where=Where(source=config.source.source_id),
-                todo=f"If it stays: read {config.relay / config.source.source_id / 'replicator.log'}",
+                todo=f"If this lasts, read {config.relay / config.source.source_id / 'replicator.log'}",
             )
 
 

@@ -8,8 +8,8 @@ the source does not have is removed.
 Two other ways were considered. The first is to write the last image of each key in the log before the task continues.
 This needs the structures at each place of the log, and all of a row's columns in the log. The second is to write the
 source's present rows at once, as a repair does. But if the task has not applied all of the log yet, the next batches
-would write older values over them. A copy does not have these limits. The batch that writes the rows has all of the log
-up to their reading, so no reader of the target sees an older value after a newer one:
+would write older values over these rows. A copy does not have these limits. The batch that writes the rows contains all
+of the log up to the reading of these rows, so no reader of the target sees an older value after a newer one:
 
     the target has 4, the source has 7, the log has 5, 6, 7        read: 7        one batch writes 7, not 5 or 6
 
@@ -84,9 +84,9 @@ _PART_BYTES = 8 << 20
 _MOST_BYTES = 1 << 30
 """The most log of one transaction that is read into memory."""
 _PENDING_KEYS = 100_000
-"""When this number of keys of one table is collected, they become records. Equal keys become one record."""
+"""When so many keys of one table are collected, they are written as records. Equal keys become one record."""
 _PENDING_IN_ALL = 1_000_000
-"""When this number of keys of all tables is collected, all of them become records."""
+"""When so many keys are collected over all tables, all of them are written as records."""
 _RECORDS_A_COMMIT = 100
 
 

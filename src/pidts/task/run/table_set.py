@@ -21,10 +21,10 @@ and its rows are read and corrected. If the log is lost, all tables are copied a
 A table to copy again may be halted because the target refuses its rows. Then the log that has these rows is skipped:
 
 - If the log has no later schema change of the table, the table joins anew, after this log.
-- Otherwise the table stays before its next schema change (`SchemaChangesAhead`). Its changes up to there are skipped
-  (`CopyState.since`), the schema change is run like any other, and the rows are copied when the table has caught up. If
-  the table joined anew, its schema change would also be skipped, and the target's table would keep its former columns
-  and keys.
+- Otherwise the table stays before its next schema change (`SchemaChangesAhead`). Its changes up to this schema change
+  are skipped (`CopyState.since`), the schema change is run like any other, and the rows are copied when the table has
+  caught up. If the table joined anew, its schema change would also be skipped, and the target's table would keep its
+  former columns and keys.
 - The table joins anew nevertheless if the target's table is missing, or does not fit the structure before the schema
   change. It also joins anew if it was altered by a statement that is not in the log. Then the log's rows do not fit the
   recorded structure, whatever statement comes later.
@@ -46,8 +46,8 @@ Crash points:
    `--resync` has to be repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
 5. A table stays before its next schema change, or, in an incremental task, before the end of the log. Before the
    COMMIT, it is still halted. After the COMMIT, the checkpoint records the table's place, the state of its new copy,
-   and `since`: every later start skips the same changes. So does a start that is asked for a copy once more, whether
-   the halt is still recorded or not: `since` never becomes earlier.
+   and `since`: every later start skips the same changes. A start that is asked for another copy skips them, too,
+   whether or not the halt is still recorded: `since` never becomes earlier.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class StartRequest:
     lost: LogLoss | None = None
     """The loss of log that the last attempt has found; None if it has found none."""
     rewind: RewindPoint | None = None
-    """The place after which the log is sent again; None if it is not."""
+    """The place after which the log is sent again; None if nothing is sent again."""
 
 
 @dataclass(slots=True)
@@ -472,7 +472,7 @@ class TableSet:
         known: Mapping[TableName, Table] = MappingProxyType({}),
         may_have_rows: Callable[[TableName], bool] = lambda _: True,
     ) -> list[TableFit]:
-        """Returns the fits of these tables.
+        """Returns, for each of these tables, whether its target table fits.
 
         The task already has the tables in `known`, and the tables of its other parts.
         """

@@ -37,7 +37,7 @@ class UncarriedForeignKey:
 
 
 def merged_targets(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> frozenset[TableName]:
-    """Returns the target tables that several source tables share; `tables` has the tables of each source id."""
+    """Returns the target tables that several source tables share; `tables` contains the tables of each source id."""
     counts = Counter(part.rules.target_name(name) for part in parts for name in tables[part.source.source_id])
     return frozenset(name for name, count in counts.items() if count > 1)
 

@@ -95,7 +95,7 @@ def shards_of_other_sources(
 def with_extracted_keys(
     target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
 ) -> tuple[Rules, list[Shard]]:
-    """Returns the rules and the other shards; both then know the extracted columns in the keys of target tables."""
+    """Returns the rules and the other shards, which then know the extracted columns in the keys of target tables."""
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards

@@ -7,7 +7,7 @@ task from each other zone takes over. It has to begin exactly where the seed's t
     it begins earlier    a change that came through the seed arrives again, over a later change of another zone
     it begins later      the changes between the two places never arrive
 
-The seed's meta tables have this place: the task from zone `b` to the seed saves its checkpoint in the transaction of
+The seed's meta tables contain this place: the task from zone `b` to the seed saves its checkpoint in the transaction of
 its rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. All changes of `b` that the seed
 has are in the seed's log before its current end, and all other changes of `b` are after the checkpoint. So:
 
@@ -19,8 +19,8 @@ has are in the seed's log before its current end, and all other changes of `b` a
 3. Wait until the seed's task has carried the log up to this end.
 4. Claim the seed's task: its run, which forwards the other zones' changes, commits nothing any more.
 5. Claim the direct tasks, with the checkpoints and the structures of the locked tasks.
-6. Record in one transaction the zones whose changes the seed's task forwards from now on. This step decides. It fails
-   if another run has claimed the seed's task after step 4.
+6. Record in one transaction the zones whose changes the seed's task forwards from now on. This step decides. This
+   transaction fails if another run has claimed the seed's task after step 4.
 7. Release the locks.
 
 No change is lost or arrives twice, wherever the command dies, since a start reads these records:

@@ -25,7 +25,7 @@ def hand_over_of(
 ) -> HandOver | None:
     """Returns the hand-over of a zone; None if there is nothing to hand over.
 
-    That is so if no task into the zone forwards changes which, by the file, other tasks carry.
+    This is the case if no task into the zone forwards changes that, according to the file, other tasks carry.
     """
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:

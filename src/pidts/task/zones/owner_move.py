@@ -6,15 +6,15 @@ transaction that has read the former record has ended.
 
 No zone may apply a change that another zone sets aside. So the range has no owner for a moment:
 
-1. Claim: each record says that a move is under way, and still has the former owner. The record of the first zone (by
-   name) is changed first. It counts the moves: a move with a lower number changes nothing any more.
+1. Claim: each record says that a move is under way, and still names the former owner. The record of the first zone (by
+   name) is changed first. This record counts the moves: a move with a lower number changes nothing any more.
 2. Hold: writes of programs to the table wait in the owner's zone, if the server allows that.
 3. Drain: wait until all zones have the owner's changes.
 4. Freeze: each record says that no zone owns the range. Changes of the range are set aside, whichever zone makes them.
 5. Decide: the record of the first zone says that the new zone owns the range. This step decides.
-6. Spread: all other records say so.
+6. Spread: all other records get the new owner, too.
 
-At any time, all records that have an owner name the same zone: before step 5 the old owner, after it the new owner.
+At any time, all records that name an owner name the same zone: before step 5 the old owner, after step 5 the new one.
 These cases cover a crash at each point:
 
     before step 1            nothing has happened

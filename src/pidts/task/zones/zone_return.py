@@ -4,15 +4,15 @@ The zone's rows are made equal to the seed's rows while programs write to the se
 when a table with rows is copied again: no reader sees an empty table. Programs must not write to the zone itself
 meanwhile. A row that a program writes there could be overwritten by a row that was read from the seed before. Then all
 zones would get the program's change, and only the zone itself would lose it. A server cannot refuse programs and serve
-tasks at the same time. So the zone's own log is read after the copy. If it has a change of a program, the zone has not
-returned, and the command has to be repeated.
+tasks at the same time. So the zone's own log is read after the copy. If this log contains a change of a program, the
+zone has not returned, and the command has to be repeated.
 
 The zone's rows are overwritten, so changes of the zone that no other zone has are lost. The command counts these
 changes first. If there are any, or if they cannot be counted because the zone's log is gone, the command continues only
 with `--discard-unsent`.
 
 0. Check that no task from or to the zone runs. This check only spares the operator an error later: a task that begins
-   after it is stopped by steps 2 and 3.
+   after this check is stopped by steps 2 and 3.
 1. Count the zone's changes from the checkpoints of the tasks out of the zone up to the end of its log. Record this end
    in the zone. While the record exists, a copy into the zone removes the rows that the seed does not have
    (`removes_extra_rows`).

@@ -141,9 +141,9 @@ class ReturningZone:
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
         """Returns, for each table, how many changes programs made after the checkpoints of the tasks out of the zone.
 
-        If other zones have locked more rows of a table because of this zone's changes, their number is returned. The
-        result is None if the changes cannot be counted. If an earlier run of the command has removed the records of
-        these tasks, it has recorded the place up to which it has counted.
+        If other zones have locked more rows of a table because of this zone's changes, the number of these rows is
+        returned. The result is None if the changes cannot be counted. If an earlier run of the command has removed the
+        records of these tasks, it has recorded the place up to which it has counted.
         """
         self._since = end = self._end()
         starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}

@@ -1,24 +1,25 @@
-"""Decides whether two zones can begin although each has rows of its own, which have the same or different keys.
+"""Decides whether two zones can begin although each already has rows, with equal or different keys.
 
 With `pidts.both-have-rows`, the tasks of both directions copy their source's rows. `pidts.apply.rows.convergence`
 decides about a copied row as about a change: the row with the later version stays, in whatever order rows, changes and
-removals arrive. No row of the target is removed because the source lacks it, since the other task copies it there.
+removals arrive. A row that the source lacks stays on the target, since the other task copies the row to the source.
 
-**DELETEs of programs.** The log of the zone has to show a DELETE to the task out of this zone. Otherwise a row that
-this task's opposite has brought is gone in one zone only:
+**DELETEs of programs.** The task out of a zone has to read every DELETE in the zone's log. Otherwise a row that the
+opposite task has written to the zone, and a program has deleted there, stays in the other zone:
 
     the task from a to b writes row 1 to b;  a program deletes it in b;  the task from b to a begins      a keeps row 1
 
-So neither task writes a row before both have their places in the logs (`pidts.task.checks.joining.opposite_task`). From
-its place on, each task carries all DELETEs, also those that return.
+So neither task writes a row before both tasks have their places in the logs
+(`pidts.task.checks.joining.opposite_task`). From its place on, each task carries all DELETEs, even of rows that came
+from the other zone.
 
-**A zone that joins others** has tasks only from and to its seed until all rows are put together. With a task to another
-zone, too, the zone's two tasks would begin at different places in its log. Only one of them would carry a DELETE
-between the places. So the seed's tasks have to forward the zone's changes before its task writes a row: the log of the
-seed shows a row only once.
+**A zone that joins others** has tasks only from and to its seed until all rows are put together. If the zone had a
+second task, to another zone, its two tasks would begin at different places in its log. Only one of them would carry a
+DELETE between these places. So the seed's tasks have to forward the zone's changes before the zone's task writes a row
+to the seed, since the log of the seed contains this row only once.
 
-**Earlier tombstones** may be in one of the zones only. A row that a tombstone keeps out is answered, and its own zone
-removes it, too (`pidts.apply.rows.convergence`).
+**Earlier tombstones** may be in one of the zones only. If a tombstone keeps a copied row out, the task answers with a
+DELETE, which removes the row in its own zone, too (`pidts.apply.rows.convergence`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _keep_or_empty(config: TaskConfig) -> str:
     file, own = split_path(config.path)
     directions = load_directions(file) if own else ()
     if own and not any((one.source, one.target) == (config.zones.target, config.zone) for one in directions):
-        # The target's zone feeds no other zone, or another one, so its rows would stay there.
+        # The target's zone does not feed the source's zone, so its rows would stay there.
         return f"Empty the table in the target's zone. {LOOK_FIRST}"
     keys = [] if config.zones.converges else ["conflict: version", "version-column: COLUMN"]
     keys.append("both-have-rows: true")
@@ -163,8 +164,8 @@ def not_forwarding(config: TaskConfig, others: Iterable[TaskConfig]) -> list[str
 def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> PrecheckFailed:
     """Returns the error about other tasks that have begun without copying into a zone with rows of its own.
 
-    The task of the opposite direction can begin anew. The relay has to forget its place, too, or its next start takes
-    the zone for one that was restored (`pidts.task.checks.restored_zone`).
+    The task of the opposite direction can begin anew. The relay of that task has to forget its place, too: otherwise
+    the task's next start would find that the zone was restored from a backup (`pidts.task.checks.restored_zone`).
     """
     found = sorted(writers, key=lambda one: one.task)
     opposite = {one.task: forgotten(one) for one in found if is_opposite(config, one)}
@@ -191,8 +192,9 @@ def not_together(config: TaskConfig, writers: Iterable[WritingTask]) -> Precheck
 def demand_selected(config: TaskConfig, opposite: WritingTask, tables: Iterable[TableName]) -> None:
     """Raises if the task of the opposite direction does not select all tables of this task.
 
-    It carries a table that it selects and has no structure of: the table was created later than its place in the log.
-    Or the table was dropped before this place, and this task halts the table when it finds none.
+    The opposite task may select a table whose structure it has not recorded. If the table was created after the place
+    where that task reads the log, it carries the table. If the table was dropped before that place, this task finds no
+    table in the target's zone, and halts it.
     """
     selects = opposite.merges
     missing = sorted(one for one in tables if one not in opposite.tables and not (selects and selects(one)))

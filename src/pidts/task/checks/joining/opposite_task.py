@@ -1,12 +1,13 @@
 """Lets the tasks of two zones that both have rows begin together (`pidts.task.checks.joining.both_have_rows`).
 
-A task into a seed also waits until all tasks that have to forward its zone's changes do so. Each of them records this
-after it has claimed its task, so its earlier run commits nothing any more.
+A task into a seed also waits until all tasks that have to forward its zone's changes do so. Each of these tasks records
+this after its claim, so an earlier run of the task commits nothing any more.
 
 Crash points: the copy's progress is in the checkpoint from the claim on. The note that the task merges is written with
-the task's zone, in one transaction. A run that dies in between leaves neither, and the next run writes both. Nothing is
-written to a user's table before the opposite task has its checkpoint and its note. Both stay, so a later run does not
-wait. No other task can stop forwarding a zone's changes (`zone-way-lost`), except by a hand-over.
+the task's zone, in one transaction. A run that dies between the claim and this transaction leaves neither the note nor
+the zone, and the next run writes both. Nothing is written to a user's table before the opposite task has its checkpoint
+and its note. This checkpoint and this note stay, so a later run does not wait. No other task can stop forwarding a
+zone's changes (`zone-way-lost`), except by a hand-over.
 """
 
 from __future__ import annotations

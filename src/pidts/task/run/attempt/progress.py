@@ -30,7 +30,7 @@ class Completeness:
     is_caught_up: bool
     """Whether the target lacks only changes of halted tables."""
     only_halts_left: bool
-    """The same, if a table is halted; False if none is."""
+    """Whether a table is halted, and the target lacks only changes of halted tables."""
 
 
 @dataclass(frozen=True, slots=True)
