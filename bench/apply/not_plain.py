@@ -9,8 +9,8 @@
 - guard: plain changes, and the task has a version column.
 - payload: MySQL's compressed transactions (`binlog_transaction_compression`), compared with a plain log of MySQL.
 
-The relay has all changes from the beginning. Processor time is that of the task's processes, without the processor time
-of a second run of the same task, which has nothing to apply. `server` is the processor time of the target's server.
+The relay has all changes from the beginning. CPU time is that of the task's processes, without the CPU time
+of a second run of the same task, which has nothing to apply. `server` is the CPU time of the target's server.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def of_target(
 
 
 def measured(task: Task, target: TargetServer) -> dict[str, Any]:
-    """Runs the task, and returns its rate and processor times."""
+    """Runs the task, and returns its rate and CPU times."""
     before, server = children(), server_time(target)
     found = task.run(target, 1)
     spent, server = children() - before, server_time(target) - server

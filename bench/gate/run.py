@@ -140,7 +140,7 @@ def ratio(mine: list[int], theirs: list[int]) -> str:
 
 
 def cpu(pid: int | None) -> float:
-    """Returns the processor time of a process so far in seconds, with the time that the system used for it."""
+    """Returns the CPU time of a process so far in seconds, with the time that the system used for it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""Runs PiDTS's commands, and measures the processor time and memory of all their processes."""
+"""Runs PiDTS's commands, and measures the CPU time and memory of all their processes."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ Work = Callable[[int, Path], "dict[str, Spent]"]
 NOT_LINEAR = 1.15
 """A curve with a larger exponent than this grows faster than its axis. The difference to 1 is the noise of a point."""
 _NOISE_SECONDS = 0.25
-"""Less processor time than this is not compared: a process is measured only once in this time."""
+"""Less CPU time than this is not compared: a process is measured only once in this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The processor time, time and memory that one part of a point has used."""
+    """The CPU time, time and memory that one part of a point has used."""
 
     cpu: float
     """Seconds, of all processes of PiDTS."""
@@ -31,7 +31,7 @@ class Spent:
     mb: int
     """The highest sum, in MiB, of the memory (PSS) of all processes of PiDTS."""
     processes: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of processor time, for each kind of process."""
+    """Seconds of CPU time, for each kind of process."""
     amount: int = 0
     """The number of units of work, such as rows; 0 if the part has none."""
 
@@ -106,7 +106,7 @@ class Curve:
         return [(point.size, value(point.parts[part])) for point in self.points if part in point.parts]
 
     def exponent(self, part: str) -> float | None:
-        """Returns with which power of the size the part's processor time grows at the end of the curve.
+        """Returns with which power of the size the part's CPU time grows at the end of the curve.
 
         0 means that it does not grow, 1 that it is linear, 2 that it is quadratic. The result is None if there are
         fewer than two points.

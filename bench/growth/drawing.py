@@ -1,4 +1,4 @@
-"""Draws a curve as SVG: processor time, and memory, of each part over the size. Both axes are logarithmic."""
+"""Draws a curve as SVG: CPU time, and memory, of each part over the size. Both axes are logarithmic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def svg(curve: Curve) -> str:
     """Returns the picture of a curve. Equal curves have equal pictures."""
     parts = curve.parts()
     height = _HEIGHT + _LEGEND_LINE * len(parts) + 10
-    cpu = _panel(curve, "processor time, seconds", lambda spent: spent.cpu, guide=True)
+    cpu = _panel(curve, "CPU time, seconds", lambda spent: spent.cpu, guide=True)
     memory = _panel(curve, "memory at most, MB", lambda spent: spent.mb, guide=False)
     legend = [
         f'<g transform="translate({_LEFT} {_HEIGHT + _LEGEND_LINE * place + 4})">'

@@ -59,7 +59,7 @@ def _cell(point: Point, part: str) -> str:
 
 
 def _each(spent: Spent) -> str:
-    """Returns the processor time of one unit of work, if the part has many."""
+    """Returns the CPU time of one unit of work, if the part has many."""
     if spent.amount < 2:
         return ""
     each = spent.cpu / spent.amount * 1e6

@@ -3,8 +3,8 @@
     python bench/growth/run.py [--axis tables,columns] [--to SIZE] [--sizes 10,100] [--json FILE]
 
 Each axis has several sizes. A point is one size, with two new MariaDB servers and a new task. For each point, this
-program measures the processor time and the memory of all processes of PiDTS, and the elapsed time. The database servers
-do not count. Processor time is the main figure, since other programs of the machine change it less than the elapsed
+program measures the CPU time and the memory of all processes of PiDTS, and the elapsed time. The database servers
+do not count. CPU time is the main figure, since other programs of the machine change it less than the elapsed
 time.
 
 Without `--to`, an axis ends at a size that takes minutes on two cores. `--to` names another end: 10,000,000 rows for a

@@ -1,8 +1,8 @@
-"""How much processor time does a task use that has nothing to do?
+"""How much CPU time does a task use that has nothing to do?
 
     python bench/latency/idle.py [--target postgres] [--seconds 60]
 
-The source commits nothing, and sends only heartbeats. The result is the processor time, as the kernel counts it, of the
+The source commits nothing, and sends only heartbeats. The result is the CPU time, as the kernel counts it, of the
 driver, the JVM, Spark's Python processes and the replicator; for the JVM also by thread.
 """
 

@@ -5,7 +5,7 @@
 One process commits one-row transactions at a steady rate; each row has the time of its commit. Another process asks
 the target every millisecond for the highest key: every row up to this key is visible then. Both use the same
 clock, and the time of the query is part of the result. The times of the steps come from the log lines of `pidts run
---debug` about a batch, in a second run, since writing these lines takes processor time. With `--updates`, every
+--debug` about a batch, in a second run, since writing these lines takes CPU time. With `--updates`, every
 other commit changes a row that was committed shortly before; only new rows are measured.
 """
 
@@ -79,7 +79,7 @@ def main() -> None:
 def measured(
     source: Server, target: Server, folder: Path, policy: str, options: argparse.Namespace, *, steps: bool = False
 ) -> dict[str, Any]:
-    """Returns the latency and the processor time of a run; with `steps`, only the times of the steps."""
+    """Returns the latency and the CPU time of a run; with `steps`, only the times of the steps."""
     name = "steps" if steps else "latency"
     folder = folder / name
     folder.mkdir()
@@ -149,7 +149,7 @@ def count(server: Server) -> int:
 
 
 def used(root: int, seconds: float, shares: dict[str, float]) -> None:
-    """Measures the processor time of each kind of process of the task, after the first seconds."""
+    """Measures the CPU time of each kind of process of the task, after the first seconds."""
     time.sleep(_SETTLE_SECONDS)
     before, begun = spent(root), time.monotonic()
     time.sleep(seconds)

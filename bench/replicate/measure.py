@@ -159,7 +159,7 @@ def latency(server: Server, session: Any, folder: Path, kernel: str) -> dict[str
             workloads.run(session, f"INSERT INTO bench.sb (k) VALUES ({number})")
             begun = time.perf_counter()
             while (seen := reader.received) is None or seen == before:
-                # Without a pause, the reader would take processor time from the processes that it waits for.
+                # Without a pause, the reader would take CPU time from the processes that it waits for.
                 time.sleep(0.0002)
                 if time.perf_counter() - begun > 30:
                     raise TimeoutError("nothing is received")

@@ -70,7 +70,7 @@ def cases(log: Log) -> dict[str, Rules]:
 
 
 def best(works: list[Callable[[], Any]], times: int) -> list[float]:
-    """Returns the processor time of each function's fastest run, in seconds: other programs slow some runs."""
+    """Returns the CPU time of each function's fastest run, in seconds: other programs slow some runs."""
     spent: list[list[float]] = [[] for _ in works]
     for _ in range(times):
         for seconds, work in zip(spent, works, strict=True):

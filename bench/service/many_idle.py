@@ -1,10 +1,10 @@
-"""Measures memory and processor time of many tasks of one service while they have nothing to do.
+"""Measures memory and CPU time of many tasks of one service while they have nothing to do.
 
     python bench/service/many_idle.py [--tasks 50] [--target mariadb] [--seconds 60]
 
 One source server has a schema for each task, with a table of three rows. Each task copies its table, and then nothing
 happens. The results are for all processes of the service: memory as PSS (shared memory is divided among the processes
-that share it), and the processor time that the kernel counts. The database servers do not count.
+that share it), and the CPU time that the kernel counts. The database servers do not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Do two zones need more processor time than two tasks, one for each direction?
+"""Do two zones need more CPU time than two tasks, one for each direction?
 
     python bench/zones/run.py [--rounds 3] [--rate 300] [--seconds 20] [--rows 1,50]
 
@@ -11,8 +11,8 @@ contenders:
 - *apart, comparing*: the same two tasks, which compare each row with the target's row before they change it, as zones
   do
 
-The result is the processor time of all processes of the tasks, from the first commit until both servers have
-everything. The processor time of the servers is shown, too. Each round measures all contenders, and a ratio compares
+The result is the CPU time of all processes of the tasks, from the first commit until both servers have
+everything. The CPU time of the servers is shown, too. Each round measures all contenders, and a ratio compares
 two contenders of one round.
 """
 
@@ -254,7 +254,7 @@ def has_all(servers: dict[str, Server], schemas: dict[str, str]) -> bool:
 
 
 def ticks(runs: Sequence[subprocess.Popen[bytes]], servers: dict[str, Server]) -> dict[str, int]:
-    """Returns the processor time of the running processes, by kind."""
+    """Returns the CPU time of the running processes, by kind."""
     found = {"servers": 0}
     for run in runs:
         for name, count in spent(run.pid).items():

@@ -303,7 +303,7 @@ def test_a_copy_leaves_out_refused_rows_in_an_incremental_task(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["mariadb", pytest.param("postgres", marks=pytest.mark.long)])
 def test_a_table_that_was_altered_outside_the_log_is_taken_in_again(begun, kind):
-    """The error advises these steps; docs/reference/errors.md#take-the-table-in-again has them, too."""
+    """The error advises these steps; docs/reference/errors.md#add-the-table-to-the-task-again has them, too."""
     servers, run = begun(kind, 2)
     table = f"{servers.schema}.b"
     try:
