@@ -113,7 +113,7 @@ def _mismatch(stored: Checkpoint, what: str) -> Halted:
         "checkpoint-mismatch",
         f"worker {stored.worker}: {what}",
         where=_where(stored),
-        todo=f"Was the whole target restored? Then restart the task; it continues from there. Otherwise: {_SET_RIGHT}",
+        todo=f"If the whole target was restored, restart the task: it continues from there. Otherwise: {_SET_RIGHT}",
     )
 
 

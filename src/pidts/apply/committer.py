@@ -23,8 +23,8 @@ statement that *advances* the row. The statement locks the row, saves the new ch
 exactly as this committer has left it. After a failed statement the server executes nothing, neither the writes nor
 COMMIT. So the whole transaction is sent at once. Then:
 
-6. The row is as it was left: no other transaction has written it, and none does before COMMIT. Reading the row would
-   have led to the same decision. Cases 2 to 4 apply from here on.
+6. The row is as it was left: no other transaction has written it, and none writes it before COMMIT. Reading the row
+   would have led to the same decision. Cases 2 to 4 apply from here on.
 7. The row differs or does not exist: another run has taken over, a repeated attempt has committed the batch, or
    somebody has changed the row by hand. Nothing was written. A second attempt locks and reads the row.
 8. After any error, the committer no longer assumes that the row is as it has left it. Its next attempt locks and reads
@@ -52,7 +52,7 @@ from pidts.reduce import NetChange
 from pidts.time_spent import CommitMeter, CommitTime
 
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
-"""Returns the changes to write. These may depend on the target's rows, and need not be in memory all at once."""
+"""Returns the changes to write. The changes may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
 """Returns the source table of a row; None if it is not known."""
 Largest: TypeAlias = Callable[[str], TableName | None]

@@ -1,6 +1,6 @@
 """Loads rows of the source into the target, before the batch that records that they were read.
 
-**The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`. This is the place in the
+**The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`. `low` is the place in the
 log up to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are not
 written before the chunk is loaded. If the chunk were loaded later, a row that the log has deleted would come back and
 stay:
@@ -20,8 +20,8 @@ A load can be interrupted at these points:
 2. While COMMIT is under way, or after it and before its result is known: the target has all rows of the chunk, or none.
    In both cases the chunk is read again. If the target already has its rows, they are reduced together with the log of
    their window.
-3. A run that was replaced may still have rows in memory: before it loads them, it locks the checkpoints. It finds
-   another epoch, or checkpoints after `low`, and loads nothing.
+3. A run that was replaced may still have rows in memory: before it loads them, it locks the checkpoints. The run then
+   finds another epoch, or checkpoints after `low`, and loads nothing.
 
 Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only
 the first attempt loads it. In the same transaction, this attempt records on the target that the table is loaded, with
@@ -122,7 +122,7 @@ def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
 
 def _demand_time(asked: LoadRequest, table: Table, furthest: Lsn) -> None:
     if furthest > asked.low:
-        what = f"rows were read when the log was at {asked.low}, and the target is at {furthest} by now"
+        what = f"rows were read at {asked.low} of the log, but the target is already at {furthest}"
         raise _too_late(asked, table, what)
 
 

@@ -1,8 +1,8 @@
 """Finds, among all rows that a commit writes, the row that the target refuses.
 
-A server refuses a statement with many rows, and does not always name the row. So the changes of the commit are tried
-again, each time only a part from their beginning. The shortest part that the target refuses ends with the refused row.
-Rows are not tried one at a time, because of these cases:
+A server refuses a statement with many rows, and does not always name the row. So prefixes of the commit's changes are
+tried again. The shortest prefix that the target refuses ends with the refused row. Rows are not tried one at a time,
+because of these cases:
 
     rows (1, u=1) and (2, u=1), u is unique     each is accepted by itself, and row 2 is refused after row 1
     row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and accepted after the changes before it
@@ -88,8 +88,8 @@ class Search:
 
         Each change is written before the next one is made, since the next one may depend on the written rows.
 
-        The returned changes lack `NetChange.expected`, `is_new` and `there`. These describe existing rows only while
-        this transaction locks them, and the search tries the changes in other transactions.
+        The returned changes lack `NetChange.expected`, `is_new` and `there`. These fields describe existing rows only
+        while this transaction locks the rows, and the search tries the changes in other transactions.
         """
         changes: list[NetChange] = []
         size = 0
@@ -137,10 +137,10 @@ def first_refused(
 ) -> RefusedRow | None:
     """Returns the row that the target refuses with this code.
 
-    Beginnings of `changes` of different lengths are tried. The refused row is the last row of the shortest beginning
-    that fails. The length is counted in steps: a step is a row that is removed or written, or the beginning of a
-    change. If the target refuses a change before its first row, no row is the reason, and the result is None. It is
-    also None if the target refuses nothing, or with another code.
+    Prefixes of `changes` are tried, by a binary search. The refused row is the last row of the shortest prefix that
+    fails. The length is counted in steps: a step is a row that is removed or written, or the beginning of a change. If
+    the target refuses a change before its first row, no row is the reason, and the result is None. It is also None if
+    the target refuses nothing, or with another code.
     """
     steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
     low, high = 0, sum(steps)

@@ -1,7 +1,7 @@
 """Reads the existing rows of tables for the full copy, while applications write to the source.
 
-`ranges` divides a table into chunks. `chunk` reads one chunk, or rows by their keys. `snapshot` reads a whole table in
-its state at one moment.
+`ranges` divides a table into chunks. `chunk` reads one chunk, or rows by their keys. `snapshot` reads a consistent
+snapshot of a whole table.
 """
 
 from pidts.copy.chunk import Chunk, read_keys, read_range

@@ -1,4 +1,4 @@
-"""Reads a whole table in its state at one moment. This is the only way to copy a table without a key.
+"""Reads a consistent snapshot of a whole table. This is the only way to copy a table without a key.
 
 All rows come from one snapshot, with bounded memory, however long this takes. The two log positions are read before and
 after the start of the snapshot. Positions before and after the whole reading would be useless, since a busy table
@@ -28,7 +28,7 @@ _LOCK_SECONDS = 2
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """All rows of a table in their state at one moment between `low` and `high`; see `Chunk`."""
+    """All rows of a table, as a consistent snapshot between `low` and `high`; see `Chunk`."""
 
     server: str
     low: Position
@@ -66,7 +66,7 @@ def _open(connection: Session, server: ServerInfo, table: Table) -> Position:
         return low
     # There is no way to ask whether the table already contains everything in the log. But a transaction that wrote to
     # the table prevents other sessions from locking the table until the transaction is visible. Rows that are locked
-    # one by one would not be from one moment.
+    # one by one would not form a consistent snapshot.
     query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
     query(connection, f"LOCK TABLES {quoted_table(table.name)} READ")
     low = log_end(connection)

@@ -92,8 +92,8 @@ class DdlWaits:
     report_apart: float = 0.1
     """Multiplied by the number of waiting changes, this is the time between two reports of one waiting change.
 
-    So all waiting changes together report at most ten halts a second. They look 250 times a second, and each of them at
-    least once a second.
+    So all waiting changes together report at most ten halts a second. Together they look at their groups 250 times a
+    second, and each change looks at least once a second.
     """
 
 
@@ -163,7 +163,7 @@ class DdlThreads:
 
     @property
     def failure(self) -> Exception | None:
-        """Returns the error of the change that has failed; None if none has."""
+        """Returns the error of the change that has failed; None if no change has failed."""
         return self._failure
 
     @property

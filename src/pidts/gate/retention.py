@@ -30,7 +30,7 @@ class Retention:
         self._clock, self._monotonic, self._due = clock, monotonic, 0.0
 
     def passed(self, timestamp: int) -> None:
-        """Puts off the next removal if a log part has an event that is older than the retention.
+        """Postpones the next removal if a log part has an event that is older than the retention.
 
         `timestamp` is the time of the oldest event in the log part; 0 if it is not known.
         """

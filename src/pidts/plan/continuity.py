@@ -112,7 +112,7 @@ def _break(last: Lsn, entry: LogEntry, verdict: Verdict, rest: Iterator[LogEntry
     if verdict is Verdict.GAP and _comes_later(last, prev, rest):
         verdict = Verdict.DISORDER
     is_lost = verdict is Verdict.GAP
-    why = "events between the two are missing" if is_lost else "entries are not in the log's order"
+    why = "events between the two entries are missing" if is_lost else "entries are not in the log's order"
     what = f"the entry after {last} names {prev} as its predecessor and ends at {entry.transaction.lsn}: {why}"
     place = Where(source=where.source, position=str(last), file=where.file)
     return Discontinuity("relay-gap" if is_lost else "relay-disorder", what, where=place, todo=_ADVICE)

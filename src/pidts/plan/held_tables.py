@@ -1,8 +1,8 @@
-"""Moves held tables towards the place that all other tables will have reached after the batch.
+"""Advances held tables in the log, towards the place that all other tables will have reached after the batch.
 
 Tables that are held together have one place (`HeldTables`). A schema change may concern tables that are held at several
 places. Then all of them wait before the schema change until the last one has reached it, and are held together from
-then on. If only some of the tables that are held together have to wait for a schema change, the others go on without
+then on. If only some of the tables that are held together have to wait for a schema change, the others advance without
 these.
 """
 
@@ -56,7 +56,7 @@ def origin_of_held(
 
 
 class HeldTablesOfBatch:
-    """All held tables of one batch. `held` has the tables that are still held after the batch."""
+    """All held tables of one batch; `held` are the tables that are still held after the batch."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class HeldTablesOfBatch:
     def advance(
         self, held_tables: Iterable[HeldTables], overtaken: Collection[HeldTables], log: Log, goal: Lsn
     ) -> None:
-        """Moves the held tables as far as possible.
+        """Advances the held tables in the log as far as possible.
 
         The tables in `overtaken` wait, since a schema change in this batch stops them.
         """
@@ -121,7 +121,7 @@ class HeldTablesOfBatch:
                 self.has_moved = True
 
     def _advance_together(self, held_tables: Iterable[HeldTables], log: Log, goal: Lsn) -> None:
-        """Moves tables so that tables released at the same time read the log together, and not each for itself.
+        """Advances tables so that tables which are released at the same time read the log together, not each by itself.
 
         A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
         *released*. They wait until tables from an earlier place reach them, and are held together with these from then
@@ -148,7 +148,7 @@ class HeldTablesOfBatch:
         self.held += released
 
     def _advance(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
-        """Moves tables together with the released tables that they reach, and removes these from the sorted `released`.
+        """Advances tables with the released tables that they reach, and removes the latter from the sorted `released`.
 
         `size` is the amount of log that these and earlier tables have taken.
         """

@@ -107,7 +107,7 @@ def next_state(
 
 
 def _windows(staged: Mapping[TableName, StagedChunk]) -> tuple[Lsn | None, Lsn | None]:
-    """Returns the end of the window of loaded chunks, and that of waiting chunks; None if there are no such chunks.
+    """Returns the ends of two windows: of loaded chunks, and of waiting chunks; None if there are no such chunks.
 
     A batch extends to the end of the second window only while it is smaller than `copy_bytes`.
     """
@@ -138,7 +138,7 @@ def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
 
 
 class _UnheldTables:
-    """Moves the tables that are not held along the log."""
+    """Advances the place in the log of all tables that are not held."""
 
     def __init__(
         self,

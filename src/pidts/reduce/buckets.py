@@ -181,10 +181,11 @@ def _decimal_texts(values: pa.Array) -> pa.StringArray:
 
 
 def _of_bytes(values: pa.Array) -> pa.UInt64Array:
-    """Returns, for each value, a polynomial in a prime over its bytes, modulo 2^64.
+    """Returns, for each value, a polynomial hash of its bytes, modulo 2^64.
 
-    One running sum over the whole column is enough for all values. The part of the sum between a value's two ends is
-    the value's polynomial, times the prime to the power of the value's start. So the part is divided by that power.
+    The hash is a polynomial in a prime, whose coefficients come from the bytes. One prefix sum over the whole column is
+    enough for all values. The difference of the sums at a value's two ends is the value's polynomial, times the prime
+    to the power of the value's start. So the difference is divided by that power.
     """
     size = len(values)
     _, offsets_buffer, data = values.buffers()

@@ -422,9 +422,10 @@ def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64
     """Returns a number for each change, higher for a later change; then the same numbers for logged changes only.
 
     The number of a change is `2 * index + 1`. Logged changes are later than rows that were read, so `2 * size` is added
-    to their numbers. An update that changes the key has two moments: it removes the row from its old key at the even
-    number just below its own number. The second column is NULL for changes that were not logged. If `merged`, a key
-    that a repair has not found on the source counts as logged: it stands for an existing row of this table.
+    to their numbers. An update that changes the key counts at two numbers: at the even number just below its own
+    number, it removes the row from its old key. The second column is NULL for changes that were not logged. If
+    `merged`, a key that a repair has not found on the source counts as logged: it stands for an existing row of this
+    table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)

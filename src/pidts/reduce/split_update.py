@@ -45,9 +45,9 @@ def halved_bitmaps(
     """Returns the bitmaps of the columns that the images of both halves have.
 
     An INSERT half that lacks some columns keeps both bitmaps, which mark it as a half. Its missing values are in the
-    row with the old key. This row is not available here, so the half can never be completed. If `lack` is given, such a
-    half raises Halted. The exceptions are generated columns, which MariaDB leaves out of every update: they may be
-    missing, since the target computes them. `row` is the index of each change in the batch.
+    row with the old key. This row is not available here, so the half can never be completed. If `lack` is given, the
+    function raises `Halted` for such a half. The exceptions are generated columns, which MariaDB leaves out of every
+    update: they may be missing, since the target computes them. `row` is the index of each change in the batch.
     """
     bitmaps = batch.rows.column("partial").take(row)
     if not batch.is_partial:

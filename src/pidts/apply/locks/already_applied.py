@@ -51,8 +51,8 @@ Three alternatives were rejected:
 **Three zones and more.** A third zone gets the same change from both zones. Then a program there may make the earlier
 row again. This change may reach the two zones before each has the other's change, so they cannot notice the conflict.
 So a note is written to the third zone's log, and that zone's own next change is set aside in the other zones
-(`pidts.apply.locks.zone_notes` has the argument). If tasks pass on the changes of other zones, the argument does not
-hold: the log of a zone lacks the changes that were already made there (docs/operate/zones.md).
+(`pidts.apply.locks.zone_notes` proves that this is enough). If tasks pass on the changes of other zones, this proof
+does not hold: the log of a zone lacks the changes that were already made there (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. A
 task meets its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
@@ -215,7 +215,7 @@ def row_name(key: str, row: str) -> str:
 
 def _reason(tasks: Sequence[str]) -> str:
     return (
-        f"the change before it, which {named('task', sorted(set(tasks)), 'has', 'have')} brought, was made in two "
+        f"the change before it, which {named('task', sorted(set(tasks)), 'has', 'have')} applied, was made in two "
         "zones: the program that made this change may not have known the other zone's change"
     )
 

@@ -211,8 +211,8 @@ def _unread(
 def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
     """Whether the target itself may compare these changes with its rows, while it writes them.
 
-    It must not compare them in two cases: owners, deletes of other tasks or unique values decide as well; or the target
-    may already have the changes.
+    It must not compare them in two cases: if owners, deletes of other tasks or unique values also decide; or if the
+    target may already have the changes.
     """
     if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
         return False

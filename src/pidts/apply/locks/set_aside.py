@@ -77,7 +77,7 @@ class SetAside:
         return free
 
     def without_locked(self, found: Divergence) -> Divergence | None:
-        """Returns the divergence without the keys that are locked already; None if all are."""
+        """Returns the divergence without the keys that are locked already; None if no key is left."""
         batch = found.events.batch
         if not self.has_locks(batch.table.name):
             return found

@@ -9,8 +9,8 @@ the zone sees such a change:
     c's change reaches a and b before they have each other's change.
     Then b's 1 -> 2 finds 1 at a, and a's 1 -> 2 finds 1 at b. In the end a and b have 2, and c has 1
 
-So if a change was already made in zone c, the tasks out of c set c's own next change of the row aside in all other
-zones. They learn of it from a note in c's log:
+So if a change was already made in zone c, the row's next change by a program of c is set aside in all other zones, by
+the tasks out of c. These tasks learn of the change from a note in c's log:
 
 1. The task into c that brings the change inserts a note into the table `left_out` of c's meta schema, and deletes it
    again. So the log of c has the note before the program's change, in the transaction that also records the change.
@@ -32,12 +32,12 @@ With deletes the rule is weaker: only the change that makes the deleted row agai
 
 The note has the values of the key, since digests of texts differ between servers. If there are only two zones, no notes
 are written. A task that forwards changes of other zones does not read notes: for such a task the argument does not hold
-in any case. With `pidts.conflict: version`, notes are written only for tables that do not converge. They are not read
+in any case. With `pidts.conflict: version`, notes are written only for tables that do not converge. Notes are not read
 from transactions whose removals return (`pidts.apply.rows.convergence`).
 
 The transaction that writes a note into the log of zone c has locked the row. So a program of c that changes the row
 waits for this transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this
-moment may be before the note in c's log.
+moment may come before the note in c's log.
 
     crash                                       result
     c, before COMMIT of the change's batch      neither the note nor the record nor the checkpoint

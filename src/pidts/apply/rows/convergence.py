@@ -1,7 +1,7 @@
 """Makes zones converge if all of them accept writes: of all writes to a row, every zone ends with the same write.
 
 A task file asks for convergence with `pidts.conflict: version`. A zone has a *state* for each key: a row, a tombstone,
-or nothing. States have an order, which is the same in every zone, since it depends only on the states:
+or nothing. States have a total order, which is the same in every zone, since it depends only on the states:
 
     nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
 

@@ -1,7 +1,7 @@
 """Reads and loads the pieces of a copy in threads of this process, without Spark.
 
-Most of the work is done by compiled code, by Arrow and by the system. None of these needs the interpreter's lock, so
-several threads use several cores. Each thread has its own connections to the source and to the target.
+Most of the work is done by compiled code, by Arrow and by the system. None of these holds the interpreter's lock (GIL),
+so several threads use several cores. Each thread has its own connections to the source and to the target.
 
 A piece is carried out as in a Spark task, with the same crash points, see `pidts.batch.copy.load_task`.
 """

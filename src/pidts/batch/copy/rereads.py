@@ -13,9 +13,9 @@ points:
    In this state the record still has to be read.
 4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. By
    then all workers have settled the records up to that place, since a request is carried out only when all workers have
-   reached the state that has the request. The removal checks the epoch in its transaction. So a run that was replaced
-   does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): their places are
-   before all others.
+   reached the state that contains the request. The removal checks the epoch in its transaction. So a run that was
+   replaced does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): their
+   places are before all others.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
 the place that all workers have reached; no new record will be at or before that place.

@@ -317,7 +317,7 @@ class ShardGroups:
                 self._moved.notify_all()
 
     def made(self, source: str, lsn: Lsn) -> MemberChange | None:
-        """Returns the change that another member has recorded for this source and place; None if none has."""
+        """Returns the change that another member has recorded for this source and place; otherwise None."""
         with self._moved:
             entries = [entry for state in self._states.values() for entry in state.entries.values() if entry.ran]
             return next(

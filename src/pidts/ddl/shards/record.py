@@ -1,7 +1,7 @@
 """Reads and updates the target's record of dropped columns and missed changes of shard groups.
 
 Dropped columns are columns that members have dropped and the target still has. The commit of a change writes the
-records of dropped columns and of missed changes. They are read when an attempt of a part begins.
+records of dropped columns and of missed changes. These records are read when an attempt of a part begins.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def absolute(expr: Expr) -> Expr:
 
 
 def bits(sign: str, left: Expr, right: Expr) -> Expr:
-    """Returns `a & b` and similar operations, on 64 bits without a sign."""
+    """Returns `a & b` and similar operations, on unsigned integers of 64 bits."""
     one, other = _as_bits(sign, left), _as_bits(sign, right)
     if sign in _BITS:
         change = _BITS[sign]

@@ -1,6 +1,6 @@
 """Parses an expression by MySQL's grammar.
 
-The operators, from the loosest to the tightest:
+The operators, in ascending order of precedence:
 
     OR ||  <  XOR  <  AND &&  <  NOT  <  IS  <  comparisons  <  BETWEEN IN LIKE  <  |  <  &  <  << >>  <  + -
     <  * / DIV % MOD  <  ^  <  unary - ~  <  !  <  BINARY COLLATE
@@ -21,7 +21,7 @@ from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, quoted
 
 _COMPARISONS = {"=", "<=>", "<", "<=", ">", ">=", "<>", "!="}
 _BINARY = ({"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "DIV", "%", "MOD"}, {"^"})
-"""Operators between two values, the loosest first; all associate to the left."""
+"""Binary operators, in ascending order of precedence; all associate to the left."""
 
 _SAME = {"!=": "<>", "%": "MOD"}
 _SHIFTS = frozenset({"DATE_ADD", "DATE_SUB"})
