@@ -1,4 +1,4 @@
-"""Loads rows of the source into the target, before the batch that records that they were read.
+"""Loads rows of the source into the target, before a batch records that these rows were read.
 
 **The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`. `low` is the place in the
 log up to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are not

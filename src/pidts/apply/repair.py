@@ -7,12 +7,12 @@ The repair is correct because of the order of its steps:
    checkpoints were locked.
 3. The rows are written, and rows that the source does not have are removed. COMMIT.
 
-The log between a checkpoint and the reading is later applied to rows that already contain it. The result is the same,
-because each change has the whole values of a row, not differences. But within this part of the log, a change may
-collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such collisions.
-But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary unique keys is
-repaired at a moment when the log between checkpoint and reading has no change of the table. If there is no such moment,
-the place of the reading is recorded, and the task may stop once at a collision.
+Later, the log between a checkpoint and the reading is applied to rows that already contain its changes. The result is
+the same, because each change has the whole values of a row, not differences. But within this part of the log, a change
+may collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such
+collisions. But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary
+unique keys is repaired at a moment when the log between checkpoint and reading has no change of the table. If there is
+no such moment, the place of the reading is recorded, and the task may stop once at a collision.
 
 A merged table is repaired for all members at once: the checkpoints of all their sources are locked, and a row is
 removed if no member has it. If two members have a key, its row is not changed: it is not known which of the two rows

@@ -2,8 +2,8 @@
 
 Each worker decodes the log for itself, and writes its changes part by part in one transaction of the target.
 
-The driver and a Spark job use the same function. The crash points of `pidts.batch.applying` apply to both. The driver
-adds the end of a run while the batch is under way:
+The driver and a Spark job use the same function. The crash points of `pidts.batch.applying` apply to both. In the
+driver, a run may also end while the batch is under way:
 
 1. The driver waits a while, since the batch may be almost done. Then the batch ends with `LeftBatchError` before it
    writes its next part. The committer rolls back its transaction. With `split-transactions`, earlier parts of the batch

@@ -77,7 +77,7 @@ class HeldIndex:
     _ids: frozenset[int] = frozenset()
     """The identities of the `HeldTables`, which exist as long as this index."""
     _former: frozenset[int] | None = None
-    """The identities in the index from which this one was made."""
+    """The identities in the index from which this index was made."""
     _added: tuple[HeldTables, ...] = ()
     """The `HeldTables` that the former index lacks."""
     _json: str | None = field(default=None, init=False)

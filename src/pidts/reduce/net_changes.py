@@ -30,9 +30,9 @@ If all tables were reduced as one table, the DELETE would be the last change, an
 effect is computed for each row in each of these tables (the shards). The row exists in the end if one of the shards has
 it. The target then gets it from the shard that wrote it last. The INSERT and the DELETE may also be in different parts
 of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the shards may have a row with a
-given key. If two had one, and a batch ended there, the later DELETE would remove the row. A target table with only one
-source table does not count as merged. If a row is inserted and deleted, its key is removed nevertheless, since a chunk
-of the copy may have loaded the row.
+given key. If two shards had such a row, and a batch ended there, the later DELETE would remove the row. A target table
+with only one source table does not count as merged. If a row is inserted and deleted, its key is removed nevertheless,
+since a chunk of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
 in these columns from another table's row, or from a row of a dropped table of the same name. A row may be new to its

@@ -37,7 +37,7 @@ changes leave equal rows; `pidts.apply.locks.already_applied` covers rows that g
 5. If c did not have that row, the DELETE is on record, and the INSERT is set aside.
 
 **Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. Each transaction of a task locks
-the task's checkpoint from beginning to end. So a task that finds no row locks the checkpoints of the other tasks, and
+the task's checkpoint from beginning to end. So if a task finds no row, it locks the checkpoints of the other tasks, and
 then looks for the row once more. Either the INSERT was committed before that, or the INSERT will find the record.
 
     error                                   result

@@ -77,7 +77,7 @@ class SharedTables:
         return {name: known[name] for name in sorted({*merged, *(self.kept if self.left else ())}) if name in known}
 
     def looks_at(self, statement: Statement) -> bool:
-        """Whether `runs` has to know the other members of the statement's tables to decide which part of it is run."""
+        """Whether `runs` has to know the other members of the tables, to decide which part of the statement is run."""
         match statement:
             case TruncateTable() | DropTable() | DropDatabase() | RenameTable():
                 return True

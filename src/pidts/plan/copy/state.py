@@ -245,7 +245,7 @@ class CopyState:
     def text(self, name: TableName) -> str:
         """Returns the progress of the table of this name as JSON, as a checkpoint has it.
 
-        The text is kept: each batch writes the progress of all tables, and the progress of most has not changed.
+        The text is kept: each batch writes the progress of all tables, and the progress of most tables has not changed.
         """
         if self._text is None or self._text[0] != name:
             text = json.dumps([name.schema, name.name, self.to_json()])
