@@ -124,7 +124,7 @@ def test_the_target_is_waited_for_as_well(
 
 @pytest.mark.timeout(120)
 def test_a_login_that_is_refused_ends_the_run_at_once(write: Callable[..., Path]) -> None:
-    with pytest.raises(PrecheckFailed, match=r"source_connection: \[access-denied\]"):
+    with pytest.raises(PrecheckFailed, match=r"\[access-denied\] source_connection: "):
         run_task(
             load_parts(write(password="wrong")),
             until_synced=True,
