@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -169,6 +170,18 @@ def test_a_check_names_the_checks_that_have_failed_and_are_ignored(capsys: Outpu
     ]
     assert show_findings("t", found, as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["ignored"] == ["binlog_expiry", "standby"]
+
+
+def test_the_level_of_a_finding_is_the_same_word_in_text_and_json(capsys: Output) -> None:
+    fine = Finding("a", ok=True, message="said")
+    hint, note = replace(fine, fix="GRANT ...;"), replace(fine, is_note=True, fix="GRANT ...;")
+    ignored = passed_if_ignored(replace(fine, ok=False), ("a",))
+    found = [fine, hint, note, ignored, replace(fine, ok=False)]
+    show_findings("t", found, as_json=True)
+    levels = [one["level"] for one in json.loads(capsys.readouterr().out)["findings"]]
+    assert levels == ["ok", "hint", "note", "note", "failed"]
+    show_findings("t", found, as_json=False)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if "  a  " in line] == levels
 
 
 def test_one_failed_check_is_named_once() -> None:

@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 from pidts.cli.app import app
+from pidts.task.operate.progress import Progress, SourceProgress
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text("utf-8")
 SECTION = re.compile(r"^### `pidts ([^`]*)`\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
@@ -79,3 +80,12 @@ def test_the_command_line_has_as_many_arguments_as_the_page_says() -> None:
             command = command.commands[word]
         arguments = [one for one in command.params if one.param_type_name == "argument"]
         assert len(title.split()) - len(name.split()) == len(arguments), title
+
+
+def test_the_page_has_every_key_of_the_object_that_a_run_prints_and_no_other() -> None:
+    text = PAGE.partition("#### The object of")[2].partition("\n###")[0]
+    rows = [line.split(" | ", 1) for line in text.splitlines() if line.startswith("| `")]
+    printed = Progress(task="t", sources=(SourceProgress(source="s", stage="sync"),)).to_json()
+    assert {key for keys, _ in rows for key in re.findall(r"`(\w+)`", keys)} == printed.keys()
+    ((_, of_source),) = [row for row in rows if row[0] == "| `sources`"]
+    assert set(re.findall(r"`(\w+)`", of_source)) == printed["sources"][0].keys()

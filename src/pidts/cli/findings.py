@@ -39,7 +39,13 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     ignored = list(dict.fromkeys(finding.item for finding in findings if finding.is_ignored))
     if as_json:
         items = [
-            {"item": one.item, "ok": one.ok, "message": for_this_task(one.message), "fix": for_this_task(one.fix)}
+            {
+                "item": one.item,
+                "ok": one.ok,
+                "level": _level(one),
+                "message": for_this_task(one.message),
+                "fix": for_this_task(one.fix),
+            }
             | ({} if one.ok else {"code": one.code, "ignored_by": one.ignored_by})
             for one in findings
         ]
@@ -48,9 +54,8 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     console = Console(soft_wrap=True, highlight=False)
     width = max((len(finding.item) for finding in findings), default=0)
     for finding in findings:
-        label = ("hint  ", "yellow") if finding.fix else ("ok    ", "green")
-        label = ("note  ", "yellow") if finding.is_note or finding.is_ignored else label
-        state = Text(*label) if finding.ok else Text("failed", "bold red")
+        level = _level(finding)
+        state = Text(level.ljust(6), {"failed": "bold red", "ok": "green"}.get(level, "yellow"))
         console.print(
             Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", for_this_task(finding.message))
         )
@@ -65,6 +70,15 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     failed = sum(not finding.ok for finding in findings)
     console.print(Text(f"{task}: {failed} of {len(findings)} checks failed" if failed else f"{task}: ready to run"))
     return 0 if ready else PrecheckFailed.exit_code
+
+
+def _level(finding: Finding) -> str:
+    """Returns the level of a finding: failed, note (for information), hint (advice that need not be followed) or ok."""
+    if not finding.ok:
+        return "failed"
+    if finding.is_note or finding.is_ignored:
+        return "note"
+    return "hint" if finding.fix else "ok"
 
 
 def show_report(task: str, report: Report, *, as_json: bool) -> int:
