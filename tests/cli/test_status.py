@@ -170,7 +170,8 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
     assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
     assert "(1 h 2 min ago)" in recorded.text()
     assert (
-        "t: it is not running, as far as this machine can tell; the last sign of life here was at " in recorded.text()
+        "t: it is not running, as far as this machine can tell; its replicator was last active here at "
+        in recorded.text()
     )
     monkeypatch.setattr("pidts.task.operate.status.is_present", lambda *_: True)
     assert "t: it is running, but the source's log is not received here; " in recorded.text()
@@ -191,7 +192,10 @@ def test_the_end_of_a_run_and_its_death_are_visible_at_once(recorded: RecordedTa
     assert "t: it is not running, as far as this machine can tell; 2 of 2" in recorded.text()
     (config.relay / "s1").mkdir()
     StatusFile(config.relay / "s1" / "status.json", "s1").update(connected=True)
-    assert "t: it is not running, as far as this machine can tell; the last sign of life here was at" in recorded.text()
+    assert (
+        "t: it is not running, as far as this machine can tell; its replicator was last active here at"
+        in recorded.text()
+    )
 
 
 def test_the_advice_after_the_last_run_names_the_task_file(recorded: RecordedTask) -> None:

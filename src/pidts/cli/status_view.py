@@ -178,7 +178,7 @@ def _running(found: TaskStatus) -> str:
     if found.stopped_at:
         since = f"; the last run here ended at {moment(found.stopped_at)}"
     elif found.heard_at and found.ended is None:
-        since = f"; the last sign of life here was at {moment(found.heard_at)}"
+        since = f"; its replicator was last active here at {moment(found.heard_at)}"
     return f"it is not running, as far as this machine can tell{since}; "
 
 

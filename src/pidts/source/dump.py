@@ -161,7 +161,7 @@ class BinlogStream:
         packets.check_frame()
         silent = time.monotonic() - packets.received_at
         if silent > (max(self._silence, _SEARCH_SECONDS) if self._searching else self._silence):
-            what = f"the source has sent nothing for {silent:.0f} seconds, not even a sign of life"
+            what = f"the source has sent nothing for {silent:.0f} seconds, not even a heartbeat event"
             raise Transient("source-silent", what, where=self._where)
 
     def _introduce(self, heartbeat: float) -> None:

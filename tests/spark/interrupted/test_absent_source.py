@@ -131,4 +131,4 @@ def test_the_first_start_waits_for_the_source(
         assert "log ends   unknown" in status_line(1)
         run.process.kill()
         run.process.wait(30)
-        assert "; the last sign of life here was at " in status_line(-1)
+        assert "; its replicator was last active here at " in status_line(-1)
