@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 
 from pidts.apply import TargetSession
-from pidts.model import Halted, Lsn, PrecheckFailed, SourceTablesKey, TableName, Transient
+from pidts.model import Halted, Lsn, PidtsError, PrecheckFailed, SourceTablesKey, TableName, Transient
 from pidts.replicate.status import is_silent, read_status
 from pidts.source import connect
 from pidts.task.compare.catch_up import TaskCatchUp
@@ -16,6 +17,8 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.presence import is_present
 
 _PAUSE = 0.5
+_START_SECONDS = 60.0
+"""The time in which a run that starts on this machine has to show itself on the target."""
 RunOnce = Callable[[], None]
 """Runs the task until it is synced."""
 
@@ -94,15 +97,22 @@ def _await(
     end: Lsn,
     stop: threading.Event,
     run_once: RunOnce,
+    start_seconds: float = _START_SECONDS,
 ) -> None:
+    """Waits until the target has a table up to `end`, by the run that is seen or else by a run of its own.
+
+    If neither is possible, a run is just starting on this machine, and the wait continues with that run.
+    """
+    deadline: float | None = None
     while (state := catch_up.await_target(table, end)) is not None:
         if stop.is_set():
             raise CutoverStopped
         if state.waits and not state.is_stopped:
             todo = f"Solve it first: pidts ddl list {part.shell_path}"
             raise Halted("cutover-halted", state.waits, todo=todo)
-        if not is_running(part, target):
-            run_once()
+        if is_running(part, target):
+            deadline = None
+        elif _is_run(run_once):
             if stop.is_set():
                 raise CutoverStopped
             if catch_up.await_target(table, end) is not None:
@@ -110,4 +120,21 @@ def _await(
                 todo = f"See what it waits for: pidts status {part.shell_path}"
                 raise PrecheckFailed("cutover-not-ready", what, todo=todo)
             return
+        elif deadline is None:
+            deadline = time.monotonic() + start_seconds
+        elif time.monotonic() > deadline:
+            what = "a process on this machine runs the task, but it does not show this on the target"
+            todo = f"Look at it: pidts status {part.shell_path}. End it, or wait, and repeat this command"
+            raise PrecheckFailed("cutover-not-ready", what, todo=todo)
         stop.wait(_PAUSE)
+
+
+def _is_run(run_once: RunOnce) -> bool:
+    """Runs the task. Returns False if another process on this machine has just begun to run it."""
+    try:
+        run_once()
+    except PidtsError as error:
+        if error.code != "already-running":
+            raise
+        return False
+    return True
