@@ -21,7 +21,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from .failed_tests import FailedTests
 from .file_times import FileClock, FileTimes
 from .files_in_memory import FilesInMemory
 from .forked_programs import LoadedPrograms, loaded_programs
+from .tidied_server import tidy
 
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
@@ -62,7 +63,6 @@ _started: list[Server] = []
 """The servers that the tests of this worker share."""
 _with_server: set[Path] = set()
 """The test files with a test that uses one of these servers."""
-_LASTING = {"mysql", "information_schema", "performance_schema", "sys", "test", "pidts_meta"}
 
 # The workers of xdist are children of this process, and inherit the seed from its environment.
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
@@ -234,24 +234,8 @@ def tidy_servers(request: pytest.FixtureRequest) -> None:
     for server in _started if request.path in _with_server else ():
         if server.kind == "postgres":
             continue
-        with closing(_connect(server)) as connection, connection.cursor() as cursor:
-
-            def rows(statement: str, cursor: Any = cursor) -> Any:
-                cursor.execute(statement)
-                return cursor.fetchall()
-
-            rows("SET foreign_key_checks = 0")
-            for (name,) in rows("SHOW DATABASES"):
-                if name not in _LASTING:
-                    rows(_drop(server, name))
-            ((executed,),) = rows(f"SELECT @@GLOBAL.gtid_{'binlog_pos' if server.kind == 'mariadb' else 'executed'}")
-            if re.fullmatch(r"([0-9a-f-]{36}(:\d+(-\d+)?)+)?|\d+-\d+-\d+", executed):
-                rows("FLUSH LOGS")
-                rows(f"PURGE BINARY LOGS TO '{rows('SHOW BINARY LOGS')[-1][0]}'")
-            else:
-                # The server may not know yet that a killed replicator is gone, and then refuses this.
-                with suppress(pymysql.MySQLError):
-                    rows("RESET BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "RESET MASTER")
+        with closing(_connect(server)) as connection:
+            tidy(connection, server.kind)
 
 
 @pytest.fixture(params=["mariadb", "mysql97", "mysql56"])
