@@ -105,7 +105,7 @@ def load_whole(
 
 
 def _held(session: TargetSession, asked: LoadRequest, table: Table) -> Lsn:
-    """Returns the latest Lsn of all workers; raises if the request is already done, or not this run's.
+    """Returns the latest Lsn of all workers; raises if the request is already done, or is another run's request.
 
     Locks the checkpoints of all workers, so that none of them changes before the transaction ends.
     """

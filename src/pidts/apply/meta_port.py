@@ -81,8 +81,8 @@ class CheckpointRecord(Protocol):
     def lock_places(self, task: str, source: str) -> list[Checkpoint]:
         """Locks the rows as `lock_shared` does, and returns them, perhaps without the progress of copies (`copy`).
 
-        The progress of thousands of copies is a long text, so a session reads it only if a row has new values. A change
-        by hand of nothing but this text may be found only by the next batch.
+        The progress of thousands of copies is a long text, so a session reads it only if a row has new values. If
+        somebody changes only this text by hand, perhaps only the next batch notices the change.
         """
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -241,7 +241,7 @@ class RereadRecord(Protocol):
 
 
 class CutoverRecord(Protocol):
-    """The cutovers. This record tells a run that it must end, and that its task must not run again."""
+    """The cutovers. A recorded cutover tells a run that it must end, and that its task must not run again."""
 
     def read(self, task: str) -> Cutover | None:
         """Returns the cutover of a task; None if none has begun."""

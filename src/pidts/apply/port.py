@@ -150,7 +150,7 @@ class TargetSession(Protocol):
         """Adds rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
 
         Returns False if the target already has one of the rows or a unique value of it. Also returns False if two of
-        the given rows have the same key or unique value. Then the transaction is as it was before this call.
+        the given rows have the same key or unique value. In both cases the transaction is as it was before this call.
         """
 
     def clear(self, name: TableName) -> None:

@@ -160,8 +160,8 @@ def _finished(
 ) -> list[NetChange]:
     """Adds to the net changes what depends on the rows of the target.
 
-    These are deletes of rows that may differ from the rows which the reduction assumes, safe mode, and the verdicts of
-    the version guard. A table whose changes were all ignored gets a change without rows, which has their count.
+    These are safe mode, the verdicts of the version guard, and deletes of rows that may differ from the rows which the
+    reduction assumes. A table whose changes were all ignored gets a change without rows, which has their count.
     `unlocked_rows` has the rows of the target that differ and are changed nevertheless.
     """
     changes: list[NetChange] = []

@@ -50,7 +50,7 @@ class RefusedRow:
     """Whether the target has refused to write the row; otherwise it has refused to remove it."""
     error: Halted
     change: int = 0
-    """The number of the row's net change among those of the commit, from 0."""
+    """The index of the row's net change among the commit's net changes."""
     source_table: TableName | None = None
     """The source table that the row comes from; None if it is not known."""
 

@@ -22,8 +22,8 @@ _IDLE_SECONDS = 5.0
 class SharedSession:
     """Reads and writes records for many threads on one connection.
 
-    A thousand shards may wait before a schema change, and each of them reads and writes a few records. If it connected
-    each time, the connections would take more time than all other work for the change.
+    A thousand shards may wait before a schema change, and each of them reads and writes a few records. If they
+    connected each time, the connections would take more time than all other work for the change.
     """
 
     def __init__(self, busy_seconds: float = 1.0) -> None:

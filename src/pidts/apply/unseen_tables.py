@@ -21,7 +21,7 @@ _UNSEEN = TableName("", "unseen tables")
 def record_unseen(
     target: TargetSession, task: str, source: str, tables: Iterable[TableName], joined: Collection[TableName] = ()
 ) -> None:
-    """Adds tables to the record, in the open transaction. Removes the tables that have just joined, unless unseen."""
+    """Adds tables to the record, in the open transaction. Removes all other tables that have just joined."""
     known = unseen_tables(target, task, source)
     names = sorted({*known}.difference(joined).union(tables))
     if names != known:

@@ -191,7 +191,7 @@ def _committed(
     *,
     has_rows: bool,
 ) -> Counts:
-    """Commits one transaction's changes. Returns how many they are; empty counts if they were committed before."""
+    """Commits one transaction's changes. Returns the numbers of changes; empty counts if they were committed before."""
     outcome = committer.commit(
         worker,
         expected,

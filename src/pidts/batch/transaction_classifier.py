@@ -97,8 +97,8 @@ class TransactionClassifier:
     (`pidts.apply.locks.zone_notes`).
     """
     side_effects: SideEffects | None = field(default=None, compare=False, repr=False)
-    """Finds statements on other tables that may have changed tables of the task, too. Without it, such statements have
-    no relevance.
+    """Finds statements on other tables that may have changed tables of the task, too. None: such statements have no
+    relevance.
     """
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""

@@ -24,7 +24,7 @@ class Chunk:
     """Rows in their state at some moment between `low` and `high`.
 
     The rows show every transaction up to `low`, and none after `high`. `low` is the end that the log had when the
-    reading began, or a later place. So the relay had received nothing after `low` by then.
+    reading began, or a later place. So when the reading began, the relay had received nothing after `low`.
     """
 
     server: str

@@ -8,9 +8,9 @@ change's tables past the change. Until that batch is committed, a restart finds 
 again, or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts
 or completes it.
 
-A change that fails permanently *halts* its tables, if they are known. They stay before the change, all other tables
-continue, and the thread of the change waits for a ddl command. If the tables are not known, the run fails with the
-change's error. These cases are covered:
+A change that fails permanently *halts* its tables, if they are known. These tables stay before the change, all other
+tables continue, and the thread of the change waits for a ddl command. If the tables are not known, the run fails with
+the change's error. These cases are covered:
 
 1. The change fails, and the process dies before the failure is reported: the next run reaches the change again, and the
    change fails again.

@@ -75,9 +75,9 @@ def run_ddl(
 
     `command` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. All
     schema changes of a source read the target's records on the session `records`. If other sources map to the same
-    target table, the shard groups in `groups` decide. `since` is the time at which the change began to wait for them.
-    `again`: this run has tried the change before. Then "done" in the journal may come from another member, and the
-    structures in the context may be older than the change.
+    target table, the shard groups in `groups` decide. `since` is the time at which the change began to wait for other
+    shards. `again`: this run has tried the change before. Then "done" in the journal may come from another member, and
+    the structures in the context may be older than the change.
 
     A CREATE TABLE ... SELECT is logged in one transaction with its rows. A batch writes these rows like other rows.
     """

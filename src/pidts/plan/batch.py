@@ -340,7 +340,7 @@ class _Slices:
 
 
 def _is_far(one: LogSlice, other: LogSlice) -> bool:
-    """Whether bytes between two slices may have to be read to find the place of the second one in the source's log.
+    """Whether bytes between two slices may have to be read to find the second slice's place in the source's log.
 
     The bytes between the slices may have the event that names the next log file.
     """

@@ -12,28 +12,28 @@ Six rules make everything after the planner simple:
   zone;
 - equal arguments give equal plans.
 
-A schema change takes these steps. The batch that ends before the schema change names it as *due*. The driver runs it
-once that batch is in the target, and waits a short time for it. If the schema change is done by then, the next batch
-goes past its place, and a reader of the target sees only a pause. If it is not done, and there is other work, the
-tables of the schema change are held at their place. All other tables continue, until the schema change is done and the
-held tables have caught up.
+A schema change takes these steps. The batch that ends before the schema change names it as *due*. The driver runs the
+schema change once that batch is in the target, and waits a short time for its end. If the schema change is done by
+then, the next batch goes past its place, and a reader of the target sees only a pause. If it is not done, and there is
+other work, the tables of the schema change are held at their place. All other tables continue, until the schema change
+is done and the held tables have caught up.
 
-A schema change that names held and other tables waits until the held ones have caught up. A schema change whose tables
-are not known waits for all held tables, and all other tables wait, too. The exception is a schema change that only
-creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables takes the
-steps above when these tables reach it. If these tables are held at several places, the first ones to reach it wait for
-the others. From then on all are held together.
+A schema change that names held and other tables waits until the held tables have caught up. A schema change whose
+tables are not known waits for all held tables, and all other tables wait, too. The exception is a schema change that
+only creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables
+takes the steps above when these tables reach it. If these tables are held at several places, the first tables to reach
+it wait for the others. From then on all these tables are held together.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
-rows (`HeldTables.halted`). It is not known how long this takes, so other tables do not wait until the table has caught
-up. If a statement names halted tables and other tables, it waits for the halted tables, and the other tables are held
-before it.
+rows (`HeldTables.halted`). It is not known how long the operator needs, so other tables do not wait until the table has
+caught up. If a statement names halted tables and other tables, it waits for the halted tables, and the other tables are
+held before it.
 
 The copy reads rows when little of the log is left after the batch. If rows were read during a backlog, their window
 would contain the backlog. The copy progresses even if the source writes without pause. As long as batches keep up with
 the source, the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to
 reach the end of a window. If a window is too long to be held in memory, the staged rows of this window are dropped, and
-no others. They are read again in smaller pieces, until the window is short enough.
+no others. These rows are read again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import ChunkRequest, CopyState
 
 _NO_COPIES = '{"copy": [], '
-"""The beginning of the text of a checkpoint without a copy that is under way."""
+"""The beginning of a checkpoint's text if no copy is under way."""
 
 _Text: TypeAlias = tuple[str, str, str, str]
 """A held table's schema, name and place, and all three as JSON."""

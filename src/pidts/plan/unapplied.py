@@ -4,8 +4,8 @@ After the place that a task has reached, the log may have only transactions of o
 not move for some time (`Limits.idle_entries`), although the target lacks nothing. So a target's lag is the age of the
 first transaction to apply, and not the distance between two places in the log.
 
-Changes of waiting tables are searched for separately. A table may wait for days until an operator acts. If both were
-one number, the lag of all other tables would not be visible any more.
+Changes of waiting tables are searched for separately. A table may wait for days until an operator acts. If one number
+were the lag of waiting tables and of all others, the lag of the others would not be visible any more.
 """
 
 from __future__ import annotations

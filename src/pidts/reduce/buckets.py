@@ -31,7 +31,7 @@ TWO_WORKERS = IncompleteInsert("the two keys belong to two workers", "Set worker
 has these values.
 """
 _DECIMAL_FORMS = ((r"^0(\.0+)?(E.*)?$", "0"), (r"\.0+(E.*)?$", r"\1"), (r"(\.[0-9]*[1-9])0+(E.*)?$", r"\1\2"))
-"""Regular expressions that find zero and zeros at the end of the digits, each with the text that replaces them."""
+"""Regular expressions that find the number zero, and zeros at the end of the digits, each with the replacing text."""
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)

@@ -17,9 +17,9 @@ target came from the log or from an earlier chunk. So they equal the source's ro
 a repair has not found on the source does not count, either. If the log has no change of it, the row is removed;
 otherwise the log decides.
 
-If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log. They may differ from
-the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed first.
-The remaining rows do not change in the batch, so they are as at the batch's end.
+If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log. Such rows may differ
+from the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed
+first. The remaining rows do not change in the batch, so they already have their values of the batch's end.
 
 Several tables of the source may be merged into one. If a row moves between two of them, this is an INSERT in one table
 and a DELETE in the other, in either order:
@@ -189,8 +189,8 @@ def _keyed(
 ) -> tuple[NetChange, pa.Int64Array]:
     """Reduces a batch on a table with a key.
 
-    Also returns, for each written row, the change that it comes from. The flags say whether the table is among those
-    that `net_changes` gets under the same name.
+    Also returns, for each written row, the change that it comes from. Each flag says whether the table is among the
+    tables that `net_changes` gets under the flag's name.
     """
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]

@@ -121,7 +121,7 @@ class Wait:
     awaited: tuple[Member, ...] = ()
     """Members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """Members that have arrived with a change that leads to a different structure from that of this member's change."""
+    """Members that have arrived with a change whose new structure differs from the one after this member's change."""
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
@@ -354,7 +354,7 @@ def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
     """Returns the columns that one of the two statements adds, and that the other statement makes by a rename.
 
     Comparing structures does not show this. For example, one shard's statement is `CHANGE a b INT`, which keeps the
-    values. If `DROP COLUMN a, ADD COLUMN b INT` were run for it, they would be lost.
+    values. If `DROP COLUMN a, ADD COLUMN b INT` were run for it, these values would be lost.
     """
     if one.before is other.before and one.after is other.after and one.adds == other.adds:
         return frozenset()
@@ -427,9 +427,9 @@ def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision
 def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns the decision to run only the steps that lead to the union; None if the statement can be run unchanged.
 
-    There are two reasons why it cannot: other members have already made a part of the change, or they still have
-    columns that it drops. A dropped and an added column may be one renamed column, unless the statement says that the
-    added column is new.
+    There are two reasons why the statement cannot be run unchanged: other members have already made a part of the
+    change, or they still have columns that it drops. A dropped and an added column may be one renamed column, unless
+    the statement says that the added column is new.
     """
     _, after = _wholes(group, mine)
     if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):

@@ -32,8 +32,9 @@ _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?",
 def shared_object(table: Table) -> Table:
     """Returns the same object for all structures of shards that are the same in every field.
 
-    Comparing an object with itself takes no time. Tables that are only equal are not shared: they may have different
-    expressions and key prefixes, which decide how a later statement changes the target's table.
+    Comparing an object with itself takes no time. Tables that are equal by `==`, but not in every field, are not
+    shared: they may have different expressions and key prefixes, which decide how a later statement changes the
+    target's table.
     """
     return _shared(table, repr(table))
 
@@ -130,7 +131,7 @@ def unchanged(before: Table, after: Table) -> frozenset[str]:
 
 
 def differing(one: Table, other: Table) -> list[str]:
-    """Returns, for messages, the names of the columns and keys by which the structures are two versions."""
+    """Returns, for messages, the names of the columns and keys that make the structures two versions."""
     mine, theirs = ({column.name.lower(): _column(column) for column in table.columns} for table in (one, other))
     names = [f"column {name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
     if not names and list(mine) != list(theirs):

@@ -38,8 +38,8 @@ the target. The commit that begins the journal with the command's statements mar
 in force. Crash before: nothing happened, and the next attempt reads the command that is in force then. After: the
 journal says which step is next. If a journal was begun without the command, the command begins a new journal in its
 place. Steps that the old journal has completed are not undone. The structure after the command's statements cannot be
-foreseen. So when one of them is interrupted, it counts as made if the tables have changed, and is run again if they
-have not.
+foreseen. So when one of these statements is interrupted, it counts as made if the tables have changed, and is run again
+if they have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
 last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order

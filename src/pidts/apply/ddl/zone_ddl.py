@@ -1,7 +1,7 @@
 """Finds out whether programs of the target's zone have made a schema change themselves.
 
-All zones may run one migration at the same time. Then each zone gets the statements of all other zones, although its
-own programs have made this change:
+All zones may run the same migration at the same time. Then each zone gets the statements of all other zones, although
+its own programs have made this change:
 
     a    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ba finds c
     b    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ab finds c

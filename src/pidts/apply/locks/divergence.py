@@ -3,8 +3,8 @@
 Only the first event of each key in a batch is compared, since a later event finds the row that the event before it has
 made. A later event is compared only in columns that no earlier image of the row has. Such columns exist if sessions of
 the source differ in their `binlog_row_image`: the first image of a row may then have fewer columns than the second. So
-the outcome does not depend on where batches are cut. It is as if the events were applied one by one (`key_events`
-explains the words):
+the outcome does not depend on where batches are cut. The outcome is the same as if the events were applied one by one
+(`key_events` explains the words):
 
     the event            the target has                     result
     stays, leaves        the row before the event           goes on

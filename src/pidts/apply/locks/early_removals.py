@@ -16,9 +16,10 @@ another task is set aside. The lock says which task has deleted a row of the key
 - Ignoring an INSERT that equals the deleted row: if a zone inserts an equal row once more, this row would be lost
   without a message.
 
-A DELETE may also come within a batch. It counts, too, if the row that it finds is not the row that the key's previous
-change has left. Then another zone has changed the row in between, and that change has not arrived yet. An UPDATE that
-gives its row another key counts as a DELETE of the old key. Two examples, each in one batch of task bc:
+A DELETE may also follow other changes of its key in one batch. Such a DELETE is recorded, too, if the row that it finds
+is not the row that the key's previous change has left. Then another zone has changed the row in between, and that
+change has not arrived yet. An UPDATE that gives its row another key counts as a DELETE of the old key. Two examples,
+each in one batch of task bc:
 
     b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      the batch lacks the INSERT of a
     b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the batch lacks the UPDATE of a

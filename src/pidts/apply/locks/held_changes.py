@@ -1,8 +1,8 @@
 """Converts held changes to texts for the target's record and back, and splits batches into held and free changes.
 
 After the restore of an old dump, one batch may hold changes of a hundred thousand keys. So a text has no schema of its
-own: the schema follows from the table's structure, which the lock has. Early versions of PiDTS stored streams of Arrow
-with their schema. These texts are still read.
+own: the schema follows from the table's structure, which the lock has. Early versions of PiDTS stored Arrow streams
+with their schema, which are still read.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ def joined_keys(
 ) -> KeyRows:
     """Joins the keys of each class, which the target treats as equal, to one key; returns the rows and events.
 
-    `locked` are the batch's keys that equal the key of a lock byte by byte. `wanted` has these and the keys that will
-    be locked. `others` has the keys of other locks by class: a key of the batch that equals one of these keys gets the
-    spelling of that key. If no keys have to be joined, it returns `found` itself.
+    `locked` are the batch's keys that equal the key of a lock byte by byte. `wanted` has these keys and the keys that
+    will be locked. `others` has the keys of other locks by class: a key of the batch that equals one of these keys gets
+    the spelling of that key. If no keys have to be joined, it returns `found` itself.
     """
     events = found.events
     members: dict[str, list[int]] = {}

@@ -5,8 +5,8 @@ locks of a batch's keys in any spelling, however many locks there are. Equal key
 collations different keys have the same form, too. So the target is asked whether keys of one form are equal.
 
 A form begins with a digest of the types that the key has on the target. Somebody may alter these types while rows are
-locked, and an earlier version of this program recorded no forms. So a batch gives each lock whose form is missing or
-has other types a new form, in its own transaction.
+locked, and an earlier version of this program recorded no forms. So a batch gives a new form to each lock whose form is
+missing or has other types, in the batch's own transaction.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     so row 2 keeps u = 3                               INSERT (3, u = 3) would be refused: row 3 is locked, too
 
 If a table has unique keys besides its identity, all of its rows belong to one worker, so no other worker writes them.
-The target is asked which row has each value that the batch writes: only its collations decide whether 'ß' equals 's' or
-'ø' equals 'o'.
+The target is asked which row has each value that the batch writes: only the target's collations decide whether 'ß'
+equals 's' or 'ø' equals 'o'.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, c
 
 
 def _made(op: Numbers, old: Numbers, new: Numbers, order: Numbers) -> Mask:
-    """Selects the changes before which an INSERT or DELETE of the key in the batch shows whether the key has a row."""
+    """Selects the changes for which an earlier INSERT or DELETE in the batch shows whether their key has a row."""
     place = np.empty(len(op), np.int64)
     place[order] = np.arange(len(op))
     first = np.full(int(max(old.max(), new.max())) + 1, len(op))

@@ -57,9 +57,9 @@ after `e`. A missing row does no harm to other rows. The target's rows are alway
 place in the log. A missing row takes no unique value on the target, and another row can get that value only by a change
 that is in the log. Where a key cannot be recorded, the table halts with `partial-row-image`.
 
-**If the target may already have had the change** (`seen_until`), its rows are those of a later place in the log until
-the batch that reaches this place. A row that is missing was deleted later, and its changes are dropped. But the table
-halts at two kinds of updates:
+**If the target may already have had the change** (`seen_until`), the target's rows are those of a later place in the
+log, until a batch reaches this place. A row that is missing was deleted later, and its changes are dropped. But the
+table halts at two kinds of updates:
 
 1. The update gives the row another key. The target may have the row at its new key, and another row at its old key. Or
    the row is missing at both keys, since an earlier change has deleted the former row at its new key:

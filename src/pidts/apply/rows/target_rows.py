@@ -3,8 +3,8 @@
 The server decides which keys are equal. If its collation ignores case or accents, a query for 'A' returns the row 'a',
 and if its column has another type, a query for '1' returns the row '1.0'. An event of 'A' would overwrite the row 'a'.
 Rows and keys are first matched by their bytes. Then only the keys without a row are queried once more. In the rare case
-that this returns a row, its key is found by bisecting the list of keys, which takes a few queries. Then several keys
-may have the same row.
+that this query returns a row, the row's key is found by bisecting the list of keys, which takes a few queries. Then
+several keys may have the same row.
 """
 
 from __future__ import annotations

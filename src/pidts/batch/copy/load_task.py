@@ -141,7 +141,7 @@ def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
 
 @cache
 def warm() -> None:
-    """Loads compiled code once in a process, so that the time for this is not counted for a chunk."""
+    """Loads compiled code once in a process, so that the time of no chunk includes this."""
     if compiled():
         table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
         cells = Cells(table, Where())
@@ -363,7 +363,7 @@ def _gone(
 
 
 def _again(work: Callable[[], Answer]) -> Answer:
-    """Repeats the work after errors, until the time for attempts runs out. Returns the answer of the work."""
+    """Repeats the work after errors, until the time for attempts runs out. Returns the result of the work."""
     retry, began = Retry(), time.monotonic()
     for attempt in count(1):
         try:
