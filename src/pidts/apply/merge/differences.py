@@ -16,7 +16,7 @@ _NOTHING = "nothing"
 
 
 def differences_text(here: Table, there: Table, names: Iterable[str] | None = None) -> str:
-    """Returns a text with each of `names` and its definitions in both tables. Without `names`: all that differ."""
+    """Returns a text with each of `names` and its definitions in both tables. Without `names`: all differing ones."""
     return ", ".join(_words(name, here, there) for name in (differing(here, there) if names is None else names))
 
 

@@ -80,7 +80,7 @@ def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBat
 
 
 def _masks(parts: Sequence[ChangeBatch], known: Sequence[Known | None], order: Numbers, width: int) -> Mask | None:
-    """Returns which columns of each image are known, before images first; None if all are known."""
+    """Returns which columns of each image are known, before images first; None if all columns are known."""
     if all(one is None for one in known):
         return None
     sides = [
@@ -147,8 +147,8 @@ class _Places:
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
         """Returns a set with the table that has the row before these changes, and the index of the row's image.
 
-        The first of the `events` with a before image shows which table has the row, and which image it is. If none has
-        one, returns an empty set and -1.
+        The first of the `events` with a before image shows which table has the row, and which image it is. If no event
+        has a before image, returns an empty set and -1.
         """
         seen: set[int] = set()
         for event in map(int, events):

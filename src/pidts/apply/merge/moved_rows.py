@@ -242,7 +242,7 @@ class _Outcomes:
         lsns = pa.concat_arrays([part.rows.column("lsn").cast(pa.binary()) for part in parts])
         member = np.repeat([self._members.index(part.origin) for part in parts], [len(part) for part in parts])
         left = np.nonzero(moved)[0]
-        # Each change is an event of one key, and a change that gives its row another key is an event of two.
+        # Each change is an event of one key, and a change that gives its row another key is an event of two keys.
         self._change = np.concatenate([np.arange(len(op)), left])
         self._leaves = np.arange(len(self._change)) >= len(op)
         current, before = merged([one.current for one in keys]), merged([one.before for one in keys])
@@ -372,7 +372,7 @@ class _Outcomes:
         """Returns the outcomes of members that have a key which another member has got later in the transaction.
 
         Also returns the outcomes of members that get and lose a key, and whose row an earlier attempt has written.
-        Raises `Halted` if the member that has got the key last loses it, and another member still has it.
+        Raises `Halted` if the latest member to get the key loses it while another member still has it.
         """
         hidden, written = self.none, self.none
         for text, mine in self._of_key.items():

@@ -69,7 +69,7 @@ def removes_extra_rows(
 
     In a zone, a row that the source table lacks may be a program's row that has not reached the source yet. So it
     stays. The exception is a zone that returns: it gets exactly its seed's rows, although the zone has records of other
-    tasks. The note of the return is there before the copy begins and until after the copy's end, whenever a process
+    tasks. The note of the return exists from before the copy's beginning until after its end, whenever a process
     crashes. Meanwhile no other task writes rows: the return has removed the checkpoints of the other tasks into the
     zone, so their runs commit nothing. A new start of these other tasks is refused while the seed's task carries the
     same changes (`topology_findings`). A hand-over is refused while the seed's task copies.

@@ -110,9 +110,8 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
             f"shards; the difference: {differences_text(arrival.after, agreed)}"
         )
         todo = (
-            f"Skip it, and give the shard the structure of the others: run {SKIP}. Or give the target table a "
-            "structure "
-            f"that fits all shards: run {REPLACE}"
+            f"Skip this change, and give the shard the structure of the others: run {SKIP}. Or give the target table a "
+            f"structure that fits all shards: run {REPLACE}"
         )
         return Halted("shards-disagree", what, todo=todo)
     # If this is an online schema change, the log has only a rename.

@@ -151,7 +151,7 @@ class SharedTables:
                 raise Halted(
                     "rename-moves-rows",
                     f"{old} was renamed to {new}, so its rows belong to {self.rules.target_name(new)} now and not to "
-                    f"{self.rules.target_name(old)}. PiDTS moves no rows if other tables share one of the two",
+                    f"{self.rules.target_name(old)}. PiDTS moves no rows if other tables share one of these two tables",
                     where=replace(where, table=str(old)),
                     todo=f"Move the target's rows, then run {SKIP}",
                 )
