@@ -21,11 +21,11 @@ by_hand() { echo "sudo apt-get update && sudo apt-get install $(missing "$@")"; 
 # try_install PACKAGE...: returns a failure instead of ending setup, for callers with an alternative.
 try_install() {
   command -v apt-get >/dev/null && can_be_root || return 1
+  working "installing $* (apt-get; once)"
   if [ "$lists_are_fresh" = no ]; then
     as_root apt-get update -qq >&2 || return 1
     lists_are_fresh=yes
   fi
-  say "installing $*"
   as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l apt-get install -y -qq --no-install-recommends \
     -o DPkg::Lock::Timeout=300 "$@" >/dev/null
 }

@@ -11,8 +11,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . setup/servers.sh
 
 exec 9<setup
-flock 9
+flock --nonblock 9 || { working 'another setup runs in this folder: waiting for it'; flock 9; done_working; }
 
+[ -e ".venv/ready-for-$1" ] || say 'this installs what is missing, once: 6 minutes or more, 1.5 GB'
 need_setpriv
 need_java
 need_mariadb
@@ -28,3 +29,4 @@ if [ "$1" = test ]; then
   need_server mariadb_plugins "${MARIADB_PLUGINS:-/opt/mariadb-plugins}"
   need_server mysql56 "${MYSQL56_ROOT:-/opt/mysql56}"
 fi
+done_working

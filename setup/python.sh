@@ -35,16 +35,16 @@ need_environment() {
     install "Python's venv module" "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
   fi
   if [ "$(cat .venv/made-by 2>/dev/null)" != "$PWD $python" ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    say 'making the virtual environment .venv'
+    working 'making the virtual environment .venv'
     rm -rf .venv
     "$python" -m venv .venv || stop 'The virtual environment could not be made; the reason is above.'
     echo "$PWD $python" >.venv/made-by
   fi
   rm -f .venv/ready-for-*
   if compgen -G '.venv/lib/*/site-packages/pyspark' >/dev/null; then
-    say 'installing the Python packages that are still missing (about a minute)'
+    working 'installing the Python packages that are still missing (about a minute)'
   else
-    say 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
+    working 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
   fi
   pinned -r requirements/build.txt
   # Compiling takes one core for a minute, and needs no Spark, which is three quarters of all that is installed. So
@@ -55,7 +55,7 @@ need_environment() {
   spark=$!
   pinned --no-build-isolation -r .venv/without-spark.txt
   pip_install --no-deps --no-build-isolation --editable .
-  say 'compiling what decodes the log (a minute or two, the first time); then starting Spark once and keeping what it loads'
+  working 'compiling what decodes the log (a minute or two, the first time); then starting Spark once and keeping what it loads'
   .venv/bin/python -m pidts.replicate.warm &
   warm=$!
   wait "$spark" || exit
@@ -65,6 +65,8 @@ need_environment() {
   # Python compiles the tests when they are loaded for the first time; later, the workers would wait for that.
   [ "$1" != test ] || .venv/bin/pytest --collect-only --quiet >/dev/null 2>&1 || true
   wait "$warm" || true
+  done_working
+  say 'everything is installed'
   for kind in run lake test; do  # each has all of those before it
     echo "$key" >".venv/ready-for-$kind"
     [ "$kind" != "$1" ] || break

