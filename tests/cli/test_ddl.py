@@ -371,31 +371,32 @@ def test_advice_names_the_cure(halt: Halt, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "todo", "retries", "copies"),
+    ("code", "todo", "retries", "copies", "cases"),
     [
-        ("target-refused", COMPARE_TODO, 1, 1),
-        ("target-refused", constraint_todo('CHECK constraint "odd"', "ALTER TABLE b DROP CONSTRAINT odd"), 1, 0),
-        ("target-shape", "Rename it back, then: pidts ddl retry TASK --table shop.b. Otherwise start it with", 1, 0),
-        ("row-diverged", "Correct it.", 1, 0),
-        ("row-missing", "The target differs from the source: copy the table again: pidts run TASK --resync s:b", 0, 1),
-        ("value-not-mapped", "Correct the row on the source, or remove the mapping", 1, 1),
+        ("target-refused", COMPARE_TODO, 1, 1, 2),
+        ("target-refused", constraint_todo('CHECK constraint "odd"', "ALTER TABLE b DROP CONSTRAINT odd"), 1, 1, 1),
+        ("target-shape", "Rename it back, then: pidts ddl retry TASK --table shop.b. Otherwise start it with", 1, 0, 0),
+        ("row-diverged", "Correct it.", 1, 0, 0),
+        ("row-missing", "The target differs: copy the table again: pidts run TASK --resync s:b", 0, 1, 0),
+        ("transaction-too-large", "Raise max_binlog_cache_size on the target", 1, 0, 0),
+        ("value-not-mapped", "Correct the row on the source, or remove the mapping", 1, 1, 2),
     ],
-    ids=["unknown cause", "constraint", "table gone", "row differs", "row missing", "mapping"],
+    ids=["unknown cause", "constraint", "table gone", "row differs", "row missing", "size", "mapping"],
 )
 def test_the_advice_after_a_refused_row_has_each_command_at_most_once_and_only_if_it_helps(
-    code: str, todo: str, retries: int, copies: int
+    code: str, todo: str, retries: int, copies: int, cases: int
 ) -> None:
     said = advice(replace(ROWS, code=code, todo=todo), str(TASK))
     assert (said.count("pidts ddl retry"), said.count("--resync")) == (retries, copies)
-    assert said.count("If the row is ") == (2 if retries == copies else 0), "two commands are for two cases"
+    assert said.count("If the row is ") == cases
     assert ("Stop the task before" in said) == (not retries)
 
 
-def test_after_a_trigger_has_refused_a_row_the_advice_ends_with_the_command() -> None:
+def test_after_a_trigger_has_refused_a_row_the_advice_has_the_command_for_both_cases() -> None:
     """The advice about the missing grant mentions `--resync`, which is no command."""
     for grant in ("", 'GRANT SET ON PARAMETER session_replication_role TO "u"'):
         halt = replace(ROWS, code="target-refused", todo=trigger_todo("PL/pgSQL function f() line 3", grant))
-        assert advice(halt, str(TASK)).endswith(f". Then: pidts ddl retry {TASK} --table shop.b --yes")
+        assert f". Then: pidts ddl retry {TASK} --table shop.b --yes. If the row is wrong: " in advice(halt, str(TASK))
 
 
 def test_if_a_copy_is_only_the_second_choice_the_table_can_be_tried_again() -> None:
@@ -422,9 +423,15 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
     assert "already on the target: one" in text
     assert "shop.a: 1,203 transactions" in text
     assert "pidts run 'my shop.yaml' --resync shop.a" in text
+    assert text.startswith("With --yes, this command does the following:\n")
     assert "Nothing has been done yet. To do it, add --yes" in text
+    show_retry([REFUSED_ROWS], given=False, as_json=False)
+    assert said(capsys) == (
+        "With --yes, this command does the following:\nshop.b: tries again to write the rows that were refused\n"
+        "Nothing has been done yet. To do it, add --yes.\n"
+    )
     show_retry([REFUSED_ROWS], given=True, as_json=False)
-    assert "shop.b: rows were refused and are tried again\nRecorded" in said(capsys)
+    assert "shop.b: tries again to write the rows that were refused\nRecorded" in said(capsys)
     show_retry([REFUSED_ROWS], given=True, as_json=True)
     assert json.loads(said(capsys))["tables"] == ["shop.b"]
 

@@ -44,7 +44,8 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Codes of halts at statements that move rows without writing them to the log."""
 _TARGET_DIFFERS = frozenset({"row-diverged", "foreign-write"})
 """Codes of halts at rows that another program has written on the target, so the source needs no correction."""
-_TARGET_REFUSES = frozenset({"target-refused", "target-shape", TRANSACTION_TOO_LARGE})
+_REFUSED = "target-refused"
+_TARGET_REFUSES = frozenset({_REFUSED, "target-shape", TRANSACTION_TOO_LARGE})
 """Codes of halts at rows that the target refuses. Their advice says what to correct on the target, unless it is
 `COMPARE_TODO`: then the target has not named the cause.
 """
@@ -115,12 +116,10 @@ def _after_refused_row(halt: Halt, again: str, resync: str) -> list[str]:
     names_cause = halt.code in _TARGET_REFUSES and halt.todo != COMPARE_TODO
     if _COPIES_AGAIN.search(halt.todo):
         return [f"If you have corrected the target: {again}"] if names_cause else []
-    if names_cause or halt.code in _TARGET_DIFFERS:
+    if halt.code in _TARGET_DIFFERS or (names_cause and halt.code != _REFUSED):
         return [f"Then: {again}"]
-    return [
-        f"If the row is right: correct what refuses it, then: {again}",
-        f"If the row is wrong: correct it on the source, {resync}",
-    ]
+    right = f"Then: {again}" if names_cause else f"If the row is right: correct what refuses it, then: {again}"
+    return [right, f"If the row is wrong: correct it on the source, {resync}"]
 
 
 def _prefilled(halt: Halt, at: str, *, before: str = "", after: str = "", confirmed: bool = True) -> str:
@@ -201,12 +200,11 @@ def _is_old(one: BlockedChange) -> bool:
 def show_retry(rows: Sequence[BlockedChange], *, given: bool, as_json: bool) -> None:
     """Prints the tables whose refused rows are tried again; `given` says whether the command was recorded."""
     tables = [str(name) for one in rows for name in one.tables]
-    says = [f"{', '.join(map(str, one.tables))}: rows were refused and are tried again" for one in rows]
+    says = [f"{', '.join(map(str, one.tables))}: tries again to write the rows that were refused" for one in rows]
     if as_json:
         print(json.dumps({"tables": tables, "order": "retry", "given": given, "says": says}, ensure_ascii=False))
         return
-    print("\n".join(says))
-    _show_given(given=given)
+    _show_effect(says, given=given)
 
 
 def show_command(
@@ -232,8 +230,7 @@ def show_command(
         more |= {"counts_for": [shard_name(one) for one in _continuing(at, kind, lock)] if at.tables else []}
         print(json.dumps({**about, **more, "lock": lock.to_json() if lock else None, "says": says}, ensure_ascii=False))
         return
-    print("\n".join(says))
-    _show_given(given=given)
+    _show_effect(says, given=given)
 
 
 def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
@@ -276,7 +273,11 @@ def _command_lines(at: BlockedChange, kind: CommandKind, statements: Sequence[st
     return says
 
 
-def _show_given(*, given: bool) -> None:
+def _show_effect(says: Sequence[str], *, given: bool) -> None:
+    """Prints the effect of a ddl command, and whether the command was recorded."""
+    if not given:
+        print("With --yes, this command does the following:")
+    print("\n".join(says))
     if given:
         print("Recorded. A running task carries it out within seconds. Otherwise the next `pidts run` does.")
     else:
