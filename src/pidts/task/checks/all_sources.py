@@ -51,7 +51,7 @@ def lost_log_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
         try:
             error = lost_log(part, is_one_of_several=len(parts) > 1)
         except PidtsError:
-            continue  # Another check says why a server cannot be asked.
+            continue  # Another check reports why a server cannot be queried.
         if error is not None:
             named = f"{part.source.source_id}: " if len(parts) > 1 else ""
             message = f"{named}[{error.code}] {error.what}"

@@ -81,7 +81,7 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     hidden: list[Privilege] = []
     absent: list[str] = []
     if sees_schemas:
-        # A task's rules name the schemas of all its sources. This account sees which of them this source has.
+        # A task's rules name the schemas of all its sources. This account sees which of these schemas this source has.
         there = [str(name) for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")]
         present = frozenset(map(str.lower, there))
         absent = sorted({one.schema for one in named_in(config.allow) if one.schema.lower() not in present})

@@ -121,7 +121,7 @@ class TaskCatchUp:
                 self._say(f"{table} is halted or waits for a schema change")
                 return NotCaughtUp(_reason(halt, self._prefix))
             if time.monotonic() - self._since(table, states) > self._patience:
-                self._say(f"the target stays at {at}; is the task running?")
+                self._say(f"the target stays at {at}; check whether the task is running")
                 self._patience = _IMPATIENCE
                 return self._stays()
             if not is_announced:

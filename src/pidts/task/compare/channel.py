@@ -83,8 +83,9 @@ _LATER_RECORDS = 200
 
 Columns = tuple[str, ...]
 RowKind = tuple[TableName, Columns, bool]
-"""The properties that all rows compared together have: the table, the comparable columns, and whether the records may
-lack changes of these rows, so that a difference proves nothing.
+"""Properties of rows that are compared together: the table, the comparable columns, and whether records may be missing.
+
+If records may be missing, a difference proves nothing.
 """
 Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]
 """A row of `transfer_data`, without its time."""

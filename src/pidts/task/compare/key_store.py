@@ -51,7 +51,7 @@ class KeyStore:
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Stores for each key the digest, with its kind, that the row must have after the row's previous record.
+        """Stores, for each key, the digest that the row must have after its previous record, and the digest's kind.
 
         The keys are sorted, so each page of the file is written only once.
         """

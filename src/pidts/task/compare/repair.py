@@ -55,7 +55,7 @@ class ExtraRows:
 
     @classmethod
     def of(cls, members: Sequence[int]) -> ExtraRows:
-        """Counts rows; `members` has for each row the number of its shard, `NOBODY` or `ANYBODY`."""
+        """Counts rows; `members` contains for each row the number of its shard, `NOBODY` or `ANYBODY`."""
         nobody, unattributed = members.count(NOBODY), members.count(ANYBODY)
         return cls(len(members) - nobody - unattributed, nobody, unattributed)
 

@@ -106,7 +106,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
 
 
 def _with_tools(rules: Rules, other: Rules) -> Rules:
-    """Returns `rules`, but with the patterns that `other` has for the tables of schema change tools.
+    """Returns `rules`, but with the patterns of `other` for the tables of schema change tools.
 
     A tool may be in the middle of a schema change, so the patterns for its tables must not change now.
     """

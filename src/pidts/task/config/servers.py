@@ -261,7 +261,7 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
         raise section.error("warehouse", "not-supported", what, f"Write a path. {more}")
     warehouse = os.path.normpath(section.file("warehouse"))
     if any(each in warehouse for each in "?#%"):
-        what = f"the path {warehouse} has one of ? # %, which mean something else in the addresses of its files"
+        what = f"the path {warehouse} contains one of ? # %, which have another meaning in the addresses of its files"
         raise section.error("warehouse", "bad-value", what, "Choose another directory.")
     catalog = section.text("catalog", "lake")
     files = section.text("files", "").rstrip("/")

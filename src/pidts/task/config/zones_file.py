@@ -177,7 +177,7 @@ def _feeds(zones: Section, names: Sequence[str], without_log: set[str]) -> list[
     if not zones.is_mapping("feeds"):
         shape = zones.choice("feeds", _SHAPES, "mesh")
         if without_log:
-            what = f"zone {min(without_log)} is no MySQL or MariaDB, so it feeds no other zone"
+            what = f"zone {min(without_log)} is not a MySQL or MariaDB server, so it feeds no other zone"
             raise zones.error("feeds", "bad-value", what, "For each zone, name the zones that it feeds: {a: [b]}.")
         if shape == "mesh":
             return list(permutations(names, 2))
@@ -196,7 +196,7 @@ def _feeds(zones: Section, names: Sequence[str], without_log: set[str]) -> list[
             if source == target:
                 raise zones.document.error(line, "bad-value", f"zone {source} cannot feed itself")
             if source in without_log:
-                what = f"zone {source} is no MySQL or MariaDB, so it feeds no other zone"
+                what = f"zone {source} is not a MySQL or MariaDB server, so it feeds no other zone"
                 raise zones.document.error(line, "bad-value", what)
             if (source, target) not in feeds:
                 feeds.append((source, target))

@@ -79,7 +79,7 @@ class Inventory:
 
 @dataclass(slots=True)
 class _Sources:
-    """What the sources' catalogs and the task's records say, before it is decided what the target can have."""
+    """The objects in the sources' catalogs and in the task's records. The target may be unable to have some of them."""
 
     tables: dict[str, Mapping[TableName, Table]] = field(default_factory=dict)
     """The tables of each source."""

@@ -62,7 +62,7 @@ class RemainingSteps:
                 end = position(source)[0]
                 if known.position != end:
                     unapplied.append(
-                        f"{part.source.source_id}: the log ends at {end}, applied is {known.position or '-'}"
+                        f"{part.source.source_id}: the log ends at {end}, and is applied up to {known.position or '-'}"
                     )
                 if not source_read_only.is_read_only(source):
                     writable.append(part.source.source_id)

@@ -19,7 +19,7 @@ _COPY_SECONDS = 20.0
 
 
 class CopyProgress:
-    """The copy state of each table of one source, with the rate of the last seconds. Its caller takes a lock."""
+    """The copy state of each table of one source, with the rate of the last seconds. The caller has to hold a lock."""
 
     def __init__(self) -> None:
         self._states: dict[TableName, CopyState] = {}

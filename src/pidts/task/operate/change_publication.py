@@ -179,7 +179,7 @@ class ChangePublisher:
                     discard(each)
 
     def _is_own(self, there: MetastoreTable, name: TableName) -> bool:
-        """Whether a table of the metastore has the changes of this target table, from this task."""
+        """Whether a table of the metastore contains the changes that this task has made to this target table."""
         database, table = change_table_name(name)
         own = [f"{root}/{database}/{table}" for root in self._roots]
         if there.properties.get(_TASK) != self._task or folder_of(there.location) not in own:

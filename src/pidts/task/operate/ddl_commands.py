@@ -112,7 +112,7 @@ def is_joining(halt: Halt) -> bool:
 
 
 def needs_operator(halt: Halt) -> bool:
-    """Whether an operator has to resolve the halt: nothing that happens on the sources can do so."""
+    """Whether an operator has to resolve the halt, since no event on the sources can resolve it."""
     return has_failed(halt) or halt.code in {"shards-disagree", "shard-no-place"}
 
 

@@ -19,15 +19,15 @@ The state after an interruption:
 - after 3: as in 3, but the metastore has the new state.
 
 A dropped table first gets another name in the metastore, and then is removed by that name. If the publication is
-interrupted between the two, the record still has the table, and the next publication removes it.
+interrupted between these two steps, the record still names the table, and the next publication removes it.
 
 The folder of the earlier state stays for an hour, since readers may still use it. One process at a time publishes from
 a warehouse. This process, and the JVM with the metastore's client, hold a file lock, which is released when both have
 ended. So no call is sent after the next process has begun. But a metastore may still work on an earlier call, and
 complete it late:
 
-- a switch names the state that it replaces; so does the switch that renames a dropped table. Newer metastores (Hive
-  2.3.10, 3.1.4, 4 and later) refuse a switch if another switch came first.
+- a switch names the state that it replaces, even a switch that renames a dropped table. Newer metastores (Hive 2.3.10,
+  3.1.4, 4 and later) refuse a switch if another switch came first.
 - a removal names a table that is never created again.
 - the creation of a table is refused if the table exists. If the source's table was dropped meanwhile, the metastore has
   a table that no publication knows. The published state stays until the source has a table of this name again.

@@ -3,9 +3,9 @@
 The replicator continues at this server by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a
 place that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log
 continues from an older state, and would overwrite newer rows of the target. A server with a transaction that the source
-lacked is refused, too (`pidts.task.config.current_server`). The GTID position of MariaDB has only the last transaction
-of each domain. So on MariaDB a transaction counts as executed if the server's `gtid_binlog_state` has this transaction,
-or a later transaction of the same server.
+lacked is refused, too (`pidts.task.config.current_server`). The GTID position of MariaDB contains only the last
+transaction of each domain. So on MariaDB a transaction counts as executed if the server's `gtid_binlog_state` contains
+this transaction, or a later transaction of the same server.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def misfit(state: ServerTransactions, received: GtidSet | None, bar: str = "") -
     if not state.gtid_mode:
         return "it writes no GTIDs"
     if isinstance(received, MariaDbGtidSet) is (state.written is None):
-        return "it is of another product"
+        return "it and the source are not of the same product (MySQL or MariaDB)"
     if not state.has(received):
         return f"it lacks transactions that were received: these are {received}, and it has {state}"
     return _misfit_of_barred(bar)

@@ -8,16 +8,16 @@ A condition that ends before it was reported is not reported at all.
 
 A small file beside the relay contains the open and the reported conditions. A process may die at these points:
 
-1. Before the file has a condition: the next run finds it again, if it lasts.
-2. After the file has the condition, before the delivery: the next run delivers the document.
-3. After the delivery, before the file records it: the condition is reported twice. A receiver must expect repeated
-   reports.
-4. Before the file has the end of a condition: the next run does not find the condition, and reports its end.
-5. The file has a document about locked rows before the target records that these rows were reported. So after a crash
-   in between, a document may come twice, but is never lost.
+1. Before the file contains a condition: the next run finds the condition again, if it lasts.
+2. After the file contains the condition, before the delivery: the next run delivers the document.
+3. After the delivery, before the file records the delivery: the condition is reported twice. A receiver must expect
+   repeated reports.
+4. Before the file contains the end of a condition: the next run does not find the condition, and reports its end.
+5. The file contains a document about locked rows before the target records that these rows were reported. So after a
+   crash in between, a document may come twice, but is never lost.
 
-If there is no room for the file, a log line says so, and all of this is true only while the process lives. A document
-that cannot be delivered at all is written as a log line.
+If there is no room for the file, a log line reports this, and the conditions are remembered only while the process
+lives. A document that cannot be delivered at all is written as a log line.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ has are in the seed's log before its current end, and all other changes of `b` a
 3. Wait until the seed's task has carried the log up to this end.
 4. Claim the seed's task: its run, which forwards the other zones' changes, commits nothing any more.
 5. Claim the direct tasks, with the checkpoints and the structures of the locked tasks.
-6. Record in one transaction the zones whose changes the seed's task forwards from now on. This step decides. This
-   transaction fails if another run has claimed the seed's task after step 4.
+6. Record in one transaction the zones whose changes the seed's task forwards from now on. This step decides, and fails
+   if another run has claimed the seed's task after step 4.
 7. Release the locks.
 
 No change is lost or arrives twice, wherever the command dies, since a start reads these records:

@@ -83,7 +83,7 @@ class SeedTask:
             tables = target.meta.structures.load(self.config.name, SourceTablesKey(self.config.source.source_id))
             for table in sorted(tables):
                 if (state := catch_up.await_target(table, end)) is not None:
-                    what = state.waits or f"task {self.config.name} does not catch up, or it copies {table}"
+                    what = state.waits or f"task {self.config.name} does not catch up, or is still copying {table}"
                     raise PrecheckFailed(
                         "zone-not-handed-over",
                         what,

@@ -33,8 +33,8 @@ The named lock records the winner before anything is changed. These cases cover 
 
 A killed command cannot be repeated if the winner was removed from the file, or if the zones no longer all feed each
 other. Then `--only-here` accepts any choice for each lock, and advises the operator to compare the zones. If the
-command can be repeated, `--only-here` accepts only the same choice for the named lock. Its zone gets or keeps the
-winner's row, and a zone with another row still has its own lock.
+command can be repeated, `--only-here` accepts only the same choice for the named lock. The lock's zone gets or keeps
+the winner's row, and a zone with another row still has its own lock.
 
 If two operators name two locks of a row at the same time and choose different winners, each command first records its
 own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If both

@@ -72,7 +72,7 @@ class ReturningZone:
         """
         into = [one for one in self.directions if one.target == self.zone]
         if len(into) != 1:
-            what = f"{len(into)} zones feed zone {self.zone} in the file, and it is filled from one"
+            what = f"{len(into)} zones feed zone {self.zone} in the file, but it can be filled from exactly one zone"
             todo = f"Write `joins: ZONE` for zone {self.zone}: the zone that it is filled from"
             raise ConfigError("bad-value", what, todo=todo)
         self._seed = into[0]
@@ -186,7 +186,7 @@ class ReturningZone:
                 locked = session.meta.row_locks.recorded(one.task, one.source)
             for table, number in locked.items():
                 self.say(
-                    f"zone {one.target_zone} has {plural('locked row', number)} of {table} by changes of zone "
+                    f"zone {one.target_zone} has {plural('locked row', number)} of {table} because of changes of zone "
                     f"{self.zone}"
                 )
                 found[table] += number
