@@ -25,7 +25,7 @@ from pidts.task.tables.merged import Shard
 
 
 class ShardAhead(Transient):
-    """The new source has a newer structure than the others, and begins when they have reached this structure."""
+    """The new source has a newer structure than the other sources, and begins when they have reached this structure."""
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:

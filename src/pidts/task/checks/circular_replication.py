@@ -14,8 +14,7 @@ source: the task from B to C records on C that it also carries tables of A. The 
 from A to B began first. At each start, the task looks again.
 
 Two tasks that start for the first time at the same moment do not find each other's records before the start. So each
-task checks again after it has recorded its own source: the task that checks later then finds the record of the other
-one.
+task checks again after it has recorded its own source: the task that checks later then finds the other task's record.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Step = Callable[[TableName], TableName | None]
 def circle_findings(
     config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]
 ) -> list[Finding]:
-    """Returns a failed finding for each task that sends this task's changes back; `tables` are those of the source."""
+    """Returns a failed finding for each task that sends this task's changes back; `tables` are the source's tables."""
     there = server_identity(config, target)
     if not there:
         return []

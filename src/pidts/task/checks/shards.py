@@ -307,11 +307,11 @@ ALIKE = (
 def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sources: Collection[str]) -> str:
     """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
 
-    A task in pessimistic mode that ran in optimistic mode before may have such shards. The start is not refused, since
+    A task in pessimistic mode may have such shards if it ran in optimistic mode before. The start is not refused, since
     their rows fit. But the next schema change of the other shards does not wait for such shards
     (`pidts.shards.decide`), although in pessimistic mode an operator expects it. A shard is not reported if an operator
-    has let a change run without it (`pidts ddl unlock`): the others do wait for it. The compared structures are those
-    at the checkpoints on the target, not the current structures on the servers.
+    has let a change run without it (`pidts ddl unlock`): the other shards do wait for it. The compared structures are
+    those at the checkpoints on the target, not the current structures on the servers.
     """
     recorded = target.meta.structures.load(task, MergedTablesKey())
     known = {source: target.meta.structures.load(task, SourceTablesKey(source)) for source in sources}

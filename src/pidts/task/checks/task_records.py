@@ -128,8 +128,8 @@ class WritingTask:
 def record_source(config: TaskConfig, source: Session, target: TargetSession, *, merges: bool = False) -> None:
     """Records on the target the identity of the source, and the servers whose changes other tasks carry to it.
 
-    `merges`: the task has just begun to copy into a zone with rows of its own. This is recorded in the same
-    transaction as the task's zone, so the task of the opposite direction never sees only one of the two. Later starts
+    `merges`: the task has just begun to copy into a zone with rows of its own. This is recorded in the same transaction
+    as the task's zone, so the task of the opposite direction never sees one record without the other. Later starts
     record the tables that the task then selects.
     """
     there = server_identity(config, target)

@@ -149,8 +149,8 @@ class TargetRows:
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Returns the keys after `after`, `rows` at most, and the last of them, after which the next call continues.
 
-        Servers sort ENUM and SET by number, but compare their texts. So no key with them says where to continue, and
-        all such keys are read at once.
+        Servers sort ENUM and SET by number, but compare their texts. So a key with such a column does not show where to
+        continue, and all keys are then read at once.
         """
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()

@@ -8,7 +8,7 @@ A server that has transactions which the source lacks must not become the source
 transactions over newer rows. After the source is lost, the server's GTIDs alone do not show such transactions. So each
 change of the source bars all other servers until they were compared with the new source. Each barred server has a file
 of its own, so that no two processes write the same file. Crash points: the other servers are barred before the choice
-is written. A crash in between leaves servers barred, and the next comparison lifts these bars.
+is written. A crash between these two steps leaves servers barred, and the next comparison lifts these bars.
 """
 
 from __future__ import annotations

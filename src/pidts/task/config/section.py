@@ -26,7 +26,7 @@ LOCAL_URL = "file:///"
 """The prefix of a URL that means a path on this machine."""
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""A variable that a service sets for itself and its processes. Their environment is not that of the user."""
+"""A variable that a service sets for itself and its processes. These processes do not have the user's environment."""
 
 
 @dataclass(frozen=True, slots=True)

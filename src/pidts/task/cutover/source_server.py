@@ -18,10 +18,10 @@ def server_of(config: SourceConfig, session: Session) -> CutoverServer:
 
 
 def is_same(one: CutoverServer, other: CutoverServer) -> bool:
-    """Whether both are the same server.
+    """Whether `one` and `other` name the same server. A UUID proves this, even at another address.
 
-    A UUID proves it, even at another address. The server id of MariaDB proves it only at the same address. Two servers
-    may have the same server id, and a new container of one server has another unique id.
+    The server id of MariaDB proves it only at the same address. Two servers may have the same server id, and a new
+    container of one server has another unique id.
     """
     plain, other_plain = (each.identity.partition(PLACE_OF_MARIADB)[0] for each in (one, other))
     has_proof = PLACE_OF_MARIADB in one.identity or " server-id " not in one.identity

@@ -28,7 +28,7 @@ This list contains the crash points, with the state at each. The record is a row
 9. *Done* is recorded, together with the end of the target's own log and the structures of the target's tables at that
    place. Only then does the command tell the user to switch. So no write of the application is before that place, and
    the way back can read the application's first write, whatever schema changes come later. A second command changes
-   nothing and prints the same.
+   nothing and prints the same text.
 
 After an error or Ctrl-C between 1 and 6, the command undoes what it has done: the source is writable again, and the
 task, which was not stopped, goes on.
@@ -359,7 +359,10 @@ class CutoverRun:
     # The steps that are done.
 
     def _until_stopping(self, record: Cutover | None) -> Cutover:
-        """Does the steps that can be undone; returns the new record. `record` is that of an earlier attempt, if any."""
+        """Does the steps that can be undone; returns the new record.
+
+        `record` is the record of an earlier attempt, if any.
+        """
         status = load_status(self._target, self._parts)
         demand_ready(status, self._parts[0])
         self._done(StepName.TABLES, tables_step(status).about)
@@ -393,7 +396,7 @@ class CutoverRun:
         return record
 
     def _with_servers(self, record: Cutover | None) -> Cutover:
-        """Records the servers of the sources, and returns the record: a new one, or that of an earlier attempt.
+        """Records the servers of the sources, and returns the record, which is new or comes from an earlier attempt.
 
         It is not known which server an earlier version has made read-only.
         """

@@ -25,7 +25,7 @@ class CopyProgress:
         self._states: dict[TableName, CopyState] = {}
         """The last known copy state of each table. A table whose copy is done has no more states."""
         self._named: Mapping[TableName, CopyState] = {}
-        """The copy states of the last batch: those of tables whose copy is not complete, or ended with the batch."""
+        """The copy states after the last batch, for tables whose copy is not complete or ended with this batch."""
         self._moments: deque[tuple[float, Mapping[TableName, int]]] = deque()
         """Samples of the last seconds.
 

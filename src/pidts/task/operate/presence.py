@@ -58,7 +58,8 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
 def show_cutover(session: TargetSession, task: str) -> bool:
     """Shows that a cutover of the task is active, as long as the session lives; nothing else may use the session.
 
-    Returns False if another session already shows this. On a server without named locks, this is not known: True.
+    Returns False if another session already shows this. Returns True on a server without named locks, which cannot show
+    it.
     """
     if isinstance(session, MySqlSession):
         # A comparison may last longer than the server keeps an idle session.

@@ -1,4 +1,4 @@
-"""Chooses the server that replaces a lost source: one that has executed all transactions that were received from it.
+"""Chooses the server that replaces a lost source: it must have executed all transactions received from the source.
 
 The replicator continues at this server by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a
 place that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log

@@ -306,8 +306,9 @@ class PartialColumn:
     """A column of a target table that only some shards have.
 
     In optimistic mode, the target gets a column when the first shard has it, and drops it when the last shard has
-    dropped it. In between no shard waits, and no lock names the shards that lack the column. In pessimistic mode, such
-    columns may remain after an operator has let shards continue, or has skipped changes of shards.
+    dropped it. Between these two moments no shard waits, and no lock names the shards that lack the column. In
+    pessimistic mode, such columns may remain after an operator has let shards continue, or has skipped changes of
+    shards.
     """
 
     target: TableName

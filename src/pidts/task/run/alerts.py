@@ -14,7 +14,7 @@ A small file beside the relay contains the open and the reported conditions. A p
    repeated reports.
 4. Before the file contains the end of a condition: the next run does not find the condition, and reports its end.
 5. The file contains a document about locked rows before the target records that these rows were reported. So after a
-   crash in between, a document may come twice, but is never lost.
+   crash between these two writes, a document may come twice, but is never lost.
 
 If there is no room for the file, a log line reports this, and the conditions are remembered only while the process
 lives. A document that cannot be delivered at all is written as a log line.

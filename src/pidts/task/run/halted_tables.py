@@ -242,7 +242,8 @@ class PreviousHalts:
 
     1. the change fails again, or the shard arrives again: its record is written anew, with the same place; or
     2. its table has passed that place in any way, or is no longer part of the task: the record is removed. If a run
-       ends before that, the next attempt removes it, because it checks the records before it reports anything.
+       ends before the removal, the next attempt removes the record, because an attempt checks the records before it
+       reports anything.
 
     If a table is halted at the same place again, it has been halted since the recorded time.
     """

@@ -38,7 +38,7 @@ the winner's row, and a zone with another row still has its own lock.
 
 If two operators name two locks of a row at the same time and choose different winners, each command first records its
 own winner. So at least one command finds the record of the other, removes its own record, and changes nothing. If both
-commands do so, both locks are as before.
+commands find each other's record, both locks are as before.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Lets a zone return if it has lost its log or was restored from a backup: the zone is filled again from a seed.
 
-The zone's rows are made equal to the seed's rows while programs write to the seed and all other zones. This is done as
-when a table with rows is copied again: no reader sees an empty table. Programs must not write to the zone itself
-meanwhile. A row that a program writes there could be overwritten by a row that was read from the seed before. Then all
-zones would get the program's change, and only the zone itself would lose it. A server cannot refuse programs and serve
-tasks at the same time. So the zone's own log is read after the copy. If this log contains a change of a program, the
-zone has not returned, and the command has to be repeated.
+The zone's rows are made equal to the seed's rows while programs write to the seed and all other zones. As when a table
+with rows is copied again, no reader sees an empty table. Programs must not write to the zone itself meanwhile. A row
+that a program writes there could be overwritten by a row that was read from the seed before. Then all zones would get
+the program's change, and only the zone itself would lose it. A server cannot refuse programs and serve tasks at the
+same time. So the zone's own log is read after the copy. If this log contains a change of a program, the zone has not
+returned, and the command has to be repeated.
 
 The zone's rows are overwritten, so changes of the zone that no other zone has are lost. The command counts these
 changes first. If there are any, or if they cannot be counted because the zone's log is gone, the command continues only
@@ -29,8 +29,8 @@ These cases cover a crash at each point:
 
     in 0 and 1       nothing has changed
     in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts the
-                     changes after the recorded end. So it reports what programs have written since then, before that
-                     is overwritten. Then it begins anew
+                     changes after the recorded end. So it reports what programs have written since then, before these
+                     writes are overwritten. Then it begins anew
     in 5             the next run of the seed's task also continues the copy, and removes extra rows: the record of
                      step 1 exists
 """
@@ -107,7 +107,7 @@ def let_return(
         if not discard:
             raise _refused(
                 zone,
-                f"other zones do not have these changes of it: {counted(unsent)}",
+                f"other zones do not have these changes of the zone: {counted(unsent)}",
                 "Run the tasks out of the zone until they are synced (pidts run FILE@ZONE-OTHER --until-synced). "
                 "Or give these changes up: --discard-unsent",
             )

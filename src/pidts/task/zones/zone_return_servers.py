@@ -314,7 +314,7 @@ class ReturningZone:
 def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
     """Returns the place of the log up to which a task has applied all changes of all tables; None if it is not known.
 
-    If a table waits or is halted, this is the table's place, which is earlier than that of the other tables. While a
+    If a table waits or is halted, this is the table's place, which is earlier than the other tables' place. While a
     table is still being copied, the place is not known, since the log does not have the rows that are copied.
     """
     if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):

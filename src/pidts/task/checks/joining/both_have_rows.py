@@ -151,7 +151,8 @@ def is_opposite(config: TaskConfig, other: WritingTask) -> bool:
 def forwarding(config: TaskConfig) -> list[TaskConfig]:
     """Returns the file's other tasks that have to forward the changes of the source's zone, at any distance from it.
 
-    A task that has not begun to forward them never does so later, since it reads its source's log only once.
+    A task that has not begun to forward these changes never forwards them later, since it reads its source's log only
+    once.
     """
     return [other for direction, other in _tasks_of_file(config) if config.zone in direction.forwards]
 

@@ -1,7 +1,7 @@
 """Lets the tasks of two zones that both have rows begin together (`pidts.task.checks.joining.both_have_rows`).
 
-A task into a seed also waits until all tasks that have to forward its zone's changes do so. Each of these tasks records
-this after its claim, so an earlier run of the task commits nothing any more.
+A task into a seed also waits until all tasks that have to forward its zone's changes are forwarding them. Each of these
+tasks records this after its claim, so an earlier run of the task commits nothing any more.
 
 Crash points: the copy's progress is in the checkpoint from the claim on. The note that the task merges is written with
 the task's zone, in one transaction. A run that dies between the claim and this transaction leaves neither the note nor

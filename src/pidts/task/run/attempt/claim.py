@@ -45,7 +45,7 @@ def demand_all_workers(target: TargetSession, task: str, source: str, stored: Se
     """Raises if the checkpoint of a worker was deleted by hand.
 
     The other workers may have committed a batch of which the target lacks the rows of this worker. The claim would give
-    this worker the place of the others.
+    this worker the place of the other workers.
     """
     noted = target.meta.notes.read(task, SourceTablesKey(source), _WORKERS)
     with reading_note(task, source, _WORKERS.name):
