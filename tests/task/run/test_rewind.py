@@ -196,10 +196,10 @@ def test_tables_without_known_keys_are_copied_whole_and_others_are_left_with_the
     notes = "\n".join(begun.notes)
     for name, reason in {
         "keyless is copied again as a whole": "it has no key",
-        "altered is copied again as a whole": "the range has a schema change of it: ALTER TABLE altered ADD b INT",
+        "altered is copied again as a whole": "the range contains a schema change of the table: ALTER TABLE altered ADD b INT",
         "locked is not sent again": "it has locked rows",
         "halted is not sent again": "it is halted or waits",
-        "filtered is not sent again": "a filter leaves out inserts or updates of it",
+        "filtered is not sent again": "a filter leaves out inserts or updates of the table",
         "copied is not sent again": "it is being copied",
     }.items():
         assert f"{task.schema}.{name}: {reason}" in notes

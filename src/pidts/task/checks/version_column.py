@@ -28,8 +28,8 @@ def version_column_findings(
     """Returns findings about the version column.
 
     A finding fails if no table has a column of this name that can be a version column, or if the log may lack the
-    column's former values. A table without the column passes, and its finding has the SQL that adds the column. A table
-    that was created while the task ran never fails the check.
+    column's former values. A table without the column passes, and its finding contains the SQL that adds the column. A
+    table that was created while the task ran never fails the check.
     """
     name = config.version_column
     locks = config.on_divergence is OnDivergence.LOCK

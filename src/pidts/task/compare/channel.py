@@ -162,7 +162,7 @@ class _Comparison:
     """The number of places at which a record is missing, for each table."""
     examples: list[RowDifference] = field(default_factory=list)
     waiting: dict[RowKind, list[ReplayedRow]] = field(default_factory=dict)
-    """Rows, as their last records have them, that are not compared yet."""
+    """The rows that are not compared yet, as their last records show them."""
     waiting_bytes: int = 0
     row_kinds: dict[tuple[TableName, int, Columns], RowKind] = field(default_factory=dict)
     """The kinds of rows so far, keyed by the table, the number of its schema changes after the record, and the record's
@@ -265,7 +265,7 @@ class _Comparison:
             yield _RecordChange(id_, followed, step, key_digest(name, step.key), kind, size)
 
     def _expect(self, taken: _RecordChange) -> None:
-        """Adds a row, as its last record has it, to the rows that are compared."""
+        """Adds a row, as its last record shows it, to the rows that are compared."""
         followed, step = taken.followed, taken.step
         columns = followed.identity if step.after is None else tuple(step.after)
         known = followed.table.name, followed.age, columns

@@ -98,7 +98,7 @@ class SourceTexts:
 
 @dataclass(slots=True)
 class RecordedTexts:
-    """The rows of some keys of one table, as the records have them, including records that were written meanwhile."""
+    """The rows of some keys of one table, as the records show them, including records that were written meanwhile."""
 
     later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[ReplayedRow]]]
     """Reads the new records, and returns for each of these keys the successive rows that these records show."""

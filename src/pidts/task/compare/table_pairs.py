@@ -108,7 +108,7 @@ def _unreadable_tables(
     """Returns the merged tables of which no source table is readable, with the GRANT statements that change this.
 
     `followed` are the tables that each part carries. An invisible table that the account may read was dropped: the log
-    has the DROP.
+    contains the DROP.
     """
     found: dict[TableName, list[_Member]] = {}
     grants: dict[TableName, list[str]] = {}

@@ -118,7 +118,7 @@ class Section:
         return self._items[key].line if key in self._items else self.line
 
     def error(self, key: str, code: str, what: str, todo: str = "") -> ConfigError:
-        """Returns an error about one key. If the key is missing, it suggests a similar key that the file has."""
+        """Returns an error about one key. If the key is missing, the error suggests a similar key of the file."""
         if code == "missing-key" and not todo:
             close = {
                 word: f"Is it {word!r} in line {self.line_of(word)}?" for word in self._items.keys() - self.asked.keys()

@@ -218,7 +218,7 @@ class Rewind:
             for name in tables:
                 if relevance.touches({name}):
                     found.whole.setdefault(
-                        name, f"the range has a schema change of it: {(transaction.ddl or '')[:100]}"
+                        name, f"the range contains a schema change of the table: {(transaction.ddl or '')[:100]}"
                     )
 
     def _keys(
@@ -275,7 +275,7 @@ class Rewind:
             elif rules.target_name(name) in locked:
                 left[name] = "it has locked rows: resolve them first (pidts locks list TASK)"
             elif rules.keeps_away(name):
-                left[name] = "a filter leaves out inserts or updates of it"
+                left[name] = "a filter leaves out inserts or updates of the table"
             elif copy is not None and not copy.done and copy.phase in (Phase.ROWS, Phase.EXTRAS):
                 left[name] = "it is being copied"
         return left

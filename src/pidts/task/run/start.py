@@ -303,9 +303,9 @@ def _first_start(
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
-    # The lock has two reasons. Several sources write the same records. And two runs may start a new source at the same
-    # time: the second run waits until the checkpoint exists. Otherwise its structures would be combined with the first
-    # run's checkpoint.
+    # The lock is needed for two reasons. Several sources write the same records. And two runs may start a new source at
+    # the same time: the second run waits until the checkpoint exists. Otherwise its structures would be combined with
+    # the first run's checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
         return claim_workers(target, config.name, config.source.source_id, config.workers, first, on_claim=on_claim)

@@ -287,7 +287,8 @@ class TableSet:
         change.structures |= tables
         change.shared |= self._shared(fits, tables, known)
         change.copy |= copy_states(self._source, tables, {fit.name: fit.mode for fit in fits}, read.end)
-        # The log has rows of tables that the source no longer has, and it has their DROP: both are skipped.
+        # The log contains rows of tables that the source no longer has, and the DROP of these tables: all of this is
+        # skipped.
         gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
         change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
         change.moved |= {*tables, *gone}

@@ -73,8 +73,8 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
 def no_such_table(written: str, pattern: str, tables: Sequence[tuple[TaskConfig, Iterable[TableName]]]) -> ConfigError:
     """Returns the error for a pattern of `--resync` that selects no table of the sources.
 
-    If the pattern selects tables of the target, the advice has the names of these tables on the sources. `written` is
-    the pattern as the user has written it.
+    If the pattern selects tables of the target, the advice contains the names of these tables on the sources. `written`
+    is the pattern as the user has written it.
     """
     selects = AllowList.parse(pattern)
     meant = [

@@ -34,7 +34,7 @@ def rewinds_of(source_ids: Collection[str], text: str) -> dict[str, RewindPoint 
     if not isinstance(point, Lsn | datetime):
         raise ConfigError("bad-value", f"--rewind-to: {text} is neither an Lsn nor a time", todo=f"Write {_FORMS}")
     if isinstance(point, datetime):
-        point = point.replace(microsecond=0)  # the log has whole seconds
+        point = point.replace(microsecond=0)  # times in the log are whole seconds
     if isinstance(point, datetime) and point > datetime.now(UTC):
         raise ConfigError("rewind-place", f"--rewind-to: {shown(point)} is in the future", todo=f"Write {_FORMS}")
     if isinstance(point, Lsn) and not is_named and len(source_ids) > 1:
