@@ -62,7 +62,7 @@ def working(**changes: object) -> StageMeasures:
         (replace(BEHIND, awaits_spark=True), "apply", "until Spark has started"),
         (receiving(), "source", "server sends only 2.0 MB/s"),
         (receiving(round_trip_seconds=0.08), "source", "network from the source is slow"),
-        (receiving(waiting=0.1, cpu=0.8), "relay", "replicator's own processor"),
+        (receiving(waiting=0.1, cpu=0.8), "relay", "replicator is limited by the processor"),
         (receiving(waiting=0.1, cpu=0.2), "relay", "disk is slow: the replicator writes 70%"),
     ],
 )
