@@ -169,7 +169,7 @@ def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> 
 
 
 def of_other_tasks(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterator[tuple[WritingTask, FeedingServer]]:
-    """Yields the other tasks that write to this task's source; a task with several origins is repeated for each."""
+    """Yields the other tasks that write to this task's source, each once for every origin of its changes."""
     for writer in writers:
         if (writer.task, writer.source) != (config.name, config.source.source_id):
             yield from ((writer, origin) for origin in writer.origins)

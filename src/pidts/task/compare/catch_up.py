@@ -153,7 +153,7 @@ class TaskCatchUp:
         return self._no_run("there are changes that are not applied, and no run of the task is seen")
 
     def _no_run(self, why: str) -> NotCaughtUp:
-        """Returns the reason with what to do. The text is the same for all tables, so that it can be said once."""
+        """Returns the reason and the next step. The text is the same for all tables, so that it is shown only once."""
         return NotCaughtUp(f"{why}. Start it, and compare again: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:

@@ -87,8 +87,8 @@ def reverse_path(config: TaskConfig) -> Path:
 def write_reverse(config: TaskConfig, text: str) -> Path:
     """Writes the whole file of the way back, or nothing, and returns its path. Raises if the file exists.
 
-    A part of the text could be a valid file that names only some of the tables. An existing file may be of an earlier
-    cutover, which was undone: its task would carry the first task's own changes back.
+    A part of the text could be a valid file that names only some of the tables. An existing file may come from an
+    earlier cutover that was undone: its task would carry the first task's own changes back.
     """
     path = reverse_path(config)
     if path.exists() or path.is_symlink():

@@ -632,7 +632,7 @@ class CutoverRun:
     def _undo_after(self, error: BaseException) -> None:
         """Undoes the steps that were done before an error. Steps that cannot be undone now stay recorded."""
         if self._own.current is None or self._own.is_taken:
-            return  # not even the record was written, or another command needs what this one has done
+            return  # not even the record was written, or another command needs what this command has done
         self._target.rollback()
         try:
             with closing(self._parts[0].target.server.connect()) as target:

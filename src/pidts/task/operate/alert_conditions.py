@@ -39,7 +39,7 @@ class Condition:
     since: float = 0.0
     """The time at which the condition began, in seconds since 1970; 0 if it is not known."""
     reported_separately: bool = False
-    """Whether the beginning of the condition is reported by an alert of its own."""
+    """Whether the beginning of the condition is reported by a separate alert."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON, which `of` reads."""
@@ -104,7 +104,10 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
 
 
 def is_known(key: AlertKey, progress: Progress) -> bool:
-    """Whether a snapshot would show this condition if it still lasted. Only then its end may be reported."""
+    """Whether a snapshot would show this condition if it still lasted.
+
+    Only then may the condition's end be reported.
+    """
     if key.kind == "verify-differences":
         return False
     sources = [one for one in progress.sources if key.source in ("", one.source)]

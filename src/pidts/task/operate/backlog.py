@@ -1,4 +1,4 @@
-"""The backlog of blocked and waiting tables: the log that the relay keeps for them, and its next schema changes.
+"""The backlog of blocked and waiting tables: the log that the relay keeps for them, and their next schema changes.
 
 The relay's index shows the backlog without reading rows: it records the tables, the time and the length of each
 transaction.
@@ -32,7 +32,7 @@ _ALL_SECONDS = 5.0
 class CountingTime:
     """Divides the time of a count among the sources of a task that are not counted yet.
 
-    The time that a source leaves over is divided among the later sources.
+    The time that a source does not use is divided among the later sources.
     """
 
     def __init__(self, sources: int, now: Callable[[], float] = time.monotonic) -> None:
@@ -143,7 +143,7 @@ def backlogs(
     *,
     seconds: float = _COUNT_SECONDS,
 ) -> list[Backlog | None]:
-    """Returns the backlog of each entry of `places`, which has tables and the Lsn at which they stop.
+    """Returns the backlog of each entry of `places`: tables, with the Lsn at which they stop.
 
     A backlog is None if the relay is on another machine, or cannot be read. All backlogs are counted in one pass
     through the index, because a target table may have hundreds of shards.
@@ -185,9 +185,9 @@ def next_schema_changes(
 ) -> list[NextSchemaChange | None]:
     """Returns, for each entry of `places`, the first schema change of its tables after its Lsn.
 
-    Schema changes that the target already has (`is_done`) are left out. The later ones are only counted. The result of
-    an entry is None if there is no schema change, if the search takes longer than `seconds`, or if this machine cannot
-    read the relay.
+    Schema changes that the target already has (`is_done`) are left out. Later schema changes are only counted. The
+    result of an entry is None if there is no schema change, if the search takes longer than `seconds`, or if this
+    machine cannot read the relay.
     """
     found: list[NextSchemaChange | None] = [None] * len(places)
     if not places:
@@ -273,8 +273,8 @@ def _oldest_change(
 
     Changes before the place from which a copied table gets changes (`CopyState.since`) do not count.
 
-    Returns 0 if there is none, or if the search takes too long. The relay shows the time, so it is the same while the
-    task runs, after a restart, and while the task does not run.
+    Returns 0 if there is none, or if the search takes too long. The time comes from the relay, so it is the same while
+    the task runs, after a restart, and while the task does not run.
     """
     classifier = TransactionClassifier(
         config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)

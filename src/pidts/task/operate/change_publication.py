@@ -52,7 +52,7 @@ from pidts.target.hive.session import HiveSession
 from pidts.target.iceberg.files import folders_in, name_of, reading
 
 _TASK, _TABLE = "pidts.task", "pidts.table"
-"""The properties of a change table that name the task and the target table whose changes it has."""
+"""The properties of a change table that name the task and the target table whose changes it contains."""
 _DAY_MICROS = 86_400_000_000
 
 _log = structlog.get_logger(__name__)
@@ -187,7 +187,8 @@ class ChangePublisher:
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)
         # An earlier version, which did not write this property, has made the change table. Several target tables may
-        # have this name for their change table. Only the target table that it belongs to has an Lsn in the record.
+        # have this name for their change table. Only the target table to which the change table belongs has an Lsn in
+        # the record.
         return bool(self._record.of(self._task).get(name, ChangeTable()).lsn)
 
 

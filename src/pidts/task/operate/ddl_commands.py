@@ -236,7 +236,8 @@ class TaskCommands:
             raise ConfigError(
                 "shard-comes",
                 f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
-                "table does not have all columns of its rows yet. So a ddl command for this statement has no effect",
+                "table still lacks columns of the joining table's rows. So a ddl command for this statement has no "
+                "effect",
                 where=Where(source=at.source),
                 todo="Add the missing columns on the other shards, or give the ddl command for those shards' schema "
                 "change. If the rows of the joining table fit without these columns, skip its own statement: "
@@ -454,7 +455,8 @@ def _require_allowed(sql: str, said: Sequence[str]) -> None:
         raise ConfigError(
             "bad-order",
             f"a ddl command cannot contain {said[0]}: its SQL runs inside a transaction that the task begins and ends",
-            todo="Leave it out: on PostgreSQL all of its SQL is one transaction, elsewhere each statement is one",
+            todo=f"Leave {said[0]} out: on PostgreSQL all SQL of a ddl command is one transaction, elsewhere each "
+            "statement is one",
         )
     if said[:1] == ("LOAD",) and "LOCAL" in said:
         raise ConfigError(

@@ -1,9 +1,9 @@
 """Shows on the target that a run or a cutover of a task is active, on whichever machine.
 
 A run holds a named lock of the target's server, on the connection by which it checks whether the task is being cut
-over. A cutover and its undo hold such a lock on a connection of their own. While the lock is held, a second command is
-refused. The lock ends with the connection. If the machine dies, that may be hours later: until then, an operator can
-end the session on the target.
+over. A cutover and its undo hold such a lock on a separate connection. While the lock is held, a second command is
+refused. The lock ends with the connection. If the machine dies, the connection may end hours later: until then, an
+operator can end the session on the target.
 
 The lock proves nothing, since some clusters have no such locks, and a connection may be cut. The checkpoint's epoch
 decides whether a run may write. The record of a cutover decides whether a cutover may continue.

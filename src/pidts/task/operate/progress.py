@@ -152,7 +152,7 @@ class Progress:
     """The target tables that this run has changed, sorted by rows per second; a hundred at most."""
     message: str = ""
     is_notice: bool = False
-    """Whether the message reports something that has happened, and not a state that lasts."""
+    """Whether the message reports an event instead of a lasting state."""
     cause: PidtsError | None = None
     """The error that has paused the run until the error's cause is gone; None if the run is not paused by an error."""
     refetched: int = 0

@@ -1,11 +1,12 @@
 """One publication: the state of a warehouse's tables at one moment is published to a Hive metastore.
 
-A publication reads one moment of the warehouse: the tables, and the place of each in the source's log. Then, table by
-table:
+A publication reads the state of the warehouse at one moment: the tables, and the place of each in the source's log.
+Then, table by table:
 
 1. all rows are written into a new folder;
 2. the folder is recorded as the next one;
-3. the metastore switches the table to it: columns, location and properties in one transaction of the metastore;
+3. the metastore switches the table to the new folder: columns, location and properties in one transaction of the
+   metastore;
 4. the record says that the folder is published.
 
 The state after an interruption:

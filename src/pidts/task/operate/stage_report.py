@@ -3,7 +3,7 @@
 These are the stages. The source sends its log over the network. The relay receives and stores it. The planner chooses
 the next batch. The batch is decoded, prepared and reduced (apply). The target writes it. A stage is called slow only
 while the task is behind. For each stage, the share of time in which it works is measured, and the stage that limits the
-others is named. If the target does not answer, it is named in any case. Otherwise:
+others is named. If the target does not answer, the target is named in any case. Otherwise:
 
 - If the log comes into the relay late, there are two cases. If the replicator waits for the source nearly all the time,
   the source or the network is slow. Otherwise the replicator's processor or its disk is slow.

@@ -25,7 +25,10 @@ class CutOver(Fenced):
 
 
 class CutoverUnderWay(CutOver):
-    """A cutover is about to end, or was killed just before. If the cutover is undone, the task may run again."""
+    """A cutover is about to end, or was killed just before its end.
+
+    If the cutover is undone, the task may run again.
+    """
 
 
 def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:

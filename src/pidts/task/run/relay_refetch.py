@@ -5,8 +5,8 @@ from the source's). At that time everything before the damage is applied, and no
 the last sound entry, and the source sends its log from there. If the relay is damaged at the same place again, the disk
 or the memory is probably faulty, and a person has to check them.
 
-The relay is not cut if the source cannot send the log again. This is so if the source has purged the log, or if another
-server has replaced the source. In that server's log, the same changes have other positions.
+The relay is not cut if the source cannot send the log again. This is the case if the source has purged the log, or if
+another server has replaced the source. In that server's log, the same changes have other positions.
 """
 
 from __future__ import annotations

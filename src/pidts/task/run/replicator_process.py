@@ -146,7 +146,7 @@ class ReplicatorProcess:
     """Whether the replicator has last ended because a process that does not respond has the relay's lock."""
     _faults: int = 0
     _lack: str = ""
-    """The error code, last logged, of the reason why no log is received; empty if log is received."""
+    """The error code that was logged last as the reason why no log is received; empty if log is received."""
     _served: bool = False
     """Whether the relay is shared, and another task's replicator receives the log.
 
@@ -313,7 +313,7 @@ class NoReplicator(ReplicatorProcess):
         """Starts nothing."""
 
     def watch(self) -> None:
-        """Watches nothing; `lack` has the report of the other machine's replicator."""
+        """Watches nothing; `lack` contains the report of the other machine's replicator."""
 
     def stop(self) -> None:
         """Stops nothing."""

@@ -20,8 +20,8 @@ The crash points:
 
 1. While the log is read, and while records are written: the checkpoint does not name a copy yet, so the request is
    lost. The command has to be repeated. Records without a copy do no harm: the next copy of their table that reads
-   recorded keys reads them, too, which is correct at any time. An attempt that follows an error in the same run has the
-   request, and reads the log again.
+   recorded keys also reads these keys, which is correct at any time. An attempt that follows an error in the same run
+   has the request, and reads the log again.
 2. After the COMMIT that saves the copies' states in the checkpoints: every later run continues the copies, as it
    continues any copy. The request itself is forgotten at this moment, so no attempt repeats it.
 3. A run that was replaced wakes up after the records of the new run were written. It may neither write nor remove

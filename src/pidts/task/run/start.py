@@ -364,7 +364,7 @@ def _fits(
     *,
     copies: bool,
 ) -> list[TableFit]:
-    """Returns the fits of all tables at a first start.
+    """Returns, for each table at a first start, whether its target table fits.
 
     If somebody has deleted the task's checkpoint, tables of `resync` may have rows on the target.
     """

@@ -446,7 +446,7 @@ class TableSet:
         known: Mapping[TableName, Table],
         state: PlanState,
     ) -> list[TableFit]:
-        """Lets the copies of these tables begin again. Returns the fits of the tables."""
+        """Lets the copies of these tables begin again. Returns, for each table, whether its target table fits."""
         fits = with_own_rows_only(self._config, self._target, self._fits(meant, known), meant)
         demand_fit(fits)
         create_missing(self._target, self._config.name, fits, before_copy=True)

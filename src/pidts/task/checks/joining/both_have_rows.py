@@ -52,7 +52,7 @@ _PAGE = "docs/operate/zones.md, 'Zones that both have rows'"
 
 
 def fits_between_zones(config: TaskConfig, fits: Iterable[TableFit]) -> list[TableFit]:
-    """Returns the results of the checks whether each table's target table fits, for a task between zones.
+    """Adapts the results of the target tables' checks to a task between zones.
 
     For any other task, returns `fits` unchanged.
     """
