@@ -2,7 +2,7 @@
 
 The source's catalog shows an account only the tables that it may read: a table without SELECT is invisible. So the
 check searches for the tables that the task file names without a pattern. If an invisible table only fits a pattern, the
-check cannot know that the table exists. It knows invisible schemas if the account has SHOW DATABASES.
+check cannot know that the table exists. The check knows invisible schemas if the account has SHOW DATABASES.
 """
 
 from __future__ import annotations

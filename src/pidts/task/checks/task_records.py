@@ -65,7 +65,7 @@ _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure
 OWNERS = "owners: "
 """The prefix of a CONFLICT note about owners.
 
-It cannot be the name of a version column, since no column's name ends with a blank.
+The prefix cannot be the name of a version column, since no column's name ends with a blank.
 """
 
 
@@ -128,9 +128,9 @@ class WritingTask:
 def record_source(config: TaskConfig, source: Session, target: TargetSession, *, merges: bool = False) -> None:
     """Records on the target the identity of the source, and the servers whose changes other tasks carry to it.
 
-    `merges`: the task has just begun to copy into a zone with rows of its own. This is recorded in the same transaction
-    as the task's zone, so the task of the opposite direction never sees one record without the other. Later starts
-    record the tables that the task then selects.
+    `merges`: the task has just begun to copy into a zone with rows of its own. This fact is recorded in the same
+    transaction as the task's zone, so the task of the opposite direction never sees one record without the other. Later
+    starts record the tables that the task then selects.
     """
     there = server_identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []

@@ -6,10 +6,10 @@ change has to be the row before the change of the next record. Otherwise a chang
 that was created or emptied within the records is compared whole. In any other table, rows without a record are only
 counted, not compared.
 
-Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
-any target. It waits until the datacenter has the log up to the place at which the source was read, and uses the records
-that were written meanwhile. These records are also read only once, in their order. If a schema change is among them,
-the comparison begins anew.
+Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about these rows as
+for any target. It waits until the datacenter has the log up to the place at which the source was read, and uses the
+records that were written meanwhile. These records are also read only once, in their order. If a schema change is among
+them, the comparison begins anew.
 
 Memory is bounded: it holds only pages of records, about 5,000 doubtful rows, and the digests of keys in `KeyStore`.
 """

@@ -154,9 +154,9 @@ class Repairs:
         return self.apply and bool(len(settled.keys))
 
     def _without_left(self, merged: MergedTable, members: Sequence[SourceTable], settled: UnequalKeys) -> UnequalKeys:
-        """Returns the differences. Some extra rows are removed only on request: without a request, these are left out.
+        """Returns the differences without the extra rows that are removed only on request, if there is no request.
 
-        These are the extra rows of merged tables, and of tables with filters that may have kept them.
+        Extra rows of merged tables, and extra rows that filters may have kept, are removed only on request.
         """
         extra = [place for place, (kind, _) in enumerate(settled.found) if kind is DifferenceKind.EXTRA]
         kept: list[int] = []

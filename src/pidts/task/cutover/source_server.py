@@ -33,9 +33,9 @@ def restore(
 ) -> str:
     """Restores the earlier variables of the source's server, if this is the server that a cutover has made read-only.
 
-    After a failover, the former server may be a replica, which must not be written. So it stays as it is, even if it is
-    a standby of the task. `made` is None if the cutover was recorded by an earlier version; then the server is not
-    compared. `demand_own` raises if another command has taken over the cutover.
+    After a failover, the former server may be a replica, which must not be written. So this server stays as it is, even
+    if it is a standby of the task. `made` is None if the cutover was recorded by an earlier version; then the server is
+    not compared. `demand_own` raises if another command has taken over the cutover.
 
     Returns a text for the operator if the source has another server now; otherwise an empty text. Raises if the server
     does not answer.

@@ -47,10 +47,11 @@ command saves a step only if the record is still the one that it saved before. A
 with `cutover-taken`: it neither continues nor undoes anything. This prevents the following case: an undo makes the
 source writable just before *stopping* is recorded, programs write to the source, and the cutover still ends as done.
 
-The source and the constraints are not part of the record. So before an undo changes them, and after a cutover has, the
-command looks at the record once more. It also looks before it gives a table a definition that no undo takes back.
-Without named locks, a command that is slow between looking and changing may still drop a constraint of the other
-command, or make the source writable. The other command looks at the source again before it records *done*.
+The source and the constraints are not part of the record. So the command looks at the record once more before an undo
+changes the source or the constraints, and after a cutover has changed them. It also looks before it gives a table a
+definition that no undo takes back. Without named locks, a command that is slow between looking and changing may still
+drop a constraint of the other command, or make the source writable. The other command looks at the source again before
+it records *done*.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@ All files that wait at the beginning are published, one table after the other:
 5. the waiting files are removed from the record, and then from the disk.
 
 The state after an interruption: after 1, the next publication makes the same file, with the same changes and the same
-name. It overwrites a file that was already renamed; a reader that has opened the former file continues with it. So each
-change is in the table exactly once. Between 3 and 5 a reader may see the changes of one day before the changes of
-another day. If 5 is interrupted after the record was changed, the next publication removes the files without a record,
-as after an interrupted transaction.
+name. This file overwrites a file that was already renamed; a reader that has opened the former file continues with it.
+So each change is in the table exactly once. Between 3 and 5 a reader may see the changes of one day before the changes
+of another day. If 5 is interrupted after the record was changed, the next publication removes the files without a
+record, as after an interrupted transaction.
 
 A metastore may complete the last call of a killed process after the next process has begun. One call adds a column to
-the table and to all its partitions. It names the columns that it replaces, so it changes nothing if it comes too late
-(`pidts.task.operate.publication`). The other call adds a partition, and only if the partition does not exist. Normally
-the partition exists by then: the next publication makes the same file, and so adds the same partition. If the partition
-was removed meanwhile because of its age, a later publication removes it again.
+the table and to all its partitions. This call names the columns that it replaces, so it changes nothing if it comes too
+late (`pidts.task.operate.publication`). The other call adds a partition, and only if the partition does not exist.
+Normally the partition exists by then: the next publication makes the same file, and so adds the same partition. If the
+partition was removed meanwhile because of its age, a later publication removes it again.
 
 Earlier files are not changed. So if the change table has a column of the same name and another type, the new column
 gets another name, such as `price__bigint`. A column that was dropped stays.

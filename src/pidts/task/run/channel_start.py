@@ -2,7 +2,7 @@
 
 Crash points of the first start: each table is created separately. Then one transaction writes the task's name, the
 structures and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. If the task's checkpoint
-is missing, a restart does all of this again. It finds that its own task fills the datacenter, and removes from the
+is missing, a restart repeats all of these steps. It finds that its own task fills the datacenter, and removes from the
 record the tables that were dropped meanwhile. If the checkpoint exists, another first start gives up before it writes
 anything. So structures of one run are never combined with the checkpoint of another run.
 

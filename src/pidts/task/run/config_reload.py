@@ -77,7 +77,7 @@ class ConfigReload:
         if self._looking.acquire(blocking=False):
             try:
                 self._decide()
-                # This needs the lock: otherwise a change that another part's thread accepts now would be lost.
+                # The lock is needed here: otherwise a change that another part's thread accepts now would be lost.
                 if halted and source in self._written and self._decided[source] is running:
                     self._report("the task file was saved: the task tries its halted tables again")
                     self._decided[source] = replace(running)

@@ -3,7 +3,8 @@
 The order of events: the choice is recorded beside the relay, the replicator is stopped, and another attempt begins with
 the new server. Crash points: before the choice is recorded, nothing has happened. After that, every process that reads
 the task file continues at the chosen server; so does the next run. The replicator requests the log of that server by
-GTID, or from a sampled place. It checks again that the server has executed all transactions that the relay contains.
+GTID, or from a sampled place. The replicator checks again that the server has executed all transactions that the relay
+contains.
 """
 
 from __future__ import annotations

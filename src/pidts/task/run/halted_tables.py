@@ -8,13 +8,13 @@ one table. Crash points:
 
 1. A crash before the next attempt has committed anything: the checkpoint does not say that the table halts. The next
    run tries the same rows. If the target refuses them, the table halts again.
-2. A crash after that: the checkpoint has the table's own Lsn. The next run lets the table continue from there. If the
-   target refuses its rows, the table halts again.
+2. A crash after this commit: the checkpoint contains the table's own Lsn. The next run lets the table continue from
+   there. If the target refuses its rows, the table halts again.
 
 An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
-includes the table. A new run would also include it. The table is also included if the target's table did not fit its
-rows and was changed for other shards. For example, a shard whose change was skipped continues when the other shards'
-change has run.
+includes the table. A new run would also include the table. The table is also included if the target's table did not fit
+its rows and was changed for other shards. For example, a shard whose change was skipped continues when the other
+shards' change has run.
 
 Schema changes halt in separate threads, see `pidts.ddl.ddl_threads`.
 """

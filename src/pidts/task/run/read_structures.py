@@ -1,7 +1,8 @@
 """Reads the structures of a source's tables at an Lsn of its log, while the source is in use. Nothing is locked.
 
 The reader reads the position, the structures, and the position again. The relay then shows whether the log between the
-two positions has a schema change of these tables. If it has one, everything is read again from the later position on.
+two positions has a schema change of these tables. If the log has such a schema change, everything is read again from
+the later position on.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class StructureReader:
         """Reads the structures at `lsn` or a later place; `place` and `gtids` are the position and GTID set of `lsn`.
 
         If the log has a schema change of these tables after `lsn`, and the structures may already show it, they are
-        read again at a later place. `on_change` is called before that, and may refuse the change. Only changes of
-        tables in `only` count.
+        read again at a later place. `on_change` is called before the second reading, and may refuse the change. Only
+        changes of tables in `only` count.
         """
         allow = self.config.allow
         while True:
@@ -152,7 +153,7 @@ def wait_for_relay(
             look_at = time.monotonic() + _LOOK_SECONDS
             lack = replicator.lack()
             if lack is not None and lack.error.code == RELAY_FULL:
-                # The tasks' recorded needs show which log all tasks have applied. Removing it makes room for the
+                # The tasks' recorded needs show which log all tasks have applied. Removing this log makes room for the
                 # awaited log.
                 release(config.relay, config.source.source_id, PurgeLimits())
         if stop.wait(0.02):

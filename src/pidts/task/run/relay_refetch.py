@@ -27,11 +27,11 @@ from pidts.task.config.task_file import TaskConfig
 _log = structlog.get_logger(__name__)
 
 _CORRUPT = "relay-corrupt"
-"""The replicator also reports this code. It is a separate process and cannot say more."""
+"""The replicator also reports this code. The replicator is a separate process and cannot say more."""
 _PASSING = 5
-"""How often in a row the check may find no damage, because another task of this relay has repaired it.
+"""How many times in a row the check may find no damage, because another task of this relay has repaired it.
 
-After that, the error ends the attempt.
+The next time, the error ends the attempt.
 """
 _JUST = 60.0
 

@@ -263,8 +263,8 @@ class ReplicatorProcess:
     def has_connected(self) -> bool:
         """Whether a replicator has been connected to the source since the child was last started.
 
-        Before that, nobody knows whether the source has log that the relay lacks. A status of an earlier replicator
-        shows nothing.
+        Before the connection, nobody knows whether the source has log that the relay lacks. A status of an earlier
+        replicator shows nothing.
         """
         if not self._has_connected:
             status = self.status() or {}

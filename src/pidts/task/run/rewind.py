@@ -24,7 +24,7 @@ The crash points:
    has the request, and reads the log again.
 2. After the COMMIT that saves the copies' states in the checkpoints: every later run continues the copies, as it
    continues any copy. The request itself is forgotten at this moment, so no attempt repeats it.
-3. A run that was replaced wakes up after the records of the new run were written. It may neither write nor remove
+3. A run that was replaced wakes up after the records of the new run were written. This run may neither write nor remove
    records: it first checks the epoch, in the same transaction.
 """
 

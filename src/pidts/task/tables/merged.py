@@ -1,7 +1,7 @@
 """Merged tables: the shards that share a target table, over all sources of a task.
 
-If a task has begun with a source, this source's tables are read from the target's records. Before that, the source's
-server is queried, because several sources may begin at the same time.
+If a task has begun with a source, this source's tables are read from the target's records. Before a task has begun with
+a source, the source's server is queried, because several sources may begin at the same time.
 """
 
 from __future__ import annotations

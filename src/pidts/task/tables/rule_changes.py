@@ -120,8 +120,8 @@ def _with_safe_advice(fit: TableFit, config: TaskConfig, *, own: bool, begun: bo
 
     The task's own rows include the rows of tables that have left the task, and of dropped shards. `own` says whether
     the target table belongs to the task, and `begun` whether the task has begun with this source. `is_recorded` says
-    whether the task has a record of the source table. If it has a record and has not begun, somebody has deleted its
-    checkpoint, or its first start was killed before it wrote a row. Then the rows may be another program's.
+    whether the task has a record of the source table. If the task has a record and has not begun, somebody has deleted
+    its checkpoint, or its first start was killed before it wrote a row. Then the rows may be another program's.
     """
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")

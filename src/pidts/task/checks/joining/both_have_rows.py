@@ -96,8 +96,8 @@ def _merging(config: TaskConfig, fit: TableFit) -> TableFit:
 def demand_no_others(config: TaskConfig, source: Session, target: TargetSession) -> None:
     """Raises if another task between zones carries changes of these tables, and is not in the same file.
 
-    The task of the opposite direction has to wait for this task. If it has written rows already, this task would begin
-    too late.
+    The task of the opposite direction has to wait for this task. If that task has already written rows, this task would
+    begin too late.
     """
     if not config.zones.both_have_rows:
         return

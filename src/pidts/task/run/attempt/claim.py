@@ -34,7 +34,7 @@ def claim_workers(
     """
 
     def claims(epoch: int) -> None:
-        # This is part of the claim's transaction.
+        # The note is part of the claim's transaction.
         target.meta.notes.write(task, SourceTablesKey(source), _WORKERS, str(workers))
         on_claim(epoch)
 
