@@ -1,15 +1,16 @@
 """The tables that are tried again after a halt, until they have caught up or are halted again.
 
 The lag does not count the changes of waiting tables. A table that was halted for hours has changes that are hours old.
-Without this record, they would count as soon as the table is tried again, at each start and after `pidts ddl retry`:
+Without this record, these old changes would count as soon as the table is tried again, at each start and after `pidts
+ddl retry`:
 
     09:00  table t is halted, the lag of all other tables is 0
     12:00  the run is restarted, and t is tried again: the lag is three hours, and an alert about the lag is sent
     12:00  t is halted again; the alert about the halt waits for the next document
 
-So a table that is tried again still counts as a waiting table, until it has applied all log that the relay had at that
-moment. The record outlives attempts: if the next attempt begins because another table was halted, the table has not
-caught up yet.
+So a table that is tried again still counts as a waiting table, until it has applied all log that the relay contained
+when the retry began. The record outlives attempts: if the next attempt begins because another table was halted, the
+table has not caught up yet.
 """
 
 from __future__ import annotations

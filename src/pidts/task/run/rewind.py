@@ -127,7 +127,8 @@ class Rewind:
         self._config, self._source, self._target, self._stop = config, source, target, stop
         self._replicator, self._claimed = replicator, claimed
         self._dialect = source_dialect(source)
-        # The replicator has the id of the task file. Without it, the id comes from this process's name as a reader.
+        # The replicator has the id of the task file. Without that id, this process gets an id from its name as a
+        # reader.
         self._server = replace(config.source.server, server_id=None)
         self._records, self._most_bytes = 0, most_bytes
 
