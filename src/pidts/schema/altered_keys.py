@@ -54,7 +54,7 @@ def does_not_fit(table: Table, what: str) -> Halted:
         "ddl-does-not-fit",
         f"the structure on record does not fit the statement: {what}",
         where=Where(table=str(table.name)),
-        todo=f"The recorded structure is not that of the source any more: {REJOIN}",
+        todo=f"The recorded structure no longer matches the source: {REJOIN}",
     )
 
 
@@ -73,8 +73,8 @@ def keys_after(
 ) -> tuple[Key, ...]:
     """Returns the table's keys after the actions.
 
-    `kept` has the old columns that are still used, by their names in lower case. `columns` are the new columns as the
-    statement defines them: columns of the primary key are not yet set to NOT NULL.
+    `kept` contains the old columns that are still used, keyed by their names in lower case. `columns` are the new
+    columns as the statement defines them: columns of the primary key are not yet set to NOT NULL.
     """
     is_old = not dialect.mariadb and dialect.version < (5, 7, 0)
     # MySQL before 5.7 ignores a CONVERT that rewrites no column.
@@ -176,7 +176,7 @@ def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]
 
 
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
-    """Returns the keys in the servers' order; `columns` has the columns by their names in lower case.
+    """Returns the keys in the servers' order; `columns` are keyed by names in lower case.
 
     The primary key comes first, then unique keys without NULLs: keys over whole columns before keys over prefixes.
     Unique keys with NULLs follow in the same order, then unique keys that are too long (MariaDB), other keys, and
@@ -386,7 +386,7 @@ def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialec
 
 
 _MOST_BYTES = 3072
-"""The most bytes that one column may have in a key of an InnoDB table."""
+"""The largest number of bytes of one column in a key of an InnoDB table."""
 
 
 def _width(kind: ColumnType) -> int:

@@ -115,7 +115,7 @@ def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
 
 
 def _shown_characters(kind: ColumnType) -> int:
-    """Returns how many characters the longest value of a type has as text; 0 if the smallest text type has room."""
+    """Returns how many characters the longest value of a type has as text; 0 if the smallest text type can hold it."""
     if kind.kind in LOB_BYTES:
         return LOB_BYTES[kind.kind] // (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in (Kind.JSON, Kind.GEOMETRY):

@@ -1,4 +1,4 @@
-"""The charsets of MySQL and MariaDB, with their default collations and the most bytes of a character."""
+"""The charsets of MySQL and MariaDB, with their default collations and the largest number of bytes of a character."""
 
 from __future__ import annotations
 

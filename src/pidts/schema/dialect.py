@@ -35,7 +35,7 @@ class Dialect:
     ansi_quotes: bool = False
     no_backslash_escapes: bool = False
     ignore_space: bool = False
-    """Whether `COUNT (1)` is a call of the server's own function, and not of a stored function."""
+    """Whether `COUNT (1)` is a call of the built-in function, and not of a stored function."""
     real_as_float: bool = False
     other_types: bool = False
     """Whether the mode is ORACLE or MAXDB, under which DATE or TIMESTAMP mean other types."""

@@ -225,7 +225,8 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 def _column_event(table: Table | None, clause: _Definition, following: Sequence[alter.Action], dialect: Dialect) -> str:
     """Returns the kind of a column's new definition.
 
-    `following` has the clauses that follow the definition. The first of these clauses add the definition's own keys.
+    `following` contains the clauses that follow the definition. The first of these clauses add the definition's own
+    keys.
 
     If the structure before the statement is unknown, the kind is `alter table`, as in DM.
     """

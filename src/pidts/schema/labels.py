@@ -23,7 +23,7 @@ _CODECS = {
     "utf8mb4": "utf_8",
 }
 WIDTHS = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
-"""The charsets in which ASCII characters have other bytes, each with its smallest number of bytes per character."""
+"""The charsets that encode ASCII characters as other bytes, each with its smallest number of bytes per character."""
 _LATIN1_HOLES = b"\x81\x8d\x8f\x90\x9d"
 """Bytes that are control characters in MySQL's latin1, and undefined in cp1252."""
 

@@ -1,7 +1,7 @@
 """Recognizes MariaDB's system-versioned tables and tables with periods, which are refused.
 
-A *system-versioned* table keeps the old versions of its rows. The log has these old versions as additional rows: an
-INSERT of the old row follows an UPDATE. The real key is the declared key and the end of the row's validity. A target
+A *system-versioned* table keeps the old versions of its rows. The log contains these old versions as additional rows:
+an INSERT of the old row follows an UPDATE. The real key is the declared key and the end of the row's validity. A target
 that applies these INSERTs would get rows again that the source has deleted.
 
 A table with an *application-time* period has plain rows. Only the clauses about the period are not supported: the

@@ -1,4 +1,4 @@
-"""Writes and reads a checkpoint's row. The row has a digest of its values, so that a row edited by hand is noticed.
+"""Writes and reads a checkpoint's row, with a digest of its values, so that a row edited by hand is noticed.
 
 Without the digest, this could happen: somebody sets `lsn` of a row to an earlier place. The next batch begins there,
 and the changes after this place are applied a second time. A table without a key then has the inserted rows twice.
@@ -64,7 +64,7 @@ def _read(row: Checkpoint, altered: str) -> Checkpoint:
 def _digest(row: Checkpoint) -> str:
     """Returns the digest of all values of the row except the epoch, which a run changes when it takes over.
 
-    For an altered row, the function returns a digest that does not fit.
+    For an altered row, the function returns a digest that matches no values.
     """
     if row.altered:
         return _UNFIT

@@ -16,7 +16,8 @@ from pidts.target.meta_schema import META_EXISTS, Run, seconds
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
 _BEGIN = 48
-"""The length of the beginning of a copy progress, up to the end of its digest (`pidts.target.checkpoint_row`)."""
+"""The digest is within this number of characters at the beginning of a copy progress (`pidts.target.checkpoint_row`).
+"""
 
 _OF_A_TASK = (
     "ddl_journal",
@@ -43,8 +44,8 @@ class CheckpointRecord:
         run begins with the same object.
         """
         self._accepted: dict[tuple[Any, ...], str] = {}
-        """The rows that `_places` has found last, by their values without the copy progress. For each, the reason why
-        it is not accepted; empty if it is.
+        """The rows that `_places` found last, keyed by their values without the copy progress; each with the reason why
+        it is not accepted, or an empty text.
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
@@ -148,8 +149,8 @@ class CheckpointRecord:
     def _places(self, task: str, source: str, *, lock: str) -> list[Checkpoint]:
         """Locks all workers' rows, and returns them without copy progress. Reads the whole rows if one of them is new.
 
-        A row is new if no earlier call has read these values. Of the copy progress, the beginning is enough: it has the
-        digest of all values.
+        A row is new if no earlier call has read these values. Of the copy progress, the beginning is enough: it
+        contains the digest of all values.
         """
         shorter = _COLUMNS.replace("copy_progress", f"LEFT(copy_progress, {_BEGIN})")
         rows, _ = self._run(
@@ -176,8 +177,8 @@ def claimed_rows(
 
     `read` is the epoch that the caller has read: if another run has claimed the rows since, the claim is refused.
 
-    With a different number of workers, some keys are assigned to different workers from before. This is safe only if
-    all workers are at the same place: otherwise the changes of some keys would be written twice or not at all.
+    With another number of workers, some keys move to other workers. This is safe only if all workers are at the same
+    place: otherwise the changes of some keys would be written twice or not at all.
     """
     if not stored:
         if read is not None:
@@ -232,10 +233,10 @@ def saved_values(row: Checkpoint) -> tuple[Any, ...]:
 
 
 def other_checkpoint(left: Checkpoint) -> OtherCheckpoint:
-    """Returns the error of a transaction that demands the row `left`, and finds another row or none."""
+    """Returns the error of a transaction that expects the row `left`, and finds another row or none."""
     return OtherCheckpoint(
         "task-taken",
-        f"the checkpoint of worker {left.worker} of task {left.task} is not as this run has left it",
+        f"the checkpoint of worker {left.worker} of task {left.task} has changed since this run wrote it",
         where=Where(source=left.source),
     )
 

@@ -129,7 +129,7 @@ def unfillable(
     *,
     reads_alike: bool = False,
 ) -> list[str]:
-    """Returns the columns whose values in existing rows only the source has.
+    """Returns the columns whose values in existing rows only the source knows.
 
     `computed`: the new generated columns that the target computes, so they are not returned.
 

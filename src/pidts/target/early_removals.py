@@ -1,7 +1,7 @@
 """Records, in `pidts_meta`, rows that a task removed before another task had inserted them; the SQL is for all servers.
 
 An *early removal* is the DELETE of a row that the target did not have: another task may still bring the INSERT of the
-row (`pidts.apply.locks.early_removals`). The task that applies the DELETE notes it, with the time of the DELETE.
+row (`pidts.apply.locks.early_removals`). The task that applies the DELETE records it, with the time of the DELETE.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
 _MOST_AHEAD_SECONDS = 86_400 * 366
-"""If the source's clock is ahead, a removal is recorded before its time, but at most by this number of seconds."""
+"""If the source's clock is ahead, a removal is recorded before its time, but at most this number of seconds before."""
 _COLUMNS = "row_key, task, source, removed_at, noted_at"
 
 
 def _early_removal(table: TableName, key: str, task: str, source: str, removed: Any, noted: Any) -> EarlyRemoval:
-    """Returns the early removal of a row of the record. Raises if somebody has changed one of its times.
+    """Returns the early removal in a row of the record. Raises if somebody has changed one of the row's times.
 
     With a time that is too early, an INSERT would count as later than the removal, and the removed row would come back.
     """
@@ -98,7 +98,7 @@ class EarlyRemovalRecord:
         insert_about(self._insert, "early_removal", task, source, [table] * len(ordered), values)
 
     def show_left_out(self, task: str, source: str, table: TableName, notes: Sequence[LeftOut]) -> None:
-        """Inserts notes about changes that were already made, and deletes them: only the server's log has them then."""
+        """Inserts notes about changes already made, and deletes them: they remain in the server's log only."""
         if not notes:
             return
         by_key = {(sha256(one.key.encode()).hexdigest(), one.removed): one for one in notes}
@@ -146,7 +146,8 @@ class EarlyRemovalRecord:
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
         # No index contains the times of removals. If there are many early removals, only some of them are read, and the
-        # unread ones count as recent. So do removals with a time that nobody has written (`_early_removal`).
+        # unread ones count as recent. Removals whose times somebody has changed (`_early_removal`) also count as
+        # recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at < noted_at THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at, noted_at FROM pidts_meta.early_removal "

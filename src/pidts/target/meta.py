@@ -3,8 +3,8 @@
 A record only executes statements of one session; its caller begins and commits transactions.
 
 Halts only inform operators and commands. Ddl commands decide: an operator *gives* a ddl command, and the transaction
-that begins the journal of its change *takes* it. So after a restart it is known whether the journal has the change as
-the ddl command wants it.
+that begins the journal of its change *takes* it. So after a restart it is known whether the journal contains the change
+as the ddl command wants it.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class RereadRecord:
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
         """Returns the next records of keys after a place, at most `most`, in the order of the log.
 
-        Raises if any record has a text that is no place: such a text may sort before all places.
+        Raises if any record contains a text that is not a place: such a text may sort before all places.
         """
         tail = f" AND (lsn > '{after}' OR lsn NOT LIKE '{_ANY_PLACE}') ORDER BY lsn LIMIT {most}"
         rows = self._rows.read("lsn, row_keys", task, source, name.schema, name.name, tail=tail)

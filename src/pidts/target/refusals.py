@@ -51,8 +51,8 @@ def constraint_todo(constraint: str, remedy: str) -> str:
     removes the constraint from the target.
     """
     return (
-        f"The {constraint} on the target refuses the row. If the source may have such rows, remove it: {remedy}; "
-        "or replace it by one that accepts them"
+        f"The {constraint} on the target refuses the row. If the source may have such rows, remove the constraint: "
+        f"{remedy}; or replace it by one that accepts them"
     )
 
 

@@ -9,7 +9,7 @@ from pidts.model import TableName
 from pidts.target.meta_schema import Insert
 
 OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
-"""The condition of the rows about one table, with the values (task, source, *schema_and_name(table))."""
+"""The condition that selects the rows of one table; its values are (task, source, *schema_and_name(table))."""
 DIGESTS_AT_ONCE = 1000
 """The number of digests in one statement."""
 

@@ -28,8 +28,8 @@ def apply(
 ) -> Changes:
     """Returns the changes that the statement makes to structures.
 
-    `schema_charsets` has charset and collation of databases. For a database that is missing there, the server's default
-    is used.
+    `schema_charsets` contains the charset and the collation of databases. For a database that is missing there, the
+    server's default is used.
     """
     match statement:
         case ddl.CreateTable():
@@ -96,7 +96,7 @@ def _create(
             "ddl-does-not-fit",
             "the source created a table that already exists in the structures on record",
             where=Where(table=str(name)),
-            todo=f"The recorded structure is not that of the source any more: {REJOIN}",
+            todo=f"The recorded structure no longer matches the source: {REJOIN}",
         )
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     table = close_table(pattern.renamed(name), inherited, dialect)
@@ -151,8 +151,8 @@ def _missing(name: TableName) -> Halted:
         "ddl-does-not-fit",
         "the statement names a table whose structure is not on record",
         where=Where(table=str(name)),
-        todo=f"If a view was renamed: run {SKIP}. For a table, the recorded structure is not that of the source "
-        f"any more: {REJOIN}",
+        todo=f"If a view was renamed: run {SKIP}. For a table, the recorded structure no longer matches the "
+        f"source: {REJOIN}",
     )
 
 
@@ -161,10 +161,11 @@ def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
     if isinstance(statement, ddl.StatementDml):
         return Halted(
             "statement-format",
-            f"the log has a statement ({statement.verb}) that changed rows, and not the changed rows themselves",
+            f"the log contains a statement ({statement.verb}) that changed rows, but not the changed rows",
             where=Where(table=table),
-            todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. A task passes "
-            f"the statement with: {SKIP}; then copy the table again: {RESYNC}. A reader of the log can begin after it",
+            todo="Run SET GLOBAL binlog_format = 'ROW' on the source, and let its sessions reconnect. For a task, "
+            f"run {SKIP}; then copy the table again: {RESYNC}. A program that only reads the log can begin after the "
+            "statement",
         )
     return Halted(
         "ddl-not-understood",

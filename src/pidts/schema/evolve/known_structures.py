@@ -6,7 +6,7 @@ may have been read after the place in the log at which reading starts. A table t
 the reading of the catalog is unknown up to its last alteration. Otherwise this could happen: `a` is renamed to `b`, and
 a new `a` is created. Older rows, read with the later catalog, could have the right number of columns, but wrong names.
 
-The log itself may show more: with `binlog_row_metadata=FULL` it has a table's columns before the table's rows, see
+The log itself may show more: with `binlog_row_metadata=FULL` it contains a table's columns before the table's rows, see
 `refined`.
 """
 
@@ -373,7 +373,7 @@ class KnownStructures:
 
 
 def refined(logged: Table, known: Table | None) -> Table:
-    """Returns the structure that the log has before rows (FULL metadata), completed from the recorded structure.
+    """Returns the structure that the log contains before rows (FULL metadata), completed from the recorded structure.
 
     The log lacks unique keys, defaults and generated columns. It calls MariaDB's UUID and INET types BINARY, and
     MariaDB's JSON type text. If the recorded structure contradicts the log, it is from another time. Then only these

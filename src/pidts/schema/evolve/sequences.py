@@ -1,7 +1,7 @@
 """The SEQUENCE objects of MariaDB at a place in a log, updated with each statement.
 
-The log has the state of a sequence as rows of a table with its name. A sequence is not a table, so these rows are left
-out. Sequences and tables share their names, so statements on tables can rename and drop sequences, too.
+The log contains the state of a sequence as rows of a table with its name. A sequence is not a table, so these rows are
+left out. Sequences and tables share their names, so statements on tables can rename and drop sequences, too.
 """
 
 from __future__ import annotations

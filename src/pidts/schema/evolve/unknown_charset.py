@@ -39,8 +39,8 @@ def with_charset(table: Table, charset: Charset, dialect: Dialect) -> Table:
 def common(tables: Sequence[Table]) -> Table | None:
     """Returns one table with everything that these tables have in common; None if they differ in more than charsets.
 
-    `tables` has the same table under each of `CANDIDATES`, in this order. Columns with an unknown charset get the text
-    type that they have in the first of these tables.
+    `tables` contains the same table under each of `CANDIDATES`, in this order. Columns with an unknown charset get the
+    text type that they have in the first of these tables.
     """
     first, *others = tables
     if all(other == first for other in others):

@@ -1,9 +1,9 @@
 """Recognizes the tables of online schema changes by gh-ost and pt-online-schema-change by their names.
 
 Such a tool creates an empty *shadow* of the table, alters it, fills it while the table is in use, and swaps the names
-of the two. After that the old table is *trash*; gh-ost has an additional table of notes. For the target, all of this
-only means that the table was altered. So shadow and trash are not replicated. The statements on the shadow are
-remembered, and are applied to the *real* table when the shadow takes the real table's name (`swap`).
+of the two. After that the old table is *trash*; gh-ost also has a changelog table. The target gets all of this as one
+ALTER TABLE. So shadow and trash are not replicated. The statements on the shadow are remembered, and are applied to the
+*real* table when the shadow takes the real table's name (`swap`).
 
 The roles are recognized only by names: a regular expression matches a whole name, and its only group is the real name.
 If a shadow's name already exists, a tool puts more underscores before it, so `__t_new` may be the shadow of `_t` or of
@@ -27,7 +27,7 @@ from pidts.model.table import TableName
 SHADOW = (r"^_(.+)_(?:new|gho)$",)
 """The names that both tools give to shadows."""
 TRASH = (r"^_(.+)_(?:ghc|del|old)$",)
-"""The names of the old tables that the tools leave behind, and of gh-ost's table of notes."""
+"""The names of the old tables that the tools leave behind, and of gh-ost's changelog table."""
 
 _LONGEST = 64
 """The largest number of characters of a name. If a name is this long, the tool may have cut it off."""

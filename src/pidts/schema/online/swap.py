@@ -1,10 +1,10 @@
 """Applies an online schema change to the real table, once its shadow takes the table's name.
 
 Each statement that alters the shadow is remembered. At the swap, these statements are applied to the real table as one
-ALTER TABLE. Before it runs, it is checked: it must lead from the real table's structure to exactly the shadow's
-structure, since rows after the swap have this structure. In two cases this fails: the real table was also altered
-without the tool, or the statements are unknown because the shadow existed before the task. Then the difference of the
-two structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
+ALTER TABLE. This ALTER TABLE is checked before it runs: it must lead from the real table's structure to exactly the
+shadow's structure, since rows after the swap have this structure. In two cases this fails: the real table was also
+altered without the tool, or the statements are unknown because the shadow existed before the task. Then the difference
+of the two structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
 
 The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
 real table's rows:
@@ -71,8 +71,8 @@ def translate(
 ) -> Translation:
     """Translates a statement of the source for the target.
 
-    `shadows` has the records of shadows before the statement, `structures` the real tables before it. `dialect` is the
-    dialect of the source's server.
+    `shadows` contains the records of shadows, and `structures` the real tables, both before the statement. `dialect` is
+    the dialect of the source's server.
     """
     step = _Step(online, shadows, structures, charsets, dialect)
     return step.translated(statement, logged)

@@ -222,7 +222,7 @@ def _convert(cursor: TokenCursor) -> alter.Action:
 
 
 def _manner(cursor: TokenCursor) -> alter.AlterOption | None:
-    """Parses a clause about the way in which the server makes the change; None if no such clause comes next."""
+    """Parses a clause that says how the server makes the change; None if no such clause comes next."""
     start = cursor.peek()
     if cursor.take_any("ALGORITHM", "LOCK"):
         cursor.take_sign("=")

@@ -111,7 +111,7 @@ def classify(
 def statements_in(text: str, default_schema: str, dialect: Dialect) -> list[tuple[str, str]]:
     """Returns the statements of a transaction, each with the database of its session.
 
-    A USE before a statement says that its database is not the database of the statement before.
+    Between two statements with different databases, `text` has a USE.
     """
     found: list[tuple[str, str]] = []
     for part in split(text, dialect):
@@ -315,7 +315,7 @@ def _database_options(cursor: TokenCursor) -> tuple[str | None, str | None]:
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
     """Returns the tables after the first word TABLE, TABLES or ON, so that rules for these tables can be applied.
 
-    It returns none if there are several statements, or if a statement changes rows: `ON DUPLICATE KEY UPDATE`.
+    Returns no tables if the text has several statements, or if a statement changes rows: `ON DUPLICATE KEY UPDATE`.
     """
     try:
         cursor = TokenCursor(sql, dialect, default_schema)

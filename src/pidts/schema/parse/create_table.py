@@ -75,7 +75,7 @@ def _options(cursor: TokenCursor) -> list[Action]:
         if cursor.at_words("PARTITION", "BY"):
             _partitions(cursor)
         elif cursor.take("START", "TRANSACTION"):
-            continue  # MySQL's CREATE TABLE … SELECT: the log has the rows as row events after this statement
+            continue  # MySQL's CREATE TABLE … SELECT: the log contains the rows as row events after this statement
         elif (option := parse_option(cursor)) is not None:
             options.append(option)
             cursor.take_sign(",")

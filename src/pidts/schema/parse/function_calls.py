@@ -1,8 +1,8 @@
 """Finds the stored functions that a statement may call: a stored function may change rows of any table.
 
-A call of a server's own function is not a call of a stored function, since the server prefers its own functions. But a
-qualified name (`shop.count(1)`) is always a stored function, and so is a quoted one. Without the SQL mode
-IGNORE_SPACE, some own functions are found only if no space stands before the parenthesis.
+A call of a built-in function is not a call of a stored function, since the server prefers built-in functions. But a
+qualified name (`shop.count(1)`) is always a stored function, and so is a quoted one. Without the SQL mode IGNORE_SPACE,
+some built-in functions are found only if no space stands before the parenthesis.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _OWN = frozenset(
     WEEKDAY WEEKOFYEAR WEIGHT_STRING WHEN WHERE WITH XOR YEAR YEARWEEK
     """.split()  # noqa: SIM905
 )
-"""The own functions of all servers and versions, and the keywords that stand before a parenthesis."""
+"""The built-in functions of all servers and versions, and the keywords that stand before a parenthesis."""
 _SINCE_MARIADB = (
     (
         (10, 3, 7),
@@ -112,7 +112,7 @@ _SINCE_MARIADB = (
         ),
     ),
 )
-"""The names that MariaDB has as its own at least from this version on; not all servers have them."""
+"""Built-in functions that MariaDB has at least from this version on; not all servers have them."""
 _SINCE_MYSQL = (
     (
         (5, 6, 24),
@@ -170,7 +170,7 @@ _SINCE_MYSQL = (
         ),
     ),
 )
-"""The names that MySQL has as its own at least from this version on."""
+"""Built-in functions that MySQL has at least from this version on."""
 _BEFORE_MYSQL = (
     (
         (8, 0, 0),
@@ -197,7 +197,7 @@ _BEFORE_MYSQL = (
         ),
     ),
 )
-"""The names that MySQL had as its own in versions before this one, at least from 5.6 on."""
+"""Built-in functions that MySQL had before this version, at least from 5.6 on."""
 
 _SELECT_OPTIONS = frozenset(
     """
@@ -210,13 +210,13 @@ _SELECT_OPTIONS = frozenset(
 _CONSTRUCTORS = frozenset(
     "GEOMETRYCOLLECTION LINESTRING MULTILINESTRING MULTIPOINT MULTIPOLYGON POINT POLYGON".split()  # noqa: SIM905
 )
-"""MariaDB's own functions that a stored function replaces if the number of arguments is not theirs: POINT has two, each
-of the others at least one.
+"""Built-in functions of MariaDB. With another number of arguments, the name means a stored function: POINT takes two
+arguments, and each of the others at least one.
 """
 
 
 def own_functions(dialect: Dialect) -> frozenset[str]:
-    """Returns the names that are sure to be the server's own: a name that only others have may be a stored function."""
+    """Returns the names of the server's built-in functions; every other name may be a stored function."""
     return _own_functions(dialect.version, mariadb=dialect.mariadb)
 
 
@@ -231,7 +231,8 @@ def _own_functions(version: tuple[int, int, int], *, mariadb: bool) -> frozenset
 def calls(text: str, dialect: Dialect) -> Iterator[str]:
     """Yields the functions that the text calls and that may be stored functions, as they are written.
 
-    `dialect` has the modes of the statement's session: they decide whether a double quote encloses a name or a text.
+    `dialect` contains the modes of the statement's session: they decide whether a double quote encloses a name or a
+    text.
 
     A CREATE, ALTER or DROP calls functions only in its query: `KEY k (a)` is no call, and the servers do not allow
     stored functions in a table's definition.
@@ -292,7 +293,7 @@ class _Reading:
             yield token
 
     def follow(self, token: Token, before: Token) -> None:
-        """Notes a word, a parenthesis or the end of a statement; also the end of `SET STATEMENT … FOR`.
+        """Takes note of a word, a parenthesis, or the end of a statement or of `SET STATEMENT … FOR`.
 
         `before` is the token before it.
         """
@@ -325,7 +326,7 @@ def _is_own(name: Token, parenthesis: Token, own: Collection[str], dialect: Dial
 
 
 def _is_no_call(before: Token, second: Token, read: _Reading) -> bool:
-    """Whether a name and its parenthesis are something else than a call, whatever the name is.
+    """Whether a name and its parenthesis cannot be a call, whatever the name is.
 
     `before` and `second` are the tokens before the name, the nearest one first.
     """
@@ -346,7 +347,7 @@ def _is_select_option(name: Token, before: Sequence[Token]) -> bool:
 
 
 def _is_made_by_mariadb(name: str, read: _Reading) -> bool:
-    """Whether MariaDB has a function of its own with this name and these arguments."""
+    """Whether MariaDB has a built-in function with this name and these arguments."""
     if name == "JSON_TABLE":
         texts = pairwise(_up_to_close(read))
         return any(path.lexeme is Lexeme.TEXT and columns.word == "COLUMNS" for path, columns in texts)

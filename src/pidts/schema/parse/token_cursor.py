@@ -29,7 +29,7 @@ class TokenCursor:
         self._tokens += self._rest
 
     def peek(self, ahead: int = 0) -> Token:
-        """Returns the next token, or a later one, `ahead` tokens further."""
+        """Returns the next token, or the token that comes `ahead` tokens after it."""
         missing = self._at + ahead + 1 - len(self._tokens)
         if missing > 0:
             self._tokens += islice(self._rest, missing)

@@ -103,8 +103,8 @@ class AlterWriter:
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
         """Returns `IF EXISTS` if the server has to decide whether the column exists, otherwise an empty text.
 
-        `asked` says whether the source's statement has IF EXISTS. If it has, and the column does not exist, returns
-        None.
+        `asked` says whether the source's statement has IF EXISTS. Returns None if it has, and the column does not
+        exist.
         """
         if not asked or self.before is None:
             return "IF EXISTS " if asked else ""

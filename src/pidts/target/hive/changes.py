@@ -1,6 +1,6 @@
 """Writes the changes of a transaction, as rows of a change table, to files that the transaction's COMMIT records.
 
-A *change table* has all changes of one table; sorted by `pidts_lsn, pidts_op`, they are in the order of the log:
+A *change table* contains all changes of one table; sorted by `pidts_lsn, pidts_op`, they are in the order of the log:
 
 | pidts_op | the row |
 |---|---|

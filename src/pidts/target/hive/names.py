@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pidts.model import Table, TableName
 
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,128}", re.ASCII)
-_BAD_COLUMN = "Hive does not allow the column name {!r}: a name may not have , : ; or `, and has at most 128 characters"
+_BAD_COLUMN = "Hive does not allow the column name {!r}: a name has at most 128 characters, and no , : ; or `"
 _COLUMN = re.compile(r"[^,:;`\x00-\x1f]{1,128}")
 
 CHANGE_COLUMNS = (
@@ -39,7 +39,7 @@ def change_refusal(table: TableName, columns: Sequence[str]) -> str:
     """Returns the reason why a table cannot have a change table; empty if it can."""
     database, name = change_table_name(table)
     if any(not _TABLE.fullmatch(word) for word in (database, name)):
-        return f"Hive does not allow the name {database}.{name}: a name has letters, digits and _, at most 128 of them"
+        return f"Hive does not allow the name {database}.{name}: a name consists of at most 128 letters, digits and _"
     lower = [each.lower() for each in columns]
     if bad := [each for each in columns if not _COLUMN.fullmatch(each)]:
         return _BAD_COLUMN.format(bad[0])
@@ -84,7 +84,7 @@ def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
 def _refusal(table: Table) -> str:
     for word in (table.name.schema, table.name.name):
         if not _TABLE.fullmatch(word):
-            return f"Hive does not allow the name {word!r}: a name has letters, digits and _, at most 128 of them"
+            return f"Hive does not allow the name {word!r}: a name consists of at most 128 letters, digits and _"
     names = [column.name for column in table.columns]
     if bad := [name for name in names if not _COLUMN.fullmatch(name)]:
         return _BAD_COLUMN.format(bad[0])

@@ -1,6 +1,6 @@
 """The folders of published files, on this machine or in an object store.
 
-A folder has two names. Records and messages have a path, or `s3://bucket/folder`. A metastore has an address that Hive
+A folder has two names. Records and messages use a path, or `s3://bucket/folder`. A metastore uses an address that Hive
 and Spark can read: `file:///path`, or `s3a://bucket/folder`.
 """
 

@@ -83,7 +83,7 @@ class PublicationRecord:
             self._rows.remove(task, table.schema, table.name)
 
     def forget(self, folder: str) -> None:
-        """Removes the record of the time from which no publication has named this folder."""
+        """Forgets since when no publication has named this folder."""
         with self._connection.transaction():
             self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
 

@@ -1,4 +1,4 @@
-"""A session with a warehouse that also has records of published states, and changes that wait for publication."""
+"""A session with a warehouse that also keeps records of published states, and changes that wait for publication."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class HiveSession(IcebergSession):
         super().commit()
 
     def rollback(self) -> None:
-        """Undoes the transaction. The files that it has written are removed, and no reader has seen them."""
+        """Undoes the transaction, and removes the files that it has written; no reader has seen them."""
         super().rollback()
         self.waiting.forget(is_undone=True)
         self._journal.saved.clear()

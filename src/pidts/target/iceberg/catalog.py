@@ -184,7 +184,7 @@ class Catalog:
 
 
 def _sequence_of(path: str) -> int:
-    """Returns the sequence number for which a file was written; 0 if its name, of another program, has fewer digits.
+    """Returns the sequence number for which a file was written; 0 for a file of another program.
 
     The number of a loaded chunk may be lower than that of the snapshot which contains it, but never higher.
     """

@@ -111,7 +111,7 @@ def _time_text(values: pa.Array, fsp: int) -> pa.Array:
 def _times(texts: pa.Array) -> pa.Array:
     found = pc.extract_regex(texts, pattern=_TIME)
     if found.null_count > texts.null_count:
-        raise ValueError("a column of times has a text that is not a time")
+        raise ValueError("a column of times contains a text that is not a time")
     part = {field.name: found.field(place) for place, field in enumerate(found.type)}
 
     def number(name: str) -> np.ndarray:

@@ -209,7 +209,7 @@ class CatalogConnection:
         _take(self._locks[key], fcntl.LOCK_SH if shared else fcntl.LOCK_EX, name)
 
     def show(self, *name: object) -> None:
-        """Takes a named lock until the session ends, unless another session holds it; `is_shown` finds the lock."""
+        """Takes a named lock until the session ends, unless another session holds it; `is_shown` tests for the lock."""
         descriptor = self._open_lock(name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -292,7 +292,7 @@ def copied(old: str, new: str) -> bool:
 def remove_folder(folder: str) -> bool:
     """Removes all objects of a folder in an object store; returns whether there were any.
 
-    Inner folders are first: some stores have real folders, and refuse to remove one that is not empty.
+    Inner folders come first: some stores have real folders, and refuse to remove one that is not empty.
     """
     with mapped():
         store, place = _in_store(folder)

@@ -1,4 +1,4 @@
-"""A Hive metastore as a catalog of Iceberg tables: a property of each table has its metadata file.
+"""A Hive metastore as a catalog of Iceberg tables: a property of each table names its metadata file.
 
 A metastore changes one table at a time, so readers may see some tables of a publication before others. New tables and
 new states come first and removals last, so a table that was renamed has both names for a moment.

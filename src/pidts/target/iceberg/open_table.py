@@ -143,7 +143,9 @@ class OpenTable:
         for each in (*self.written, *self.loaded) if identity else ():
             if any(len(places) for _, places in table._found(each.rows.select(identity), came)):
                 raise Transient(
-                    "target-busy", "rows of the same keys were loaded meanwhile", where=Where(table=str(base.name))
+                    "target-busy",
+                    "another session has loaded rows with the same keys meanwhile",
+                    where=Where(table=str(base.name)),
                 )
         return table
 
@@ -172,8 +174,8 @@ class OpenTable:
     ) -> pa.Table:
         """Returns rows in the source's types, sorted by identity.
 
-        These are the rows with the identities `keys`, or up to `limit` rows after the identity `after`. `only` has
-        values that columns of the rows must have.
+        These are the rows with the identities `keys`, or up to `limit` rows after the identity `after`. `only` contains
+        the values that some columns of the rows must have.
         """
         identity = list(table.identity)
         names = [*identity, *(only or {})]
@@ -225,8 +227,8 @@ class OpenTable:
         """Yields the rows as `Side`s.
 
         There is one `Side` for each committed file, and one for each part that the open transaction has written. With
-        `keys`, only files and parts with rows of these keys count. A side has the rows' numbers, the columns `names` of
-        these rows, and a function that reads more columns of the same rows.
+        `keys`, only files and parts with rows of these keys count. A side contains the rows' numbers, the columns
+        `names` of these rows, and a function that reads more columns of the same rows.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:
@@ -305,7 +307,7 @@ class OpenTable:
         if not keys.num_rows:
             return
         first = keys.column_names[0]
-        # The bounds of a file do not show whether it has NULLs.
+        # The bounds of a file do not show whether it contains NULLs.
         least, most = (None, None) if keys[first].null_count else _range(keys[first])
         fields = self.base.some(keys.column_names)
         for path, entry in (self.committed if files is None else files).items():

@@ -10,7 +10,8 @@ catalog names metadata files that the warehouse's catalog has named before; no f
 
 The state after an interruption:
 
-- in or before 1: the warehouse's database has the record of all tables or of none, since the record is one transaction.
+- in or before 1: the warehouse's database contains the record of all tables or of none, since the record is one
+  transaction.
 - after 1: the server has the former states. The next publication begins with step 2 for the recorded states.
 - in 2: the server has the former states or the next ones; a server that cannot change several tables at once may have
   both. The next publication repeats step 2: a table that already has its next state needs nothing.

@@ -5,8 +5,7 @@ Crash points, and what holds after each:
 1. before the metadata file is complete: nothing names the files that are written, so no reader finds them. They are
    orphans.
 2. after the metadata file is written, before the catalog's COMMIT: all of these files are orphans, too.
-3. at COMMIT: SQLite's journal has all of the transaction or nothing of it. The caller reads its checkpoint to find out
-   which.
+3. at COMMIT: SQLite commits the whole transaction or nothing of it. The caller reads its checkpoint to find out which.
 4. after COMMIT: the snapshot is there, with the checkpoint.
 
 Files that the current snapshot does not need are kept for `KEPT_SECONDS`, for readers that began with an earlier
@@ -71,13 +70,15 @@ SMALL_BYTES = 16 << 20
 _LOADED_SMALL_FILES, _LOADED_SMALL_BYTES = 64, 2 << 20
 """These replace SMALL_FILES and SMALL_BYTES while rows are loaded: most files of a copy are merged after the copy."""
 MERGED_BYTES = 64 << 20
-"""The most bytes of small files that one transaction rewrites. More would let other transactions wait for too long."""
+"""The largest size in bytes of the small files that one transaction rewrites. More would let other transactions wait
+for too long.
+"""
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
 """A data file is rewritten if more than this share of its rows are removed."""
 _CODEC = "deflate"
 _LIST = "snap.avro"
-"""The end of the names of PiDTS's manifest lists; no other program uses it."""
+"""The suffix of the file names of PiDTS's manifest lists; no other program uses it."""
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ class NewMetadata:
     retired: list[str] = field(default_factory=list)
     """Files that the table no longer needs."""
     is_branched: bool = False
-    """Whether the snapshots are not a single line: another program has committed to a branch, or has gone back to an
+    """Whether the history of snapshots has branches: another program has committed to a branch, or has gone back to an
     earlier snapshot. Then a file that was unnecessary from some snapshot on may be needed again.
     """
 
@@ -331,7 +332,7 @@ def replace_metadata(
 ) -> NewMetadata:
     """Writes the next metadata file of a table, and returns it.
 
-    `retired` has further files that the table no longer needs.
+    `retired` contains further files that the table no longer needs.
     """
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
     return NewMetadata(write_metadata(new), new, [*retired, location], _has_branches(metadata))

@@ -87,7 +87,7 @@ _LATER = (
     TooManyRequestsError,
     UnauthorizedError,
 )
-"""Errors after which the outcome of a request is unknown, or may be another one at the next try."""
+"""Errors after which the outcome of a request is unknown, or may change at the next try."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The structures of a warehouse's tables, and the statements that change them, which are JSON.
 
-A table has the source's structure as a property, in addition to the Iceberg schema that readers see. Columns are
+A table contains the source's structure as a property, in addition to the Iceberg schema that readers see. Columns are
 identified by ids, so adding, dropping, renaming or widening a column rewrites no row. A change that gives existing rows
 other values rewrites the table's rows.
 """

@@ -20,9 +20,10 @@ Cases that could go wrong, and why they do not:
 
 Crash points, and what holds after each:
 
-1. before or after notes are committed: the earlier notes or the new notes exist. Notes by themselves remove nothing.
-2. between the removals of files, or before the COMMIT that forgets their notes: the notes name files that are gone.
-   The next sweep forgets them.
+1. before or after records of orphans are committed: the earlier or the new records exist. Records by themselves remove
+   nothing.
+2. between the removals of files, or before the COMMIT that deletes their records: the records name files that are gone.
+   The next sweep deletes them.
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
    that is gone. The next sweep forgets this record.
 4. after that COMMIT, before the renamed folder is removed: the next sweep removes all folders of that name.

@@ -32,7 +32,7 @@ class MySqlTarget:
     variables: tuple[tuple[str, str], ...] = ()
     """Session variables of the task, set after the product's own."""
     max_packet: int = 0
-    """The most bytes of a statement; 0: as many as the server accepts."""
+    """The largest size of a statement in bytes; 0: the server's limit."""
     zone: str = ""
     """The zone whose changes the task writes to this target; empty if the task is not between zones."""
     forwards: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class MySqlTarget:
     buffers_rows: ClassVar[bool] = False
 
     def connect(self) -> MySqlSession:
-        """Returns a new session. A peer that is silent for half a minute counts as lost; a statement may take hours."""
+        """Returns a new session. A lost connection is detected after half a minute; a statement may take hours."""
         try:
             connection = Link(
                 host=self.host,

@@ -35,7 +35,7 @@ _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
 def conflicts(table: Table, found: MyTable, rows: pa.Table, *, respelled: bool) -> Iterator[pa.Array]:
     """Yields, for each unique key, one condition per row that finds other rows with the same value.
 
-    The key of the identity is left out unless `respelled`: other texts in it may be equal.
+    The key of the identity is left out, unless different texts in this key may be equal (`respelled`).
     """
     identity = frozenset(name.lower() for name in table.identity)
     names = {column.name.lower(): column for column in table.columns}

@@ -24,7 +24,7 @@ LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
 """The second of these variables makes an old Galera cluster commit in the middle of LOAD DATA."""
 _LONG_LISTS = "in_predicate_conversion_threshold"
-"""MariaDB turns a list of at least so many values into a table, and may then scan the whole queried table."""
+"""MariaDB turns a list of at least this many values into a table, and may then scan the whole queried table."""
 _CLUSTER = "wsrep_on"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MODES = (
@@ -123,7 +123,7 @@ class MySqlConnection:
         self.is_open = True
 
     def commit(self) -> None:
-        """Commits the transaction. After an error it is not known whether it is committed."""
+        """Commits the transaction. After an error it is not known whether the transaction is committed."""
         self.pipeline.now(b"COMMIT")
         self._ended()
 

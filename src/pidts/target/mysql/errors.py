@@ -253,8 +253,8 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 def refused_row_todo(number: int, text: str, table: str) -> str:
     """Returns the advice to the operator after the server has refused a row of the table with this error or warning.
 
-    `table` is `schema.name`. If one of the two has a dot, it is not known where the schema ends. Then the advice has
-    no statement, since it might name another table.
+    `table` is `schema.name`. If the name of the schema or of the table contains a dot, it is not known where the schema
+    ends. Then the advice has no statement, since it might name another table.
     """
     schema, _, own_name = table.partition(".")
     by_trigger = number == _SIGNALLED or (number == _NO_SUCH_TABLE and not _is_gone(number, text, table))

@@ -41,17 +41,19 @@ from pidts.target.text import combined
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 ReadNear: TypeAlias = Callable[[Table, pa.Table, int], pa.Table]
-"""Reads and locks rows of a table by its key: the table, keys, and the most rows that are read."""
+"""Reads and locks rows by their keys. The arguments are the table, the keys and the largest number of rows."""
 
 _ROWS, _SCANNED_ROWS = 100, 400
-"""The most rows of one statement, and the most if the table has no index: then each statement reads the whole table."""
+"""The largest number of rows of one statement: with an index, and without one, when each statement reads the whole
+table.
+"""
 _NUMBERS = 1000
-"""The most numbers in one statement that removes near rows."""
+"""The largest number of numbers in one statement that removes near rows."""
 _CROWD, _FEW_NEAR = 4, 1000
 """Near rows are read only if the target has at most `_FEW_NEAR` of them, and at most `_CROWD` for each row to remove.
 """
 _LISTED_BYTES = 64 << 10
-"""The most bytes of the texts in a list that excludes other rows."""
+"""The largest size in bytes of the texts in a list that excludes other rows."""
 _SHOWN = 5
 _WIDTH = 40
 
@@ -75,7 +77,7 @@ class CopyRemover:
         self._from = f"FROM {qualified(table.name)} WHERE ".encode()
 
     def remove(self, rows: pa.Table, times: pa.Int64Array) -> None:
-        """Removes copies of rows; `times` has the number of copies for each."""
+        """Removes copies of rows; `times` contains the number of copies of each."""
         near = self._near_column(rows)
         may_read = (
             rows.num_rows > 1 and self._table.name not in self._crowded and all(map(self._is_alike, self._written))

@@ -31,7 +31,8 @@ class PreparedTable:
     """The end of an INSERT that overwrites existing rows; empty for a table without a key: its rows are only added.
     """
     texts: tuple[tuple[int, FewLiterals], ...]
-    """How the values of a few rows become text: for each written column, its place in the table and the function."""
+    """For each written column, its place in the table, and the function that converts the values of a few rows to text.
+    """
     is_loose: bool
     """Whether the target may treat keys as equal that differ on the source, because it has another collation."""
     is_respelled: bool

@@ -52,7 +52,7 @@ class Reader:
     ) -> pa.Table:
         """Reads the rows with the identities `keys`, or up to `limit` rows after the identity `after`.
 
-        `only` has values that columns of the rows must have.
+        `only` contains the values that some columns of the rows must have.
 
         `lock` locks the rows that are read, until the transaction ends. `by_key`: the identity is the primary key, and
         its index has to be used. Otherwise MySQL scans a small table for a long list of keys, and locks all rows that
@@ -205,7 +205,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _sent(column: Column) -> str:
-    """Returns an expression that the session sends as UTF-8 if it is text; otherwise the expression of `_selected`."""
+    """Returns the column's name if the session sends its values as UTF-8; otherwise the expression of `_selected`."""
     kind = column.type.kind
     is_plain = column.type.is_text or kind in _PARSERS or kind is Kind.DECIMAL
     return identifier(column.name) if is_plain else _selected(column)

@@ -25,9 +25,11 @@ Row: TypeAlias = tuple[Any, ...]
 Run: TypeAlias = Callable[[str, Sequence[Any]], list[Row]]
 
 _MANY = 32
-"""The least number of tables that are read at once. A server finds one table faster than it looks at all of them."""
+"""The smallest number of tables that are read at once: for fewer, separate queries are faster than a search of all
+tables.
+"""
 _AT_ONCE = 2_000
-"""The most tables in one query, since a server limits the length of its text."""
+"""The largest number of tables in one query, since a server limits the length of its text."""
 
 _TABLES = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES {}"
 _COLUMNS = (

@@ -33,7 +33,7 @@ class PostgresTarget:
     buffers_rows: ClassVar[bool] = False
 
     def connect(self) -> PostgresSession:
-        """Returns a new session; a peer that is silent for half a minute counts as lost."""
+        """Returns a new session; its connection fails if the server is silent for half a minute."""
         login = (self.host, self.port, self.user, self.password, self.database, self.tls)
         connection = connect(*login, self.connect_timeout, autocommit=True)
         try:

@@ -21,7 +21,7 @@ if _driver_log.level == logging.WARNING:
 def connect(
     host: str, port: int, user: str, password: str, database: str, tls: Tls, connect_timeout: int, **more: Any
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """Returns a connection, for which a peer that is silent for half a minute counts as lost."""
+    """Returns a connection that fails if the server is silent for half a minute."""
     try:
         return psycopg.connect(
             host=host,

@@ -1,6 +1,6 @@
 """Finds rows for which a schema change would have another effect on the target than on the source.
 
-`doubts` yields conditions. Before anything is changed, PostgreSQL searches for rows that meet one of them.
+`doubts` yields conditions. Before anything is changed, PostgreSQL searches for rows that meet one of these conditions.
 """
 
 from __future__ import annotations

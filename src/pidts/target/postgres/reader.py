@@ -214,7 +214,8 @@ def _list(form: Form, keys: pa.Table) -> str:
 def set_text(name: str) -> str:
     """Returns SQL that shows a SET as MySQL does.
 
-    An array that is not a set of labels, because it has NULL or a comma in an element, is shown in PostgreSQL's form.
+    An array that is not a set of labels, because it contains NULL, or a comma in an element, is shown in PostgreSQL's
+    form.
     """
     text = f"array_to_string({name}, ',')"
     return f"CASE WHEN string_to_array({text}, ',') = {name} THEN {text} ELSE {name}::text END"

@@ -135,7 +135,7 @@ class PgTable:
         if self.foreign_keys:
             found.append(
                 f"{named('foreign key', self.foreign_keys)} would be checked here, and rows arrive in another order: "
-                "GRANT SET ON PARAMETER session_replication_role to the task's user, or drop it"
+                "GRANT SET ON PARAMETER session_replication_role to the task's user, or drop every such foreign key"
             )
         if self.unwatched:
             found.append(f"{named('unique key', self.unwatched, 'is', 'are')} DEFERRABLE and would not be checked")

@@ -6,7 +6,7 @@ statement is executed, not even a COMMIT. So a transaction of any number of smal
 with the lock of the checkpoint, then all writes with COMMIT.
 
 The statements are given to libpq directly. The driver's own pipeline sends each statement by itself, and needs three
-times the processor time for a small transaction. So this module also decides which statements are prepared.
+times the CPU time for a small transaction. So this module also decides which statements are prepared.
 
 The call that sends statements raises their errors; an error names the table of the statement that failed.
 """
@@ -216,7 +216,7 @@ class StatementPipeline:
         self._waiting, self._queued, self._bytes = [], [], 0
 
     def _send(self, statements: Sequence[_Statement]) -> None:
-        """Sends statements in one pipeline, and notes their results; raises the first error."""
+        """Sends statements in one pipeline, and records their results; raises the first error."""
         convert, server = self._converter, self._connection.pgconn
         ready = []
         for each in statements:
@@ -307,7 +307,7 @@ def _fetch(server: PGconn) -> PQGen[list[PGresult]]:
 
 
 def _receive(server: PGconn, sent: Iterable[_Statement | None]) -> PQGen[psycopg.Error | None]:
-    """Notes the results of the statements of a pipeline; returns the error of the one that failed, if any.
+    """Records the results of a pipeline's statements; returns the error of the statement that failed, if any.
 
     None stands for a command that belongs to the statement after it.
     """

@@ -64,7 +64,7 @@ class Statements:
     delete: str
     """Deletes by the key.
 
-    Without a key it deletes by all columns, and the last array has the number of copies to remove.
+    Without a key it deletes by all columns, and the last array contains the number of copies to remove.
     """
     insert: str
     add: str

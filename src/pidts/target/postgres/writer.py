@@ -10,11 +10,11 @@ keeps them until COMMIT. All other rows are written whole, including rows that a
 inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table has
 any of these.
 
-`NetChange.expected` has rows that the target must have before the change. These rows are not read first: the statements
-that change or remove them find them by all columns. The write fails in three cases. A statement finds another number of
-rows than it was given; the key of a new row exists; or the table has triggers, rules or inheriting tables. The caller
-then makes the change anew. The server waits for a transaction that has changed a row, and compares the newest version.
-So no other transaction changes the row between comparing and writing.
+`NetChange.expected` contains rows that the target must have before the change. These rows are not read first: the
+statements that change or remove them find them by all columns. The write fails in three cases. A statement finds
+another number of rows than it was given; the key of a new row exists; or the table has triggers, rules or inheriting
+tables. The caller then makes the change anew. The server waits for a transaction that has changed a row, and compares
+the newest version. So no other transaction changes the row between comparing and writing.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Writer:
                     "row-missing",
                     f"the target has updated {count} of {part.num_rows} rows, which exist and are locked",
                     where=Where(table=table),
-                    todo="Look for what keeps UPDATEs from the table: rules, triggers, policies",
+                    todo="Find the rule, trigger or policy of the table that prevents UPDATEs",
                 )
         return rows.filter(pc.invert(known))
 

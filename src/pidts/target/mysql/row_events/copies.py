@@ -40,7 +40,8 @@ _PAUSE = 100
 _FIRST_COPIES, _GROWTH = 1, 8
 """The number of copies in the first event of a change, and the factor by which the number grows with each event."""
 _MOST_COPIES, _MANY_COPIES = 1_000, 100
-"""The most copies that one event updates or removes, and the most copies of one row that events remove.
+"""The largest number of copies that one event updates or removes, and the largest number of copies of one row that
+events remove.
 
 The server finds the next copy only after it has read all copies that are removed already. SQL removes all of them in
 one statement.
@@ -83,11 +84,10 @@ class CopyEvents:
         indexed: Sequence[str],
         slow: Counter[TableName],
     ) -> None:
-        """`size` is the most bytes of one statement.
+        """`size` is the largest size of one statement in bytes.
 
-        `indexed` are the target's indexed columns; none if nothing may be updated. `slow` has the tables in which the
-        server reads many rows to find one row. For each, it has the number of the table's next changes whose rows SQL
-        removes.
+        `indexed` are the target's indexed columns; none if nothing may be updated. `slow` lists the tables in which the
+        server reads many rows to find one row, each with the number of its next changes whose rows SQL removes.
         """
         self._pipeline, self._execute, self._size = pipeline, execute, size
         self._layout, self._indexed, self._slow = layout, tuple(indexed), slow
@@ -97,8 +97,8 @@ class CopyEvents:
     def remove(self, deletes: pa.Table, times: pa.Int64Array, upserts: pa.Table) -> CopiesLeft:
         """Removes copies of rows, or overwrites them with new rows. Returns the rows that are left.
 
-        `times` has, for each row, the number of copies to remove. If the server refuses an event, it has no effect, and
-        SQL has to remove the rows.
+        `times` contains, for each row, the number of copies to remove. If the server refuses an event, it has no
+        effect, and SQL has to remove the rows.
         """
         name = self._layout.table
         if not deletes.num_rows:
@@ -150,7 +150,7 @@ class CopyEvents:
         return self._execute(layout.table, ahead(made))
 
     def _found(self, kind: EventType, times: Numbers, images: _Images) -> int:
-        """Executes events whose rows the server has to find; `times` has the number of copies of each row.
+        """Executes events whose rows the server has to find; `times` contains the number of copies of each row.
 
         Returns how many rows the events have. It ends early if the server reads many rows to find one, or takes long.
         """

@@ -178,7 +178,7 @@ def encoded(layout: RowLayout, kind: EventType, images: pa.Array | None, size: i
 
 
 def row_statements(layout: RowLayout, kind: EventType, rows: pa.Array, size: int) -> Iterator[bytes] | None:
-    """Returns statements that together execute all rows as events of this type; `size` is the most bytes of one.
+    """Returns statements of at most `size` bytes that together execute all rows as events of this type.
 
     Returns None if one row is larger than `size`.
     """

@@ -17,7 +17,7 @@ Row events bypass some work of the server. So they are used only if the result i
   TRIGGER.
 - With `slave_exec_mode = IDEMPOTENT`, the server would silently skip a row that it does not find. So each transaction
   reads this variable.
-- SQL writes the values that it would refuse, or store in another way. Examples are NULL in a NOT NULL column, zero
+- Values that SQL would refuse, or store differently, are written as SQL. Examples are NULL in a NOT NULL column, zero
   dates, texts that are too long, and texts beyond ASCII in latin1.
 
 In a table without a key (`copies`), rows are found by all of their columns.
@@ -201,7 +201,7 @@ class EventWriter:
 
     @property
     def _size(self) -> int:
-        """Returns the most bytes of one statement."""
+        """Returns the largest size of one statement in bytes."""
         return min(_SIZE, self._server.max_packet - 1024)
 
     def _executed(self, table: TableName, made: Iterable[bytes]) -> bool:

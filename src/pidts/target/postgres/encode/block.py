@@ -21,7 +21,7 @@ TRAILER = b"\xff\xff"
 
 
 def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the bytes of the rows. Each column has its values, which show the NULLs, and the same values encoded."""
+    """Returns the bytes of the rows. Each column consists of its values, which show the NULLs, and the same encoded."""
     if compiled():
         from pidts.target.postgres.encode.block_kernel import by_rows
 

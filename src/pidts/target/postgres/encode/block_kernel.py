@@ -21,7 +21,7 @@ _BYTES = pa.large_binary()
 
 
 def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the bytes of the rows. Each column has its values, which show the NULLs, and the same values encoded."""
+    """Returns the bytes of the rows. Each column consists of its values, which show the NULLs, and the same encoded."""
     count = len(columns[0][0])
     fields = np.zeros((len(columns), FIELD // 8), np.int64)
     made = [_describe(field, *column) for field, column in zip(fields, columns, strict=True)]
