@@ -78,8 +78,8 @@ class SetDefault:
 class AddKey:
     """Adds a key. A key without a name gets a name by the servers' rule.
 
-    If the server creates the key for a foreign key (`supports_foreign_key`), it is added only if no other key begins
-    with its columns.
+    If the server creates the key for a foreign key (`supports_foreign_key`), the key is added only if no other key
+    begins with the key's columns.
     """
 
     key: Key

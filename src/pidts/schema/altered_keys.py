@@ -92,7 +92,7 @@ def keys_after(
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} already exists")
             # The server has created the current key for a foreign key; the catalog does not show this. The new key
-            # replaces it.
+            # replaces the current key.
             named.remove(present)
         named.append(key)
     stored = tuple(_as_stored(key, there, dialect) for key in named)

@@ -36,7 +36,9 @@ _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
 _MOST_BYTES_IN_MARIADBS_ROW = 65532
-"""The largest row has 65,535 bytes. In MariaDB, the length of a text takes two of them, the flags for NULLs one."""
+"""The largest row has 65,535 bytes. In MariaDB, the length of a text takes two of these bytes, and the flags for NULLs
+take one.
+"""
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:

@@ -377,10 +377,10 @@ class CutoverRecord:
         return _cutover(task, rows[0][0]) if rows else None
 
     def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
-        """Saves `after` if the record is `before`; returns whether it was.
+        """Saves `after` if the record is `before`; returns whether `after` is saved.
 
-        An UPDATE or DELETE names the text that was just read. So it finds no row if another session has committed
-        another text since. An INSERT fails if another session has inserted a record.
+        An UPDATE or DELETE names the text that was just read. So the statement finds no row if another session has
+        committed another text since. An INSERT fails if another session has inserted a record.
         """
         rows = self._rows.read("about", task)
         # The texts are compared, since a record that was read has its constraints in the order of their kinds.

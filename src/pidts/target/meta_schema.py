@@ -50,7 +50,7 @@ class MetaTable:
 
 META_TABLES = {
     "checkpoint": MetaTable(
-        "How far each worker of a task is; changes in the transaction of its rows",
+        "The place up to which each worker has applied the log; written in the transaction of the rows",
         f"{_TASK}, worker {{int}}",
         "batch {long}, lsn {lsn}, gtid {text}, log_position {text}, epoch {epoch}, copy_progress {text}, "
         "updated_at {clock}",
@@ -75,12 +75,12 @@ META_TABLES = {
         "Tables that wait for an operator, and why", f"{_TASK}, place {{name}}", "about {text}, updated_at {clock}"
     ),
     "ddl_order": MetaTable(
-        "What an operator has ordered about schema changes of the log",
+        "Ddl commands: the decisions of operators about schema changes in the log",
         f"{_TASK}, lsn {{lsn}}",
         "kind {code}, statements {text}, number {int}, taken {int}, updated_at {clock}",
     ),
     "shadow": MetaTable(
-        "Online schema changes under way: what has altered the table that is to be swapped in",
+        "Online schema changes in progress: the statements that have altered each shadow table",
         f"{_TASK}, {_TABLE}",
         "about {text}",
     ),
@@ -103,7 +103,7 @@ META_TABLES = {
         "Progress of cutovers to this target, and what they have changed", "task {name}", "about {text}"
     ),
     "switch_structure": MetaTable(
-        "Structures of tables of this server at the switch to it, with which the way back begins",
+        "Structures of this server's tables at the switch to it; the task of the way back begins with them",
         f"task {{name}}, {_TABLE}",
         "structure {text}",
     ),
@@ -113,7 +113,7 @@ META_TABLES = {
         "about {text}",
     ),
     "row_lock": MetaTable(
-        "Rows that differ from the source and are set aside for a person",
+        "Locked rows: they differ from the source, and are set aside until an operator decides",
         f"{_TASK}, {_TABLE}, row_key {{row_key}}",
         "lsn {lsn}, about {text}",
     ),
@@ -138,7 +138,7 @@ META_TABLES = {
         "removed_at {seconds}, noted_at {seconds}",
     ),
     "left_out": MetaTable(
-        "Changes that a task has left out, since two zones have made them; only the log has these notes",
+        "Changes that a task has left out, since two zones have made them; the rows remain only in the log",
         f"{_TASK}, {_TABLE}, row_key {{row_key}}, removed {{row_key}}",
         "key_values {text}, made_at {seconds}",
     ),
@@ -147,7 +147,7 @@ META_TABLES = {
     ),
 }
 EPOCH = "Counts take-overs: a run with a lower number is refused"
-MARK = "Changes in each transaction that has rows of a zone: so the log names the zone"
+MARK = "Changed in each transaction with rows of a zone, so that the log names the zone"
 SECONDS = "Seconds since 1970"
 
 _ROWS = 200

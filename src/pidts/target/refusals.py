@@ -20,7 +20,7 @@ ADMIN_TODO = (
 
 
 def full_todo(otherwise: str = "") -> str:
-    """Returns the advice if the target has no space. `otherwise` is the advice if its disk has room."""
+    """Returns the advice if the target has no space. `otherwise` is the advice if the target's disk has room."""
     todo = "Make room on the target's disk. A running task then continues by itself"
     return f"{todo}. {otherwise}" if otherwise else todo
 
@@ -75,7 +75,8 @@ def index_todo(index: str, remedy: str, of_constraint: str = "") -> str:
 def not_null_todo(column: str, remedy: str) -> str:
     """Returns the advice after a row has no value for a column that is NOT NULL on the target.
 
-    `column` is a text with the name and the table of the column. `remedy` is the statement that lets it have NULL.
+    `column` is a text with the name and the table of the column. `remedy` is the statement that lets the column be
+    NULL.
     """
     return (
         f"Column {column} on the target is NOT NULL, and the row has no value for it. If the source's column allows "
@@ -84,14 +85,14 @@ def not_null_todo(column: str, remedy: str) -> str:
 
 
 def trigger_todo(trigger: str, grant: str = "") -> str:
-    """Returns the advice after a trigger has refused a row. `trigger` says how to find it.
+    """Returns the advice after a trigger has refused a row. `trigger` says how to find the trigger.
 
     `grant` lets the task switch off triggers; it is empty if the task may already do this, or if no grant allows it.
     """
     if grant:
         return (
             f"A trigger of the target's table refuses the row ({trigger}). Let the task switch off triggers: {grant}; "
-            f"the log of the source already has what triggers changed there. Or drop the trigger. {_EACH_START}"
+            f"the source's log already contains the changes of its triggers. Or drop the trigger. {_EACH_START}"
         )
     return (
         f"A trigger of the target's table refuses the row ({trigger}). Change the trigger so that it accepts the rows "

@@ -1,11 +1,11 @@
 """Tombstones in `pidts_meta`, for MySQL, MariaDB and TiDB, and the parts that PostgreSQL shares with them.
 
-Sessions that write tombstones also remove old tombstones. For each tombstone that a session writes, it examines another
-one in the same table, from the key where it last stopped. So while the table doubles its size, all of its former
-tombstones are examined. The table has no index by age: it would cause two thirds of all writing. Old tombstones are
-found without locks and removed by their keys: a DELETE by age and other workers would wait for each other's rows. They
-are removed after the COMMIT, outside of transactions. In a serializable transaction, every SELECT locks the rows that
-it reads, and two sessions would wait for each other's new tombstones.
+Sessions that write tombstones also remove old tombstones. For each tombstone that a session writes, the session
+examines another one in the same table, from the key where the session last stopped. So while the table doubles in size,
+all of its former tombstones are examined. The table has no index by age, which would cause two thirds of all writes.
+Old tombstones are found without locks and removed by their keys: a DELETE by age and other workers would wait for each
+other's rows. Old tombstones are removed after the COMMIT, outside of transactions. In a serializable transaction, every
+SELECT locks the rows that it reads, and two sessions would wait for each other's new tombstones.
 
 A crash after the COMMIT leaves old tombstones, which are found later.
 """

@@ -366,9 +366,9 @@ class KnownStructures:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # `before` could not compute some structures from the catalog. Each turn makes some of these known again. After
-        # the last turn, the log has reached the catalog's place, so the catalog shows the effects of all statements
-        # that could not be parsed.
+        # `before` could not compute some structures from the catalog. At each of `turns`, some of these become known
+        # again. After the last one, the log has reached the catalog's place, so the catalog shows the effects of all
+        # statements that could not be parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 

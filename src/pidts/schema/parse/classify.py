@@ -92,7 +92,7 @@ def classify(
         dialect = replace(dialect, ansi_quotes=True)
     try:
         cursor = TokenCursor(sql, dialect, default_schema, is_lazy=True)
-        if cursor.peek().word not in DML_VERBS:  # the rows of an INSERT may have a million tokens
+        if cursor.peek().word not in DML_VERBS:  # the rows of an INSERT may contain a million tokens
             cursor.read_rest()
     except NotUnderstoodError as error:
         return ddl.Unknown(sql, str(error))
@@ -124,7 +124,7 @@ def statements_in(text: str, default_schema: str, dialect: Dialect) -> list[tupl
 
 
 def _of_transaction(parts: Sequence[tuple[str, str]], dialect: Dialect) -> ddl.Statement:
-    """Returns one statement that stands for those of a transaction: it may change the tables of all of them."""
+    """Returns one statement that stands for all statements of a transaction, and may change all of their tables."""
     verb, names = "", dict[TableName, None]()
     for part, schema in parts:
         statement = classify(part, schema, dialect=dialect)

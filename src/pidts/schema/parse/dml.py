@@ -36,7 +36,7 @@ def parse_dml(cursor: TokenCursor) -> StatementDml:
 
 
 def _joined_tables(cursor: TokenCursor, verb: str) -> tuple[TableName, ...]:
-    """Returns the tables of an UPDATE or DELETE without those of its subqueries, which it only reads."""
+    """Returns the tables of an UPDATE or DELETE without the tables of its subqueries, which are only read."""
     while cursor.take_any(*_BEFORE_TABLE):
         pass
     # The names before FROM are tables or aliases of the list after FROM.

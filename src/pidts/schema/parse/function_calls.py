@@ -260,7 +260,7 @@ def calls(text: str, dialect: Dialect) -> Iterator[str]:
 
 
 class _Reading:
-    """Reads the tokens of a text, and knows where calls may be."""
+    """Reads the tokens of a text, and tracks where calls may be."""
 
     def __init__(self, found: Iterator[Token]) -> None:
         self._found = found
@@ -287,7 +287,7 @@ class _Reading:
 
     def ahead(self) -> Iterator[Token]:
         """Yields the next tokens; they are read again later."""
-        yield from self._ahead  # it does not change before these are exhausted
+        yield from self._ahead  # the list grows only after its tokens are exhausted
         for token in self._found:
             self._ahead.append(token)
             yield token

@@ -107,7 +107,7 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
 
 
 def split(text: str, dialect: Dialect) -> list[str]:
-    """Returns a script's statements. It is cut at each `;` that is not in a name, a text or a comment."""
+    """Returns a script's statements. The script is cut at each `;` that is not in a name, a text or a comment."""
     parts, start, last = [], None, 0
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")

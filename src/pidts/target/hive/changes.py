@@ -51,7 +51,7 @@ _SECOND = 1_000_000
 
 
 class WaitingChanges:
-    """Collects the changes of the open transaction, and writes their files."""
+    """Collects the changes of the open transaction, and writes them to files."""
 
     def __init__(self, connection: CatalogConnection) -> None:
         self._connection = connection

@@ -76,7 +76,7 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 60
 _METADATA, _SCHEMA = "pidts.metadata", "pidts.schema-id"
 _TAG = "pidts-"
 _KEPT = {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "true"}
-"""Programs at the server must not remove data files. The server removes its own metadata files, except for the last."""
+"""Programs at the server must not remove data files. The server removes its own old metadata files."""
 _LATER = (
     AuthorizationExpiredError,
     CommitFailedException,

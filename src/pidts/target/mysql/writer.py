@@ -323,7 +323,7 @@ def _index_todo(prepared: PreparedTable, own: Sequence[Key], *, sure: bool) -> s
     """Returns the advice after a unique key of the target has refused a row.
 
     `own` are the unique keys that only the target has, and `sure` says that one of them has refused the row. The advice
-    does not tell to remove a primary key, since some servers cannot do that.
+    never names a primary key, since some servers cannot remove one.
     """
     table, removable = qualified(prepared.table.name), [key for key in own if not key.primary]
     remedies = [f"ALTER TABLE {table} DROP INDEX {identifier(key.name)}" for key in removable]
