@@ -1,9 +1,9 @@
 """Makes SQL that computes a number for a row. For equal rows, every MySQL or MariaDB server computes the same number.
 
 Each value becomes a unique text. A number becomes its digits, a time becomes the server's text for it. A value that may
-have any character becomes the SHA-256 of its bytes in UTF-8. None of these texts contains a `|`. They are joined with
-`|` and hashed, and the first 60 bits of the hash are the row's number. The sum of the numbers of all rows is compared.
-It does not depend on the order of rows, and a row that occurs twice counts twice.
+have any character becomes the SHA-256 of its bytes in UTF-8. None of these texts contains a `|`. The texts are joined
+with `|` and hashed, and the first 60 bits of the hash are the row's number. The sum of the numbers of all rows is
+compared. The sum does not depend on the order of rows, and a row that occurs twice counts twice.
 
 Different rows have different numbers, except with a probability of 2^-60. Equal rows have equal numbers only if both
 servers spell the values in the same way. If a value is too large for the server to convert, the row's number is NULL.

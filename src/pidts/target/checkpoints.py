@@ -69,7 +69,7 @@ class CheckpointRecord:
     def save(self, checkpoint: Checkpoint) -> None:
         """Overwrites the row of a checkpoint's worker; fails if the row has another epoch.
 
-        So it also fails for a run that has not locked the row and was replaced. The condition costs nothing.
+        So this method also fails for a run that has not locked the row and was replaced. The condition costs nothing.
         """
         new = checkpoint
         _, matched = self._run(

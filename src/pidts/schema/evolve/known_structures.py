@@ -1,10 +1,11 @@
 """The structures of all tables at one place in a log, updated with each statement.
 
 Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
-the recorded structures, makes its tables unknown from there on. A server's catalog shows the *current* structures. It
-may have been read after the place in the log at which reading starts. A table that was altered between this place and
-the reading of the catalog is unknown up to its last alteration. Otherwise this could happen: `a` is renamed to `b`, and
-a new `a` is created. Older rows, read with the later catalog, could have the right number of columns, but wrong names.
+the recorded structures, makes its tables unknown from there on. A server's catalog shows the *current* structures. The
+catalog may have been read after the place in the log at which reading starts. A table that was altered between this
+place and the reading of the catalog is unknown up to its last alteration. Otherwise this could happen: `a` is renamed
+to `b`, and a new `a` is created. Older rows, read with the later catalog, could have the right number of columns, but
+wrong names.
 
 The log itself may show more: with `binlog_row_metadata=FULL` it contains a table's columns before the table's rows, see
 `refined`.
@@ -375,7 +376,7 @@ class KnownStructures:
 def refined(logged: Table, known: Table | None) -> Table:
     """Returns the structure that the log contains before rows (FULL metadata), completed from the recorded structure.
 
-    The log lacks unique keys, defaults and generated columns. It calls MariaDB's UUID and INET types BINARY, and
+    The log lacks unique keys, defaults and generated columns. The log calls MariaDB's UUID and INET types BINARY, and
     MariaDB's JSON type text. If the recorded structure contradicts the log, it is from another time. Then only these
     types are taken from the record.
     """

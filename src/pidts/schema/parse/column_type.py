@@ -273,8 +273,8 @@ def parse_charset_name(cursor: TokenCursor) -> str:
 def parse_collation_name(cursor: TokenCursor) -> str:
     """Parses the name of a collation, either of one existing charset or for several charsets.
 
-    MariaDB and older MySQL also accept DEFAULT. It means the default collation of the charset, even of an inherited
-    charset.
+    MariaDB and older MySQL also accept DEFAULT. DEFAULT means the default collation of the charset, even of an
+    inherited charset.
     """
     if cursor.take("DEFAULT"):
         return "default"

@@ -17,7 +17,7 @@ _AFTER_TABLES = {"UPDATE": ("SET",), "DELETE": ("WHERE", "ORDER", "LIMIT")}
 def parse_dml(cursor: TokenCursor) -> StatementDml:
     """Returns a statement that changes rows: its verb, and the tables that it may change; none if they are not known.
 
-    An UPDATE or DELETE of joined tables may name them by aliases. So all of its tables are returned.
+    An UPDATE or DELETE of joined tables may name them by aliases. So all tables of the statement are returned.
     """
     verb = cursor.next().word
     try:

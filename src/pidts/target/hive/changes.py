@@ -10,7 +10,7 @@ A *change table* contains all changes of one table; sorted by `pidts_lsn, pidts_
 | truncate | NULL in all columns: the table has no rows any more |
 
 The files of a transaction are *waiting*: this module writes them, they are durable before COMMIT, and the COMMIT
-records them in `change_file`. So a change is recorded exactly as often as its row is written. A publication
+records them in `change_file`. So a change is recorded if, and only if, its row is written. A publication
 (`pidts.task.operate.change_publication`) writes the recorded changes to files in the folders that readers see, and then
 removes the waiting files.
 

@@ -1,9 +1,9 @@
 """A JDBC catalog of Iceberg in a database of PostgreSQL, MySQL or MariaDB.
 
 Each table has one row, with its metadata file. All changes of one call are one transaction, so readers see all tables
-of a publication or none. The transaction first locks the rows of its tables. So it waits for a transaction of an
-earlier publisher that the server may still be working on, and sees its outcome. Each statement names the metadata file
-that it replaces.
+of a publication or none. The transaction first locks the rows of its tables. So it waits if the server is still
+executing the transaction of an earlier publisher, and sees the outcome. Each statement names the metadata file that it
+replaces.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A REST catalog of Iceberg tables.
 
 A server with a REST catalog writes the metadata files of its tables itself. So a table of the server is made equal to a
-metadata file of the warehouse. It gets the schemas, snapshots, references and properties that it lacks. It loses the
-snapshots that the warehouse has expired. A property names the metadata file of the warehouse. A tag whose name is
-computed from this file's path points to the file's current snapshot.
+metadata file of the warehouse. The table gets the schemas, snapshots, references and properties that it lacks, and
+loses the snapshots that the warehouse has expired. A property names the metadata file of the warehouse. A tag whose
+name is computed from this file's path points to the file's current snapshot.
 
 A commit requires that the tag of the former metadata file still exists, and that the table's snapshot, schema and
 identity have not changed. It removes the tag. So it fails if another program has changed the table. It also fails if a

@@ -205,8 +205,8 @@ class CopyRemover:
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
         """Returns the number of copies that the target has of each row.
 
-        The place has a name of its own. Otherwise the server would take the expression as its name, with bytes that may
-        be no text, and the client could not read the answer.
+        The place has an alias. Otherwise the column's name would be the whole expression, whose bytes may not be text,
+        and the client could not read the answer.
         """
         places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
         sql = (

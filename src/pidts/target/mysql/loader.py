@@ -162,7 +162,7 @@ def _statement(prepared: PreparedTable, rows: pa.Table) -> bytes | None:
 def _is_plain(prepared: PreparedTable, rows: pa.Table) -> bool:
     """Whether the rows can be loaded as bytes, which the server need not convert between charsets.
 
-    This is so if all text has the same bytes in each charset of the table. It is of use only if the charset of some
+    This is so if all text has the same bytes in each charset of the table. This saves work only if the charset of some
     column is not utf8mb4.
     """
     pairs = [(column, prepared.found.column(column.name) or column) for column in prepared.written]

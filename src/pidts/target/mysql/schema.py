@@ -174,8 +174,8 @@ def computed_here(
     """Returns the names, in lower case, of new generated columns that this server is allowed to compute.
 
     If source and target are not of the same kind, only expressions that every server computes in the same way count.
-    Each column that an expression reads must have the same type on the target and on the source. It must not be a
-    TIMESTAMP, whose value depends on the session's time zone.
+    Each column that an expression reads must have the same type on the target and on the source. No such column may be
+    a TIMESTAMP, whose value depends on the session's time zone.
     """
     if found is None or not server.has_generated:
         return frozenset()

@@ -5,9 +5,9 @@ key, the statement would overwrite that row, and silently lose the new row. So a
 `IF(the whole identity equals the new identity, the new value, <an error>)`. If the server has found a row with another
 identity, the statement fails.
 
-The error is a subquery of two rows. NULL for a NOT NULL column is not always an error. It sets an AUTO_INCREMENT column
-to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB computes subqueries before it
-reads rows. So on TiDB the error is a number outside of every integer column's range, or NULL.
+The error is a subquery of two rows. NULL for a NOT NULL column is not always an error. NULL sets an AUTO_INCREMENT
+column to 0 and a TIMESTAMP of MariaDB to the current time, and the other row would be lost. TiDB computes subqueries
+before it reads rows. So on TiDB the error is a number outside of every integer column's range, or NULL.
 
 The IF compares text byte by byte. A key's collation on the target may treat more texts as equal than the source's (`a`
 and `a ` under PAD SPACE, accents, case). Otherwise two rows of the source would become one, and only the later row

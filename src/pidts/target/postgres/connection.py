@@ -33,8 +33,8 @@ _SETTINGS = (
     "SET lock_timeout = '30s'",
     "SET idle_in_transaction_session_timeout = '5min'",
     # Rows are passed as arrays, and a plan is made without knowing their length. So a plan has to look up each row by
-    # its key. It is then right for any number of rows, even if the table was empty when the plan was made. No statement
-    # has to be planned twice.
+    # its key. Such a plan is right for any number of rows, even if the table was empty when the plan was made. No
+    # statement has to be planned twice.
     "SET jit = off",
     "SET enable_seqscan = off",
     "SET plan_cache_mode = force_generic_plan",

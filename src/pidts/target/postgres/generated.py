@@ -5,7 +5,8 @@ A new generated column stays generated if both servers certainly compute the sam
 column. After that, the column is a plain column.
 
 If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
-generated. It becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then on.
+generated. The column becomes a plain column (`made_plain`), keeps its values, and gets the source's values from then
+on.
 
 A generated column of the target is accepted if PostgreSQL prints its expression as the one that the source's column
 would get now (`computed_otherwise`).

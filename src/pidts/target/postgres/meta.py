@@ -35,7 +35,7 @@ _ADVANCE = (
 )
 """Like `_SAVE_CHECKPOINT`, this statement saves a checkpoint.
 
-It also fails if the row no longer has the values that this run has left in it.
+It also fails if the row no longer has the values that this run wrote last.
 """
 
 _DIVISION_BY_ZERO = "22012"

@@ -92,7 +92,7 @@ class PostgresSchema(ServerSchema[PgTable]):
     ) -> RenderedChange:
         """Returns PostgreSQL's statements for a statement of the source.
 
-        They have the names of the indexes and constraints on the target, which may differ from the names on the source.
+        They use the names of the indexes and constraints on the target, which may differ from the names on the source.
         """
         before, after = self._all_typed(before), self._all_typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}

@@ -1,6 +1,6 @@
 """Declares a column of a MySQL or MariaDB target as the source does: generated, of one kind of geometry, or ZEROFILL.
 
-While a task runs, the target has a plain column with the same values.
+While a task runs, the target's table contains a plain column with the same values.
 
 A column becomes generated in three steps. A second column with the expression is added; it is VIRTUAL, so no row is
 written. The values of both columns are compared in all rows. If they are equal, one statement drops the second column

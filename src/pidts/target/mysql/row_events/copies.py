@@ -2,8 +2,8 @@
 
 In such a table, a change is a number of copies to remove and of copies to add. It does not matter which removed copy
 belongs to which new one. So a removed copy and a new one with the same values in all indexed columns become one update
-(`paired`). It takes the server about half as long as a DELETE and an INSERT, since no index changes. An account
-without the privilege UPDATE gets no updates.
+(`paired`). Such an update takes the server about half as long as a DELETE and an INSERT, since no index changes. An
+account without the privilege UPDATE gets no updates.
 
 An event that updates or removes a row has all of its columns. The server finds a row by an index, or reads the table,
 and compares the bytes of all columns. Each event changes one copy, and a missing copy is an error. If the target's
@@ -152,7 +152,8 @@ class CopyEvents:
     def _found(self, kind: EventType, times: Numbers, images: _Images) -> int:
         """Executes events whose rows the server has to find; `times` contains the number of copies of each row.
 
-        Returns how many rows the events have. It ends early if the server reads many rows to find one, or takes long.
+        Returns how many rows the events have. The method ends early if the server reads many rows to find one, or takes
+        long.
         """
         done = 0
         if not len(times):
