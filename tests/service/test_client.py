@@ -96,11 +96,11 @@ def test_advised_commands_reach_the_service_that_was_asked(
         assert capsys.readouterr().out == f"the service has no task; give it one: pidts start {state} TASK.yaml\n"
         assert run_command(["stop", "shop", "--state", str(service.state), "--json"]) == 1
         shown = capsys.readouterr()
-        assert f"See which it has: pidts list {state}\n" in shown.err
-        assert json.loads(shown.out)["error"]["todo"] == f"See which it has: pidts list {state}"
+        assert f"See its tasks: pidts list {state}\n" in shown.err
+        assert json.loads(shown.out)["error"]["todo"] == f"See its tasks: pidts list {state}"
         url = service_client(service.state, "", None).url
         assert run_command(["stop", "shop", "--service", url]) == 1
-        assert f"See which it has: pidts list --service {url}\n" in capsys.readouterr().err
+        assert f"See its tasks: pidts list --service {url}\n" in capsys.readouterr().err
 
 
 def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(

@@ -254,5 +254,5 @@ def test_text_that_is_none_names_its_column():
 @pytest.mark.parametrize("row", [b"\1", b"\1a\1", b"\1a\1b\1c", b"\1a\xfc\1", b"\1a\xfe" + b"\xff" * 8, b"\1a\5b"])
 def test_a_row_with_too_much_or_too_little_is_refused(row):
     table = table_of(KINDS["latin1"], KINDS["latin1"])
-    with pytest.raises(Halted, match="does not have the columns' values"):
+    with pytest.raises(Halted, match="does not contain one value for each column"):
         Cells(table, Where()).take_row(row)

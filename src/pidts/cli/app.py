@@ -470,7 +470,7 @@ def replicate(
     elif token_file or tls_cert or tls_key:
         raise ConfigError(
             "usage",
-            "--token-file, --tls-cert and --tls-key mean nothing without --serve",
+            "--token-file, --tls-cert and --tls-key need --serve",
             todo="See: pidts replicate --help",
         )
     run_until_stopped(lambda stop: replicate_task(parts, stop, listening), ends_within=RUN_ENDS_WITHIN)

@@ -31,7 +31,7 @@ def remember_task(path: Path | None) -> None:
 
 
 def for_this_task(text: str) -> str:
-    """Returns the text with the task file of the current command in its commands, if the file is known."""
+    """Adds the current command's task file, if it is known, to the commands in a text."""
     return with_task(text, str(_task[0])) if _task else text
 
 

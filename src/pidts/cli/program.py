@@ -1,4 +1,4 @@
-"""Starts the program `pidts`. Even a signal that comes while its modules are loaded ends a run as documented.
+"""Starts the program `pidts`. A signal that comes while its modules are loaded also ends a run as documented.
 
 Loading the commands takes a second. Until then, SIGTERM would end the process as the signal does by default, with an
 exit code that says nothing to a supervisor. So this module imports only what the interpreter has loaded anyway. The

@@ -236,7 +236,7 @@ def _resync(config: TaskConfig, table: TableName) -> str:
 
 
 def _kept(config: TaskConfig, work: Repairs, report: Report) -> dict[str, int]:
-    """Returns the numbers of extra rows that filters may have kept, as the report has found them last.
+    """Returns the numbers of extra rows that filters may have kept, as the report counts them.
 
     The keys of the result are the tables' names, with the source if the task has several.
     """

@@ -28,7 +28,7 @@ State = Annotated[
     typer.Option(
         "--state",
         metavar="DIR",
-        help="The folder that has the service's tasks. Without it: pidts in $XDG_STATE_HOME or ~/.local/state.",
+        help="The folder of the service's tasks. Without it: pidts in $XDG_STATE_HOME or ~/.local/state.",
         show_default=False,
     ),
 ]

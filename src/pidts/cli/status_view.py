@@ -236,7 +236,7 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     if source.moved_at:
         print(f"  moved      {moment(source.moved_at)}")
     if source.silent_since:
-        print(f"  silent     nothing of its log was received here since {moment(source.silent_since)}")
+        print(f"  silent     none of its log was received here since {moment(source.silent_since)}")
     if source.lack is not None and source.lack.error.code != "replicator-silent":
         print(f"  receives   nothing since {moment(source.lack.since)}: {source.lack}")
     if source.tables:

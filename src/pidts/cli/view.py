@@ -132,7 +132,7 @@ class LineView:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """`now` returns the seconds of a clock that is never set back."""
+        """`now` returns the seconds of a monotonic clock."""
         self._now = now
         self._shown: tuple[str, str] = ("", "")
         self._notice = ""
@@ -149,8 +149,8 @@ class LineView:
         """Prints a line if one is due."""
         now = self._now()
         self._print_halts(progress, now)
-        # A changed time of the next attempt is not news: otherwise an absent server would cause a line for each
-        # attempt.
+        # If only the time of the next attempt has changed, no line is printed: otherwise an absent server would
+        # cause a line for each attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return

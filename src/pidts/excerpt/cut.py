@@ -125,7 +125,7 @@ class LogCutter:
             self.changes.append(transaction)
 
     def pass_by(self, piece: PlacedTransaction) -> None:
-        """Notes a transaction outside the range, of which only the changes of structures matter."""
+        """Handles a transaction outside the range: only its changes of structures matter."""
         if piece.transaction.ddl is not None and self._may_change(piece.transaction):
             self.changes.append(piece.transaction)
 

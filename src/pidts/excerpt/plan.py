@@ -1,8 +1,8 @@
 """Decides, from a relay's index, where the next batch of a Spark stream ends, and what the batch's Spark tasks read.
 
-A batch ends at a transaction's end. An offset has the place in the log and the tables' structures at this place. So a
-stream can continue from an offset alone, even with a new relay. Between two given offsets there are always the same
-rows.
+A batch ends at a transaction's end. An offset contains the place in the log and the tables' structures at this place.
+So a stream can continue from an offset alone, even with a new relay. Between two given offsets there are always the
+same rows.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class StreamPlan:
         if not alone:
             return False
         statement = (entry.transaction.ddl or "")[:200]
-        what = f"a statement gives the table columns that differ from those of this typed query: {statement}"
+        what = f"after this statement, the table's columns differ from those of this typed query: {statement}"
         todo = (
             "Everything before it is done. Call `load()` again: it uses the table's present columns. Then "
             "start the query with the same checkpoint: it continues here"

@@ -1,4 +1,4 @@
-"""Finds what a part of the log has besides its rows: GTIDs, ids and times of the rows' transactions, and statements."""
+"""Finds what a part of a log contains besides rows: GTIDs, ids and times of the rows' transactions, and statements."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Finds the log file of a server in which a range begins, from the heads of a few files.
 
-Each file's first event has the time at which the file was created. The next event has the GTIDs of the transactions in
-all earlier files. If PiDTS gave the server the GTID of the start, the server would send only the wanted transactions.
-Then PiDTS would not know which transaction precedes the first wanted one, and which XA transactions were prepared
-earlier.
+Each file's first event contains the time at which the file was created. The next event contains the GTIDs of the
+transactions in all earlier files. If PiDTS gave the server the GTID of the start, the server would send only the
+wanted transactions. Then PiDTS would not know which transaction precedes the first wanted one, and which XA
+transactions were prepared earlier.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def _last(
 
     With `complete`, the first file is not returned for such a time if an earlier file was purged.
 
-    `is_before` says whether a file begins at or before the start. All files before such a file do so, too.
+    `is_before` says whether a file begins at or before the start. If a file does, all files
+    before it do, too.
     """
     low, high = 0, len(files)
     while low < high:

@@ -52,7 +52,7 @@ from pidts.replicate.resume import AppliedPlace, check_not_outdated, has_execute
 from pidts.source import SourceConfig
 
 _LOG_BYTES = 16 << 20
-"""The most bytes of a piece's events, and the most bytes of its part of the index."""
+"""The largest size of a piece's events in bytes; below, the largest sizes of its part of the index."""
 _INDEX_BYTES = 1 << 20
 _MOST_INDEX_BYTES = 64 << 20
 _BEGIN_SECONDS = 5.0

@@ -162,7 +162,7 @@ def _parsed(address: str) -> tuple[str, int]:
 def _bound(host: str, port: int, address: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # The protocol is given, since asyncio switches off the delay of small packets only then.
+        # The protocol is passed explicitly, since asyncio sets TCP_NODELAY only then.
         found = socket.socket(*family[:3])
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(family[4])

@@ -1,6 +1,6 @@
 """Wraps the MySQL driver's connection, so that it is cheaper to open, and safe against invalid packets.
 
-For each connection, the driver loads the system's certificate authorities. This takes 30 ms of processor time, several
+For each connection, the driver loads the system's certificate authorities. This takes 30 ms of CPU time, several
 times as long as the login itself, and a copy makes a connection for each chunk. Also, the driver does not check the
 packets that it reads. An empty packet, an invalid public key, or the request for a file of this machine ends in an
 IndexError, a ValueError or a RuntimeError.
@@ -22,7 +22,7 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 MALFORMED: Final = 2027
 """The client library's error number for a malformed packet."""
 _MOST_COLUMNS: Final = 4096
-"""The most columns of a result; no server allows more columns in a table."""
+"""The largest number of columns in a result; no server allows more columns in a table."""
 
 if TYPE_CHECKING:
     _Connection = Connection[Cursor]

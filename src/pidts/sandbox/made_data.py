@@ -1,6 +1,6 @@
 """Copies the data of a new server from data that was made before for the same kind of server.
 
-Making the data takes seconds of processor time, and copying it a tenth of that. A process that starts many servers, and
+Making the data takes seconds of CPU time, and copying it takes a tenth of that. A process that starts many servers, and
 all processes that it starts, share the copies in the folder that `PIDTS_SANDBOX_DATA` names. The process that sets this
 variable removes the folder.
 """

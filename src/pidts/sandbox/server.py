@@ -54,7 +54,7 @@ class ServerStart:
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     quick_signal: signal.Signals = signal.SIGKILL
-    """The signal that ends a server at once. A server that it ends must leave nothing behind but its folder."""
+    """The signal that ends a server at once. A server ended in this way must leave only its folder behind."""
     as_user: str | None = None
     owns_directory: bool = False
 

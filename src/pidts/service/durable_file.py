@@ -12,7 +12,7 @@ from pidts.relay.permissions import private_opener
 
 
 def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
-    """Replaces a file by an object, see `replace_file`."""
+    """Replaces the content of a file by a JSON object; see `replace_file`."""
     replace_file(path, json.dumps(value, ensure_ascii=False), durable=durable)
 
 

@@ -179,7 +179,7 @@ class StateFolder:
                 "state-folder",
                 "the state folder belongs to another user, or other users may enter it",
                 where=Where(file=str(self.path)),
-                todo=f"It has task files and logs: chmod 700 {self.path}, or name another folder with --state",
+                todo=f"It contains task files and logs: chmod 700 {self.path}, or name another folder with --state",
             )
 
     def _clean_up(self) -> None:

@@ -1,7 +1,7 @@
 """The supervisor: it starts the tasks that should run, starts them again if they die, and answers requests about tasks.
 
 One thread checks all tasks a few times a second. Requests come from other threads. A lock separates these threads. A
-thread has it only for moments, never while it waits for a database server.
+thread holds the lock only for moments, never while it waits for a database server.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Supervisor:
         return _verdict(validated(path))
 
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
-        """Removes a task. A running task is refused, or stopped first with `force`.
+        """Removes a task. Raises if the task runs; with `force`, stops it first.
 
         The task's relay and its records on the target stay. Returns the name and a text that says so.
         """
@@ -295,7 +295,7 @@ class Supervisor:
     def _named(self, name: str) -> WatchedTask:
         found = self._tasks.get(name)
         if found is None:
-            raise NoSuchTask("no-such-task", f"the service has no task {name!r}", todo="See which it has: pidts list")
+            raise NoSuchTask("no-such-task", f"the service has no task {name!r}", todo="See its tasks: pidts list")
         return found
 
 

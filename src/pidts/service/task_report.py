@@ -85,8 +85,8 @@ class _LastSnapshot:
 def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Callable[[Progress], None]]:
     """Yields a function that takes snapshots, and writes them to the task's folder while the block lasts.
 
-    A thread writes the snapshots, since the code that reports must not wait for a disk. So it also writes a snapshot
-    that no other snapshot follows for a long time.
+    A thread writes the snapshots, since the code that reports must not wait for a disk. So the last snapshot before a
+    long pause is written, too.
     """
     latest, over = _LastSnapshot(), threading.Event()
 

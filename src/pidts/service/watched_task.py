@@ -85,8 +85,8 @@ class WatchedTask:
     def want(self, wanted: WantedState) -> None:
         """Records the wanted state."""
         if wanted.wish == "running":
-            # The record of the last end is removed first. In the other order, a crash after the wish was recorded could
-            # leave a record that prevents the start.
+            # The record of the last end is removed first. In the other order, a crash after the wanted state was
+            # recorded could leave a record that prevents the start.
             self.folder.forget("ended")
             self.ended, self.restarts, self.next_start = None, 0, None
         self.folder.want(wanted)
@@ -201,7 +201,7 @@ class WatchedTask:
             is_of_wish = found.st_mtime >= self.wanted.since
             if self.wanted.resync is not None and is_of_wish and report["progress"].get("stage") in {"copy", "sync"}:
                 # The target has recorded that the tables are copied again, so later starts need not request this. An
-                # older report is of a run before the request: the service was killed before it started the next one.
+                # older report is of a run before the request: the service was killed before it started the next run.
                 self.wanted = WantedState(self.wanted.wish, self.wanted.since)
                 self.folder.want(self.wanted)
 

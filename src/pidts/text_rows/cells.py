@@ -112,7 +112,7 @@ class Cells:
             shown = ctypes.string_at(int(state[kernel.VALUE // 8]), min(needed, _SHOWN))
             raise self._misfit(self._table.columns[place], repr(shown))
         else:
-            what = "the answer has a row that does not have the columns' values"
+            what = "a row of the answer does not contain one value for each column"
             raise Halted("source-refused", what, where=self._where, todo="Connect to the server itself, not to a proxy")
 
     def _misfit(self, column: Column, why: object) -> StructureChanged:

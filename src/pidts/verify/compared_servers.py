@@ -204,7 +204,7 @@ class TargetSide(KeyedTarget, Protocol):
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns a checksum that can be compared with the source's; None if the target cannot compute it.
 
-        Equal rows may have different checksums. Different rows have equal checksums only by a very unlikely chance.
+        Equal rows may have different checksums. The probability that different rows have equal checksums is negligible.
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:

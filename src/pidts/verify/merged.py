@@ -1,8 +1,8 @@
 """Tables of the target, each with the rows of one or more source tables: its members.
 
 Every server orders some keys, such as numbers, in the same way (`pidts.verify.keys`). With such keys, the members are
-compared together: a span has the rows of all members between two keys, and its checksum is the members' checksums added
-together. So the servers send no rows that are equal, however many members there are. Each server orders keys of other
+compared together: a span contains the rows of all members between two keys, and its checksum is the sum of the members'
+checksums. So the servers send no rows that are equal, however many members there are. Each server orders keys of other
 types in its own way. Then one member is compared after the other, and each key is preceded by the member's number. No
 span of the target has the same rows as a member's span, so all rows are read.
 """

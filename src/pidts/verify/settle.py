@@ -18,8 +18,8 @@ One round, for many keys at once:
    to its end after the second reading has no change of the table, the difference is real. The target has all log from
    which the source's row results. If programs write to the table all the time, the log always has a change: between two
    readings, the row could have been changed and changed back. Then several rounds in a row must find the same two rows.
-   A row that switches between two values at random looks unequal in this way in about every fourth round. If eight such
-   rounds must follow each other, less than one of a million such rows counts as different.
+   A row that switches between two values at random looks unequal in this way in about every fourth round. Since eight
+   such rounds in a row are required, fewer than one in a million of such rows counts as different.
 
 Rows that change in each round are *unsettled*, and so are rows whose log cannot be waited for. They are listed and
 counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
@@ -179,8 +179,8 @@ class _Rounds:
     ) -> dict[int, int]:
         """Compares the rows of one page of keys with the target's rows, and notes what is found.
 
-        `before` has each key's row on the source at the round's first reading. Returns the unequal keys whose row on
-        the source is still the same; for each, the number of successive rounds in which neither side has changed.
+        `before` contains each key's row on the source at the round's first reading. Returns the unequal keys whose row
+        on the source is still the same; for each, the number of successive rounds in which neither side has changed.
         """
         matcher, table = self._matcher, self._table
         # A lock may be resolved just after its row was read, so the locked rows are queried before and after the

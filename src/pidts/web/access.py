@@ -198,7 +198,7 @@ class AccessGuard:
             parts = urlsplit(origin)
         except ValueError:
             return False
-        # If other machines connect and the service has no TLS, a proxy before the service encrypts the connections.
+        # If other machines connect and the service has no TLS, a proxy in front of it encrypts the connections.
         schemes = {"https"} if self._policy.uses_tls else {"http"} if self._policy.on_loopback else {"http", "https"}
         return parts.scheme in schemes and parts.netloc.lower() == host.lower()
 

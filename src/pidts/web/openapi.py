@@ -49,14 +49,14 @@ SUMMARY = {
             **_NUMBER,
             "description": "The age of the oldest change of a waiting table; null if no change waits with its table.",
         },
-        "rate": {"type": "number", "description": "Rows a second, over the last seconds."},
+        "rate": {"type": "number", "description": "Rows per second, over the last few seconds."},
         "message": {"type": "string"},
         "copy": {"type": ["object", "null"]},
         "halted": {"type": "integer"},
         "locked_rows": {"type": "integer"},
         "needs_operator": {"type": "boolean"},
         "error": {"type": ["object", "null"]},
-        "last_hour": {"type": "object", "description": "Lag and rate of the last hour, one number an interval."},
+        "last_hour": {"type": "object", "description": "Lag and rate of the last hour, one number per interval."},
     },
 }
 DETAIL = {

@@ -63,7 +63,7 @@ async def read_object(request: Request, schema: Schema) -> dict[str, Any]:
 
 
 def _check(name: str, value: Any, schema: Schema) -> None:
-    """Refuses a value that does not fit its schema. It knows `type`, `enum`, `items` and `additionalProperties`."""
+    """Refuses a value that does not fit its schema. Knows `type`, `enum`, `items` and `additionalProperties`."""
     kind = schema.get("type")
     if kind is None:
         return  # any value is allowed: the operation checks it

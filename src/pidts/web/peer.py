@@ -33,7 +33,7 @@ def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[s
 
 
 def _form(host: str, port: int, *, six: bool) -> str:
-    """Returns an address as the kernel's table for IPv4 has it, or for IPv6 if `six`.
+    """Returns an address in the form of the kernel's table for IPv4, or for IPv6 if `six`.
 
     Returns an empty text if that table cannot have the address.
     """

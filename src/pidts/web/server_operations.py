@@ -51,7 +51,7 @@ _RUN: Final[Schema] = {
     },
 }
 _DDL_COMMANDS: Final = {
-    "unlock": "Run a schema change without the shards that have not reached it",
+    "unlock": "Run a schema change without waiting for the shards that have not reached it",
     "skip": "Do not run a schema change",
     "replace": "Run other statements instead of a schema change",
     "inject": "Run statements before a schema change",

@@ -71,7 +71,10 @@ Statements = Annotated[
         metavar="SQL...", help="SQL for the target, with the names on the target. Write `;` between several statements."
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without it, the command only shows what would happen.")]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Carry the command out. Without it, the command only shows what it would do."),
+]
 
 
 _LIST = "pidts shard-ddl-lock TASK"

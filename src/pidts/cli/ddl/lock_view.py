@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pidts.task.operate.shard_locks import OpenLock
 
 _ANY = ": *"
-"""An awaited name with this end stands for all shards of a source. The task has not begun with this source, so the
+"""An awaited name with this suffix stands for all shards of a source. The task has not begun with this source, so the
 number of its shards is not known.
 """
 

@@ -153,6 +153,6 @@ def _table(one: dict[str, Any]) -> TableProgress:
 
 
 def _error(found: dict[str, Any] | None) -> PidtsError:
-    known = found or {"code": "unexpected", "what": "the task has failed without a reason"}
+    known = found or {"code": "unexpected", "what": "the task has failed, and has reported no error"}
     where = Where(**known.get("where", {}))
     return PidtsError(known["code"], known["what"], where=where, todo=known.get("todo", ""))

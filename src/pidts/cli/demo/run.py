@@ -188,7 +188,7 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
 
 
 class _DemoControl:
-    """Controls the demo's run: alters a table at half time, stops the writes, and ends the run when the target has all.
+    """Controls the demo's run: alters a table at half time, stops the writes, and ends the run after the last change.
 
     `seconds` are counted from the moment when the first rows can be applied, so the start of Spark does not count.
     """

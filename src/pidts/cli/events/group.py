@@ -161,7 +161,7 @@ class TransactionEvents:
         return self._begin + (low - self._begin) % _WRAP
 
     def _without_place(self, raw: bytes) -> bytes:
-        """Returns a TABLE_MAP with 0 as its place in the log, since rows of its chunk may be far behind that place."""
+        """Returns a TABLE_MAP with 0 as its place in the log, since its chunk's rows may be far from that place."""
         moved = raw[:13] + bytes(4) + raw[17:]
         if not self.format.checksum:
             return moved

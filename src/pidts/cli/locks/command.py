@@ -87,8 +87,8 @@ def resolve_locks(
         typer.Option(
             "--take",
             metavar="source|target|keep",
-            help="source: apply held changes to the source's row. target: to the target's row. keep: leave the "
-            "target's row as it is, and drop the held changes. Between zones that all feed each other, source "
+            help="source: apply held changes to the source's row. target: apply them to the target's row. keep: leave "
+            "the target's row as it is, and drop the held changes. Between zones that all feed each other, source "
             "and keep give all zones the row of one zone.",
             show_default=False,
         ),
@@ -118,7 +118,10 @@ def resolve_locks(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --all: do it. Without it, --all only shows what would happen.")
+        bool,
+        typer.Option(
+            "--yes", "-y", help="With --all: carry the command out. Without it, --all only shows what it would do."
+        ),
     ] = False,
     as_json: JsonInstead = False,
     debug: Debug = False,

@@ -115,7 +115,7 @@ class Resolutions:
     def __init__(
         self, found: Iterable[ResolvePreview], *, as_json: bool, places: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Reads all rows; `places` has, for each row, its zone and the zone from which its held changes come."""
+        """Reads all rows; `places` gives, for each row, its zone and the zone from which its held changes come."""
         self.count, self.winners, self._as_json = 0, set[str](), as_json
         self._text = SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8")  # noqa: SIM115 - lives as long as this
         try:

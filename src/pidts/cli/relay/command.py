@@ -52,7 +52,8 @@ def purge_relays(
         ),
     ] = "0",
     apply: Annotated[
-        bool, typer.Option("--apply", help="Do it. Without it, the command only shows what it would remove.")
+        bool,
+        typer.Option("--apply", help="Carry the command out. Without it, the command only shows what it would remove."),
     ] = False,
     force: Annotated[
         bool,

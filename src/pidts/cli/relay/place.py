@@ -78,7 +78,7 @@ def demand_known_needs(place: RelayPlace, target: TargetCheckpoints, *, force: b
             "checkpoint-unknown",
             f"the target of task {place.task.name} does not answer, so its checkpoint is not known: {target.error}",
             where=where,
-            todo="Try again when the target answers. With --force, the position that the task has recorded decides",
+            todo="Try again when the target answers. With --force, the position that the task has recorded is used",
         )
     if not target.checkpoints and not read_needs(place.folder):
         raise Halted(

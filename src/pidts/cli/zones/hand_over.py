@@ -18,7 +18,7 @@ def hand_over(
     file: ZonesFile,
     zone: Annotated[str, typer.Argument(metavar="ZONE", help="The zone that has joined.")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it. Without it, the command only shows what would be done.")
+        bool, typer.Option("--yes", help="Carry the command out. Without it, the command only shows what it would do.")
     ] = False,
     debug: Debug = False,
 ) -> None:

@@ -55,7 +55,7 @@ def move(
         bool, typer.Option("--undo", help="Give up a move that was interrupted: the rows stay with their owner.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it. Without it, the command only shows what would be done.")
+        bool, typer.Option("--yes", help="Carry the command out. Without it, the command only shows what it would do.")
     ] = False,
     debug: Debug = False,
 ) -> None:

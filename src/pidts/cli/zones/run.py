@@ -103,7 +103,7 @@ def _start_next(
 ) -> list[DirectionRun]:
     """Starts each direction that may start now, and returns the directions that still wait.
 
-    `copied` has the zones that have all rows; this function adds zones to it.
+    `copied` contains the zones that have all rows; this function adds zones to it.
     """
     if not waiting:
         return waiting

@@ -29,7 +29,7 @@ def let_zone_return(
         bool, typer.Option("--discard-unsent", help="Discard the zone's changes that other zones do not have.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it. Without it, the command only shows what would be done.")
+        bool, typer.Option("--yes", help="Carry the command out. Without it, the command only shows what it would do.")
     ] = False,
     debug: Debug = False,
 ) -> None:

@@ -15,7 +15,7 @@ let connection = { state: "connecting" };
 
 /** The functions of the page that views may call. */
 const page = {
-  /** Draws the view soon. Many calls in a row make one drawing. */
+  /** Draws the view soon. Several calls in a row cause one redraw. */
   redraw() {
     due ??= setTimeout(draw, 0);
   },
@@ -67,7 +67,7 @@ function route() {
   const [match, open] = found ?? [[], overview];
   const [, ...parts] = match;
   const values = parts.map((part) => (part === undefined ? "" : decoded(part)));
-  // The views of one task are one view, so that its connection stays open.
+  // All tabs of a task belong to one view, so that its connection stays open.
   const stays = view?.takes?.(...values) && view.open === open;
   if (!stays) {
     view?.close?.();

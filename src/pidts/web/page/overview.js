@@ -1,4 +1,4 @@
-// All tasks: those that need an operator first, each with its stage, lag and rate, and the last hour of both.
+// All tasks: those that need an operator first, each with its stage, and with its lag and rate now and over the last hour.
 
 import { get } from "./api.js";
 import { spark } from "./charts.js";

@@ -52,7 +52,7 @@ export function errorBlock(error, heading = "") {
   );
 }
 
-/** Returns a button. `kind` is "main" for the one that the view is about. */
+/** Returns a button. `kind` is "main" for the most important button of a view. */
 export function button(text, click, { kind = "", disabled = false, key, ...more } = {}) {
   return h("button", { type: "button", class: kind, disabled, key, on: { click }, ...more }, text);
 }

@@ -15,13 +15,13 @@ export function plural(number, noun, nouns = `${noun}s`) {
   return `${count(number)} ${number === 1 ? noun : nouns}`;
 }
 
-/** Returns a rate in rows a second. Small rates keep one decimal. */
+/** Returns a rate in rows per second. Small rates keep one decimal. */
 export function rate(rows) {
   if (rows === null || rows === undefined) return NOTHING;
   return rows > 0 && rows < 10 ? rows.toFixed(1) : count(rows);
 }
 
-/** Returns a lag, as exactly as is of use: 0.04 s, 2.5 s, 48 s, 3 min 10 s. */
+/** Returns a lag with as many digits as are useful: 0.04 s, 2.5 s, 48 s, 3 min 10 s. */
 export function lag(seconds) {
   if (seconds === null || seconds === undefined) return NOTHING;
   if (seconds < 0.995) return `${seconds === 0 ? "0" : seconds.toFixed(2)} s`;
