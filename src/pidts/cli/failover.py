@@ -18,7 +18,7 @@ def failover(
         typer.Option(
             "--to",
             metavar="HOST:PORT",
-            help="The standby. Without this option: the first standby that has all received transactions.",
+            help="The standby. Without this option: the first standby that has executed all received transactions.",
             show_default=False,
         ),
     ] = "",

@@ -138,7 +138,7 @@ def repaired(
 
 
 def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = (), *, as_json: bool) -> int:
-    """Prints a summary; its JSON has the first statements, too.
+    """Prints a summary; its JSON also contains the first statements.
 
     The exit code shows whether the rows are equal now. It is 1 if the user has stopped the comparison.
     """

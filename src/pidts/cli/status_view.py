@@ -286,7 +286,7 @@ def _differing(rows: int) -> str:
 
 
 def _list(label: str, lines: Sequence[str]) -> None:
-    """Prints only the first lines, since there may be thousands; the JSON has all of them."""
+    """Prints only the first lines, since there may be thousands; the JSON contains all of them."""
     for line in lines[:_SHOWN]:
         print(f"  {label:<10} {line}")
     if len(lines) > _SHOWN:

@@ -177,7 +177,7 @@ def verified(
 def comparison_of(parts: Sequence[TaskConfig], tables: str, state: str) -> str:
     """Returns a text that is equal for two commands if the second may continue the comparison of the first.
 
-    A comparison with another server is another comparison: rows that are equal there may differ here.
+    A comparison with another server is not continued: rows that are equal there may differ here.
     """
     from pidts.task.config.current_server import address_of
 

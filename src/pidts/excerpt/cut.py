@@ -35,12 +35,12 @@ class PlacedTransaction:
 
     transaction: Transaction
     file: str
-    """The source's log file that has the transaction's rows."""
+    """The source's log file that contains the transaction's rows."""
     begin: Lsn
     """The Lsn of the first byte of the transaction's rows."""
     span: Span
     is_commit: bool = False
-    """Whether the span has the events that prepared an XA transaction, and `transaction` is its later commit."""
+    """Whether the span contains the events that prepared an XA transaction, and `transaction` is its later commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def resolved(
 ) -> Iterator[DecodeRange]:
     """Yields the log parts, each with its structures.
 
-    `history` has the structures before all log parts, and `changes` are the schema changes after `history`.
+    `history` contains the structures before all log parts, and `changes` are the schema changes after `history`.
     """
     ahead = deque(changes)
     for log_part in log_parts:

@@ -207,7 +207,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
     if data and not in_use:
         raise DecodeError("truncated", "the log file ends in the middle of an event", where=where)
     if data:
-        say(f"{where.file}: its server was still writing it; its last event is incomplete and is left out")
+        say(f"{where.file}: the server was still writing this file; the last event is incomplete and is left out")
 
 
 def _exactly(plain: io.BufferedReader, size: int) -> bytes:

@@ -180,8 +180,8 @@ class EventPlaces:
 def _offsets(ends: Numbers, sizes: Numbers, begin: int) -> Numbers:
     """Returns the place in the log file at which each event begins.
 
-    An event's header has the low 32 bits of the place where the event ends. It has 0 if the event directly follows the
-    previous event.
+    An event's header contains the low 32 bits of the place where the event ends. It contains 0 if the event directly
+    follows the previous event.
     """
     for event in np.flatnonzero(ends == 0):
         ends[event] = (ends[event - 1] if event else begin) + sizes[event]

@@ -1,6 +1,6 @@
 """Keeps a copy of a relay that another machine serves. This replaces the replicator on the machine that applies.
 
-The follower requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the
+The follower requests the log after its copy, writes it (`relay.copy_writer` lists the crash points), and requests the
 next part. It reconnects after transient errors, and ends with an error if continuing would join two different logs.
 Before it reads anything, and every few seconds, it reports which log the tasks that use its copy still need. So the
 relay server keeps this log.

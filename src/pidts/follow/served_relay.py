@@ -11,7 +11,7 @@ These rules keep a copy equal to the relay:
 
 - Events are sent only up to the end of an entry that is in the index. Events that the writer may still remove are not
   sent: events of an incomplete transaction, and of complete transactions that are not synced.
-- Each request has a checksum of the copy's index. If the relay's own index does not begin with the same bytes, the
+- Each request contains a checksum of the copy's index. If the relay's own index does not begin with the same bytes, the
   answer is the error `relay-copy-differs` without events.
 - While a part of the relay is being cut off, nothing is sent. A piece that the server was reading when the cut began is
   discarded. The server notices the cut by the file that also informs the relay's readers (`relay.refetch`).
@@ -64,7 +64,7 @@ _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
 """Matches `TASK@NAME`, the name of a follower's task.
 
-A follower can report only for such a name up to which Lsn the relay may be purged.
+Only for such a name can a follower report the Lsn up to which the relay may be purged.
 """
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
@@ -151,7 +151,7 @@ class ServedRelay:
                 lsn = wanted.lsn
             elif wanted is not None:
                 if wanted.base != origin.log_base:
-                    what = f"the relay server receives the log {origin.log_base}, which does not have {wanted}"
+                    what = f"the relay server receives the log {origin.log_base}, which does not contain {wanted}"
                     todo = "Compare mysql-instances of both task files: both have to name the same source"
                     raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
                 lsn = Lsn.at(wanted, origin.change_no)

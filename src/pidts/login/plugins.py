@@ -29,7 +29,7 @@ _Point: TypeAlias = "tuple[int, int, int, int]"
 def sign(password: bytes, message: bytes) -> bytes:
     """Returns the signature of 64 bytes as MariaDB's account plugin `ed25519` requires it.
 
-    The signature is Ed25519 (RFC 8032) with another secret: in the RFC the secret is 32 random bytes, here it is a
+    The signature is Ed25519 (RFC 8032) with a different secret: in the RFC the secret is 32 random bytes, here it is a
     password of any length. So libraries with the usual interface cannot compute it. The signature is computed once per
     login, and takes some milliseconds.
     """

@@ -84,7 +84,7 @@ def mysql56() -> Program:
 
 
 def postgres() -> Program:
-    """Returns the newest PostgreSQL from the system's packages; `home` has its programs."""
+    """Returns the newest PostgreSQL from the system's packages; `home` contains its programs."""
     homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda home: _number(home.parent.name))
     on_path = which("postgres")
     if on_path is not None and which("initdb") is not None and not homes:

@@ -1,8 +1,8 @@
 """Starts operations on tasks that may take long (comparisons, repairs, checks, previews), and stores their results.
 
-Each run is a process of its own with a folder of its own: run.json has the request, report.json the command's output. A
-run continues when its service ends. A service cannot get the exit code of a process that it has not started. So the
-next service learns the result from the command's output.
+Each run is a process of its own with a folder of its own: run.json contains the request, report.json the command's
+output. A run continues when its service ends. A service cannot get the exit code of a process that it has not started.
+So the next service learns the result from the command's output.
 """
 
 from __future__ import annotations

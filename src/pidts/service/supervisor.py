@@ -61,7 +61,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def begin(self) -> None:
-        """Takes over the tasks of the folder whose processes live, and starts the other tasks that should run."""
+        """Takes over each task of the folder whose process lives, and starts the other tasks that should run."""
         now = time.monotonic()
         with self._lock:
             for folder in self._state.all():
@@ -170,7 +170,8 @@ class Supervisor:
                 raise WrongTaskState(
                     "task-exists",
                     f"there is a task {name} already",
-                    todo=f"pidts stop {shlex.quote(name)}, or give the new one another name",
+                    todo=f"pidts stop {shlex.quote(name)}, then delete that task on the page; "
+                    "or give the new task another name",
                 )
             wish: Wish = "running" if start else "stopped"
             folder = self._state.create(draft, name, wish)

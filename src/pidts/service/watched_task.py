@@ -165,7 +165,7 @@ class WatchedTask:
             self.restarts += 1
             self.next_start = None
             what = f"the process of the task cannot be started: {error.strerror}"
-            todo = "The service tries it again. Free memory, or end other processes of this machine"
+            todo = "The service tries it again. Free memory, or end other processes on this machine"
             self.ended = ProcessEnd(None, error=PidtsError("task-start", what, todo=todo).to_json())
             return
         if (child is None) != self.waits_for_program:

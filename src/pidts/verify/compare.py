@@ -37,7 +37,7 @@ _TRY_SECONDS = 1.0
 
 
 class ComparisonInterrupted(Exception):
-    """The user has stopped the comparison. `report` has the results up to the last save."""
+    """The user has stopped the comparison. `report` contains the results up to the last save."""
 
     def __init__(self, report: Report | None = None) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ class _Comparison:
             return None
         what = "there is no such table on the target" if misfits is None else "; ".join(misfits)
         waits = tuple(
-            dict.fromkeys(f"{one.waits}; till then its rows are not compared: {what}" for one in not_caught_up)
+            dict.fromkeys(f"{one.waits}; until then its rows are not compared: {what}" for one in not_caught_up)
         )
         if any(one.waits for one in not_caught_up):
             return TableReport(table.name, waits=waits)

@@ -18,7 +18,7 @@ from pidts.verify.row_members import RowMembers
 
 Key = Sequence[Any]
 LogPlaces: TypeAlias = tuple[Lsn, ...]
-"""A place in the log of each source that a table has rows from."""
+"""For each source from which a table has rows, a place in the source's log."""
 
 
 @dataclass(frozen=True, slots=True)

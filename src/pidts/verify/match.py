@@ -53,7 +53,7 @@ class Matcher:
     ) -> dict[int, tuple[DifferenceKind, tuple[str, ...], int]]:
         """Returns what was found for each key whose rows are not equal, by the key's index in `keys`.
 
-        A finding has the kind of difference, the columns that differ, and the index of the target's row (-1 if the
+        A finding contains the kind of difference, the columns that differ, and the index of the target's row (-1 if the
         target has none).
         """
         of_source = self.pairs(keys, source)

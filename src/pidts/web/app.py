@@ -84,5 +84,5 @@ async def _http(_: Request, error: Exception) -> Response:
 
 async def _unknown(request: Request, error: Exception) -> Response:
     _log.error("a request has failed", path=request.url.path, exc_info=error)
-    what = f"{type(error).__name__} in the service; its log has the traceback"
+    what = f"{type(error).__name__} in the service; its log contains the traceback"
     return answer_error(Refusal("unexpected", 500, what, "This is a bug in pidts"))

@@ -298,8 +298,8 @@ class Tasks:
 def _is_yaml(request: Request) -> bool:
     """Whether the body of a request is a task file, and not JSON.
 
-    Programs may send a task file without a content type. A form on a foreign page may do so, too, but `AccessGuard` has
-    already refused that request.
+    Programs may send a task file without a content type. A form on a foreign page may do the same, but `AccessGuard`
+    has already refused that request.
     """
     return "json" not in request.headers.get("content-type", "").partition(";")[0].lower()
 

@@ -31,9 +31,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
     """Prints which shards wait for which others, since when, and the commands that end the wait."""
     mine = lock.first.halt
     if mine is not None and mine.code == "shard-no-place":
-        print(
-            f"{lock.target}: the rows of a table that joins it do not fit its columns; action needed{since(lock.since)}"
-        )
+        print(f"{lock.target}: rows of a new shard do not fit this table's columns; action needed{since(lock.since)}")
     else:
         print(f"{lock.target}: a schema change waits for all shards{since(lock.since)}; {_count(lock)}")
     groups, others = first_of(by_statement(lock.arrived), whole=whole)

@@ -55,7 +55,7 @@ def changes_of(
     tables: AllowList,
     zone: int,
 ) -> Iterator[Change]:
-    """Yields a transaction's changes within the range. `prepared` has the rows of a two-phase XA transaction."""
+    """Yields a transaction's changes within the range. `prepared` contains the rows of a two-phase XA transaction."""
     group = prepared or own
     dialect = Dialect.of(group.format.server_version)
     at = transaction.xa.at if prepared and transaction.xa else None

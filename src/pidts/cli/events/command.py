@@ -87,7 +87,7 @@ def _log(sources: Sequence[str], start: Point | None, *, follow: bool) -> LogInp
     if "-" in sources and len(sources) > 1:
         raise ConfigError(
             "usage",
-            "standard input cannot be combined with files: cat the files into it, in their order",
+            "standard input cannot be combined with files: cat the files into standard input, in their order",
             todo="As in: cat bin.000001 bin.000002 | pidts events -",
         )
     return FileInput(find_files(sources), _say)

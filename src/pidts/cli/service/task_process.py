@@ -1,8 +1,8 @@
 """The program of one task of a service: `python -m pidts.cli.service.task_process FOLDER`.
 
 The program takes the task's lock, records its process id, runs the task until a signal stops it, and records how the
-task has ended. It does not need the service meanwhile: if the service is killed, the next service finds the process by
-the lock.
+task has ended. It does not need the service while it runs: if the service is killed, the next service finds the process
+by the lock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
         unexpected = (
             as_unexpected(error, debug=True)
             if isinstance(error, Exception)
-            else PidtsError("unexpected", str(error), todo="The log of the task has the traceback")
+            else PidtsError("unexpected", str(error), todo="The log of the task contains the traceback")
         )
         ended = {"exit_code": PidtsError.exit_code, "error": unexpected.to_json()}
     if ended.get("error"):

@@ -2,7 +2,7 @@
 
 One zone has all rows at the beginning. The directions that copy these rows start first, each as soon as its own source
 has them. After the copies, all other directions start. A direction that ends with an error starts again after a while,
-unless it needs an operator; the other directions run on. If this process dies, the kernel ends the directions'
+unless it needs an operator; the other directions continue. If this process dies, the kernel ends the directions'
 processes.
 """
 
