@@ -63,7 +63,7 @@ def test_a_comparison_that_is_stopped_after_a_lost_connection_is_interrupted() -
 
     def attempt() -> Report:
         callbacks.stop.set()
-        raise Transient("source-lost", "the connection to the source is gone")
+        raise Transient("source-lost", "the connection to the source is lost")
 
     with pytest.raises(ComparisonInterrupted):
         with_retries(attempt, callbacks)

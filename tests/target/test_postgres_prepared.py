@@ -110,6 +110,6 @@ def test_the_answer_of_a_lost_connection_is_an_error(connection: psycopg.Connect
     ) as other:
         other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
     pipeline.later("BEGIN")
-    with pytest.raises(PidtsError, match=r"the connection to PostgreSQL is gone|57P01"):
+    with pytest.raises(PidtsError, match=r"the connection to PostgreSQL is lost|57P01"):
         pipeline.now("COMMIT")
     assert connection.closed

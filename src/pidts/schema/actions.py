@@ -172,8 +172,8 @@ class PartitionRows:
             "ddl-moves-rows",
             f"{self.what} removes rows from the table, or adds rows to it, without writing them to the log",
             where=Where(table=str(table)),
-            todo=f"Do the same on the target{other}; then run {SKIP}. Or skip it at once, and copy the table again: "
-            f"{RESYNC}",
+            todo=f"Do the same on the target{other}; then run {SKIP}. Or skip the statement now, and copy the table "
+            f"again: {RESYNC}",
         )
 
 

@@ -52,7 +52,7 @@ def does_not_fit(table: Table, what: str) -> Halted:
     """Returns the error for a statement that has run on the source, but does not fit the recorded structure."""
     return Halted(
         "ddl-does-not-fit",
-        f"the structure on record does not fit the statement: {what}",
+        f"the recorded structure does not fit the statement: {what}",
         where=Where(table=str(table.name)),
         todo=f"The recorded structure no longer matches the source: {REJOIN}",
     )

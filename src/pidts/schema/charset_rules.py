@@ -130,7 +130,7 @@ def _shown_characters(kind: ColumnType) -> int:
 
 
 def shown_length(kind: ColumnType) -> int:
-    """Returns the number of characters of the longest value of an enum or a set."""
+    """Returns the length of the longest value of an enum or a set, in characters."""
     lengths = [len(label) for label in kind.labels]
     return max(lengths) if kind.kind is Kind.ENUM else sum(lengths) + len(lengths) - 1
 

@@ -53,7 +53,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
         todo = "Check that the server runs, that host and port are right, and that no firewall blocks the connection"
         return Transient("source-unreachable", text, where=where, todo=todo)
     if number in LOST or isinstance(error, pymysql.err.InterfaceError):
-        return Transient("source-lost", f"the connection to the source is gone: {text}", where=where)
+        return Transient("source-lost", f"the connection to the source is lost: {text}", where=where)
     if not login and out_of_order(error):
         return Transient("source-damaged", f"bytes from the source arrived damaged: {text}", where=where)
     if number in BUSY:

@@ -146,8 +146,7 @@ class EarlyRemovalRecord:
         Only removals at `since` (in seconds since 1970) or later, or at an unknown time, count.
         """
         # No index contains the times of removals. If there are many early removals, only some of them are read, and the
-        # unread ones count as recent. Removals whose times somebody has changed (`_early_removal`) also count as
-        # recent.
+        # others count as recent. Removals whose times somebody has changed (`_early_removal`) also count as recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at < noted_at THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at, noted_at FROM pidts_meta.early_removal "

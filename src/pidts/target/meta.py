@@ -48,7 +48,7 @@ from pidts.target.row_locks import RowLockRecord
 _CUTOVER = "pidts_meta.cutover"
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
 _ANY_PLACE = re.sub("[^.]", "_", str(Lsn(0, 0, 0)))
-"""A pattern for LIKE, of the length and with the dots of each text of an Lsn."""
+"""A LIKE pattern with the length and the dots that the text of every Lsn has."""
 
 
 class Rows:

@@ -56,7 +56,7 @@ META_TABLES = {
         "updated_at {clock}",
     ),
     "structure": MetaTable(
-        "Structures of tables as of the last schema change of the task",
+        "The structure of each table since its last schema change",
         f"{_TASK}, {_TABLE}",
         "lsn {lsn}, structure {text}",
     ),

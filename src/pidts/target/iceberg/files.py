@@ -187,7 +187,7 @@ def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
         make_durable(uri)
         size = store.get_file_info(place).size
         if size is None:
-            raise FileNotFoundError(f"{shown(uri)} was written and is not there")
+            raise FileNotFoundError(f"{shown(uri)} was written, but does not exist")
         return footer[0], size
 
 

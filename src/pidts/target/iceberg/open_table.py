@@ -32,8 +32,8 @@ OnUnreal = Callable[[Table, str, int], None]
 _NONE = np.arange(0)
 
 Side = tuple[Callable[[list[str], np.ndarray], pa.Table], pa.Table, np.ndarray]
-"""Rows of a file or of a written part, as three things: a function that reads columns of rows by their numbers; some
-columns of the rows; the rows' numbers.
+"""Rows of a file or of a written part: a function that reads columns of rows by their numbers; some columns of the
+rows; the rows' numbers.
 """
 
 

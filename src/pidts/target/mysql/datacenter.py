@@ -215,7 +215,7 @@ class Datacenter:
     def _altered(self, what: str) -> Halted:
         return Halted(
             "datacenter-altered",
-            f"the datacenter {self._database} is not as the task has left it: {what}",
+            f"the datacenter {self._database} has changed since the task wrote to it: {what}",
             where=Where(table=f"{self._database}.{CHECKPOINT}"),
             todo="Restore the former rows of both tables, or begin a new channel with another datacenter",
         )

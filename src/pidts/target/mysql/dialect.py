@@ -25,7 +25,7 @@ def identifier(name: str) -> str:
         raise Halted(
             "bad-identifier",
             f"MySQL allows names of 1 to {_MAX_NAME} characters without NUL, not {name!r}",
-            todo=f"Rename it on the source. If the task has begun: {REJOIN}",
+            todo=f"Change this name on the source. If the task has begun: {REJOIN}",
         )
     return quote(name)
 

@@ -221,7 +221,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     number, text = number_and_text(error)
     where = Where(table=table)
     if isinstance(error, OSError | pymysql.err.InterfaceError) or number in _LOST:
-        return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
+        return Transient("target-lost", f"the connection to the target is lost: {text}", where=where)
     if number in _FULL or (number in _OF_FILES and _NO_SPACE.search(text)):
         what = f"the target has no space: {text} (error {number})"
         return Transient(TARGET_FULL, what, where=where, todo=full_todo(_FULL_LIMITS if number == _TABLE_FULL else ""))

@@ -93,5 +93,5 @@ def _not_shown(statement: Statement, sql: str) -> Halted:
     return Halted(
         "origin-not-shown",
         f"the target's log would not show from which zone this statement comes: {sql[:200]}",
-        todo=f"Run it ({type(statement).__name__}) in both zones by hand, and skip it here: {SKIP}",
+        todo=f"Run the {type(statement).__name__} statement in both zones by hand, and skip it here: {SKIP}",
     )

@@ -51,7 +51,7 @@ class PreparedTable:
             if rows[name].null_count:
                 raise Halted(
                     "target-refused",
-                    f"column {name} is NULL in a row of the source, and the target would write another value",
+                    f"column {name} is NULL in a row of the source, and the target would store another value",
                     where=Where(table=str(self.table.name)),
                     todo="Allow NULL in the target's column, as in the source's column",
                 )

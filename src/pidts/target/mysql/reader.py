@@ -119,9 +119,9 @@ class Reader:
         return sorted(int(place) for place, is_equal in found if int(is_equal))
 
     def _of_literals(self, columns: Sequence[tuple[str, str, pa.Table]], select: str) -> Iterator[tuple[Any, ...]]:
-        """Yields the results of a query over given values, which have the types of the table's columns there.
+        """Yields the results of a query over given values. In the query, these have the types of the table's columns.
 
-        Each item of `columns` has a name in the query, the name of a column of the table, and rows with its values.
+        Each item of `columns` consists of an alias, the name of the table's column, and rows with the values.
         """
         shown = ", ".join(f"{identifier(name)} AS {alias}" for alias, name, _ in columns)
         empty = f"SELECT 0 AS pidts_place, {shown}".encode() + self._from + b" WHERE 1 = 0"

@@ -25,7 +25,7 @@ class TargetServer:
 
     @property
     def replays_events(self) -> bool:
-        """Whether the server executes events of a log (BINLOG) as part of a transaction of SQL."""
+        """Whether the server executes log events (BINLOG) in a transaction with SQL statements."""
         return self.dialect.mariadb and self.dialect.version >= (10, 5, 0) and not self.is_cluster
 
     @property

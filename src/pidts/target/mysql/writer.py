@@ -346,7 +346,7 @@ def _collision(prepared: PreparedTable, error: StatementRefused, *, sure: bool) 
     what = "a row would overwrite another row, since the target treats both as equal in a unique key"
     return _Collision(
         "target-refused",
-        what if sure else f"{what}, or the target's column does not hold its value: {error.what}",
+        what if sure else f"{what}, or a column of the target cannot hold the row's value: {error.what}",
         where=Where(table=str(prepared.table.name)),
         todo=_index_todo(prepared, _own_unique_keys(prepared), sure=sure),
     )

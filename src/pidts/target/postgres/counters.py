@@ -65,7 +65,7 @@ def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
             session.run(
                 f"ALTER TABLE {qualified(table.name)} ALTER COLUMN {identifier(column)} SET DEFAULT {default}", ()
             )
-        lines.append(f"{table.name}.{column} counts by the new sequence {sequence}")
+        lines.append(f"{table.name}.{column} gets its numbers from the new sequence {sequence}")
     for one in _sequences(session, table.name):
         at, wanted = _place(session, one), _wanted(session, table, one, source_next)
         if at >= wanted:

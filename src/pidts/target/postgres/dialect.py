@@ -31,7 +31,7 @@ _INTEGER = {
     Kind.INT: ("integer", "bigint"),
     Kind.BIGINT: ("bigint", "numeric(20)"),
 }
-_RENAME = f"Rename it on the source. If the task has begun: {REJOIN}"
+_RENAME = f"Change this name on the source. If the task has begun: {REJOIN}"
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
@@ -41,14 +41,14 @@ def identifier(name: str) -> str:
     if not name or "\0" in name or size > MAX_NAME:
         raise Halted(
             "identifier-too-long" if size > MAX_NAME else "bad-identifier",
-            f"PostgreSQL allows names of 1 to {MAX_NAME} bytes without NUL, {name!r} has {size}",
+            f"PostgreSQL allows names of 1 to {MAX_NAME} bytes without NUL, and {name!r} has {size} bytes",
             todo=_RENAME,
         )
     return '"' + name.replace('"', '""') + '"'
 
 
 def new_column(name: str) -> str:
-    """Quotes the name of a column that is created; raises if each table of PostgreSQL has a system column of it."""
+    """Quotes the name of a column that is created; raises if it is the name of a system column."""
     if name in _SYSTEM_COLUMNS:
         what = f"PostgreSQL allows no column {name}, since each table has a system column of this name"
         raise Halted("bad-identifier", what, todo=_RENAME)
@@ -56,7 +56,7 @@ def new_column(name: str) -> str:
 
 
 def new_schema(name: str) -> str:
-    """Quotes the name of a schema that is created; raises if PostgreSQL keeps the name for itself."""
+    """Quotes the name of a schema that is created; raises if PostgreSQL reserves the name."""
     if name.startswith("pg_"):
         what = f"PostgreSQL allows no schema {name}, since names that begin with pg_ are its own"
         raise Halted("bad-identifier", what, todo="Write a route that leads its tables to another schema")

@@ -106,7 +106,7 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
     where = Where(table=table)
     what = _message(error)
     if not state and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-        return Transient("target-lost", f"the connection to PostgreSQL is gone: {what}", where=where)
+        return Transient("target-lost", f"the connection to PostgreSQL is lost: {what}", where=where)
     if state == _DISK_FULL:
         return Transient(TARGET_FULL, f"PostgreSQL has no space: {what} ({state})", where=where, todo=full_todo())
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:

@@ -43,7 +43,7 @@ _UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4"})
 _MOST_DIGITS = 38
 _GROUP = 9
 _GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""The number of bytes for a group of decimal digits, at the index that is the number of digits."""
+"""At index n, the number of bytes for a group of n decimal digits."""
 _DAY, _SECOND = 86_400_000_000, 1_000_000
 _DATETIME_ZERO = 1 << 39
 _TIME_ZERO = 1 << 23

@@ -234,7 +234,7 @@ class EventWriter:
 
 
 def _indexed(prepared: PreparedTable) -> tuple[str, ...]:
-    """Returns the columns that are in an index of the target's table, those of one index after those of the other."""
+    """Returns the columns in the indexes of the target's table, index by index."""
     names = {column.name.lower(): column.name for column in prepared.table.columns}
     columns = (column.lower() for key in prepared.found.table.keys for column in key.columns)
     return tuple(dict.fromkeys(names[column] for column in columns if column in names))
