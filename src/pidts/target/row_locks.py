@@ -246,7 +246,7 @@ class RowLockRecord:
         return self._locks(task, source, table, found)
 
     def _locks(self, task: str, source: str, table: TableName, rows: Sequence[tuple[Any, ...]]) -> list[RowLock]:
-        """Returns the locks in these rows; each row has the id and the text of one lock."""
+        """Returns the locks in these rows; each row contains the id and the text of one lock."""
         place = {"task": task, "source": source, "table_schema": table.schema, "table_name": table.name}
         named = set()
         for id_, about in rows:

@@ -28,7 +28,7 @@ def through_spark(error: Exception) -> Exception:
 
 def test_an_error_of_pidts_passes_unchanged():
     where = Where(table="a.b", key="1")
-    error = Halted("nul-in-text", "column v holds NUL", where=where, todo="Choose a policy", values=("v=1", "v=2"))
+    error = Halted("nul-in-text", "column v contains NUL", where=where, todo="Choose a policy", values=("v=1", "v=2"))
     found = through_spark(error)
     assert isinstance(found, Halted)
     assert (found.to_json(), found.values) == (error.to_json(), error.values)

@@ -132,8 +132,8 @@ class CopyRemover:
     def _ranges(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
         """Yields ranges of rows, one for each statement.
 
-        The conditions of a range fill at most a third of a statement, since the query that counts its rows has each
-        condition twice.
+        The conditions of a range fill at most a third of a statement, since the query that counts its rows contains
+        each condition twice.
         """
         most = _ROWS if self._found.table.keys else _SCANNED_ROWS
         limits = StatementLimits(most, self._limits.size // 3, self._limits.packet - 1024)
@@ -181,8 +181,8 @@ class CopyRemover:
         """Returns a condition that excludes most rows of the table by lists of values.
 
         Most rows of the table are not in `rows`. The server searches a sorted list, which is much faster than `… OR …`.
-        One list has the values of the column from `_near_column`. If another column has more different values, its list
-        follows.
+        One list contains the values of the column from `_near_column`. If another column has more different values, its
+        list follows.
         """
         near = self._near_column(rows)
         columns = [column for column in self._written if self._is_listed(column, rows)]

@@ -41,7 +41,7 @@ from pidts.target.text import hex_text, text_of
 _SWITCHED_OFF = (1148, 3948, 4166)
 _BYTES = pa.large_binary()
 _SPECIAL = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
-"""The bytes that have a meaning in the text, with their escapes."""
+"""The special bytes of the text, with their escapes."""
 _ASCII_BASED = frozenset({"latin1", "ascii", "utf8", "utf8mb3", "utf8mb4"})
 _READ_AS_BYTES = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
 """Types for which the server takes text without a charset as bytes, or refuses it."""

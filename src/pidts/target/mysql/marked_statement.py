@@ -1,6 +1,6 @@
 """Runs statements that commit by themselves, so that the log shows the zone from which each statement comes.
 
-A statement has a comment with the zone at its end, and the log contains the statement as it was sent. But servers
+Each statement ends with a comment that names the zone, and the log contains the statement as it was sent. But servers
 rewrite DROP TABLE, and keep only the names of its tables. So such a statement also drops a table that is created for
 this purpose, the mark. The mark is the first table in the statement: a server that drops tables one after the other
 drops the mark before every other table.

@@ -143,7 +143,7 @@ def _is_looser(column: Column, found: Column | None) -> bool:
 
 
 def _is_respelled(pairs: Iterable[tuple[Column, Column | None]]) -> bool:
-    """Whether some of these columns have texts, all of them with the same collation on the source and the target."""
+    """Whether there are text columns among these, and each has the same collation on the source and the target."""
     collated = [(column, found) for column, found in pairs if found is not None and is_collated(found)]
     return bool(collated) and all(
         column.type.kind is found.type.kind and column.type.collation == found.type.collation

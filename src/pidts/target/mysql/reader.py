@@ -87,7 +87,7 @@ class Reader:
     def compared(self, keys: pa.Table, collations: Mapping[str, str]) -> pa.Table:
         """Returns keys with each text replaced by a digest of its weights under the column's collation.
 
-        The query's derived table has the collations of the table's columns, but none of its rows.
+        The query's derived table has the collations of the table's columns, but none of the table's rows.
         """
         texts = [name for name in self._table.identity if self._table.column(name).type.is_text]
         forms = ", ".join(_form(identifier(name), collations.get(name, "")) for name in texts)

@@ -161,7 +161,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return f"ABS({value} - {made}) > ABS({value}) * {2.0**-25}"  # true for some numbers that do not change, too
 
     def _refuse_zero_filled(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
-        """Refuses to make texts from numbers that may have ZEROFILL on the source."""
+        """Refuses to convert numbers to texts if their column may have ZEROFILL on the source."""
         for column in zero_filled(statement, old, new):
             where = f"{dialect.identifier(column)} IS NOT NULL"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):

@@ -44,7 +44,7 @@ class TargetServer:
 
     @property
     def has_json(self) -> bool:
-        """Whether the server has a type JSON. MariaDB's JSON is a LONGTEXT, which has a check from 10.4.3 on."""
+        """Whether the server has a type JSON. MariaDB's JSON is a LONGTEXT, with a check from 10.4.3 on."""
         return self.dialect.version >= ((10, 2, 7) if self.dialect.mariadb else (5, 7, 8))
 
     @property

@@ -40,7 +40,7 @@ _SETTINGS = (
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
-    # Rows arrive table by table, perhaps children before their parents, and the source's log has the changes that
+    # Rows arrive table by table, perhaps children before their parents, and the source's log contains the changes that
     # triggers made there. With this role neither foreign keys nor triggers are active. `misfits` reports a session that
     # may not set this role, if this matters.
     """DO 'BEGIN PERFORM pg_catalog.set_config(''session_replication_role'', ''replica'', false);
@@ -166,7 +166,7 @@ class PostgresConnection:
 def _missing_grant(connection: psycopg.Connection, cursor: psycopg.Cursor[Any]) -> str:
     """Returns the statement that lets this role switch off triggers; empty if they are off, or if no grant allows it.
 
-    `cursor` has the results of several statements; the last one is `_STATE`.
+    `cursor` contains the results of several statements; the last statement is `_STATE`.
     """
     while cursor.nextset():
         pass

@@ -73,7 +73,7 @@ def literal(text: str) -> str:
     if "\0" in text:
         raise Halted(
             "nul-in-text",
-            f"PostgreSQL cannot hold NUL in text: {text!r}",
+            f"PostgreSQL cannot store NUL in text: {text!r}",
             todo="Remove NUL from the text on the source, or give the column a binary type. If the task has begun: "
             f"{REJOIN}",
         )
@@ -221,5 +221,5 @@ def _is_moment(text: str) -> bool:
 
 
 def refuse(table: Table, code: str, what: str, todo: str) -> Halted:
-    """Returns the error for a table that PostgreSQL cannot have."""
+    """Returns the error for a table that PostgreSQL cannot represent."""
     return Halted(code, what, where=Where(table=str(table.name)), todo=todo)

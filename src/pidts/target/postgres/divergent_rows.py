@@ -130,7 +130,7 @@ def _width(kind: ColumnType) -> int:
 def _kept_characters(old: Column, new: Column) -> str | None:
     """Returns the new charset's characters as a regular expression's class.
 
-    Returns None if the column cannot have a character that the new charset lacks. Without strict mode, the source
+    Returns None if the column cannot contain a character that the new charset lacks. Without strict mode, the source
     silently replaces such a character with a question mark.
     """
     had, has = old.type.charset, new.type.charset
@@ -157,7 +157,7 @@ def _characters(charset: str) -> str:
 def _refuse_charset(old: Column, new: Column, table: Table) -> Halted:
     return Halted(
         "ddl-not-translatable",
-        f"column {old.name} may have characters that {new.type.charset} does not contain; the log does not "
+        f"column {old.name} may contain characters that {new.type.charset} lacks; the log does not "
         "show how the source converted them",
         where=Where(table=str(table.name)),
         todo=f"Change the column on the target: {REPLACE}. Then copy the table again: {RESYNC}",

@@ -144,7 +144,7 @@ def read_columns(table: Table, column: Column) -> frozenset[str]:
 
 
 def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str, ...] | None:
-    """Returns the parts of a key over expressions for PostgreSQL; None if PostgreSQL cannot have the key.
+    """Returns the parts of a key over expressions for PostgreSQL; None if PostgreSQL cannot create the key.
 
     A unique key refuses rows, so both servers must treat the same values as equal. Any other key only finds rows, but
     it must accept every row.
@@ -174,7 +174,7 @@ def _is_exact(value: _Value) -> bool:
 
 
 def _is_certain(table: Table, node: Node) -> bool:
-    """Whether no column in the expression has dates that are NULL on PostgreSQL."""
+    """Whether no column in the expression contains dates that are NULL on PostgreSQL."""
     kinds = (table.column(_name(table, one)).type for one in columns_of(node))
     return all(kind.kind not in _DATED or kind.refuses_unreal for kind in kinds)
 

@@ -237,7 +237,8 @@ def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> s
     For the first row of which there are too few copies, the SQL returns the row's number, and how many copies are
     wanted and found.
 
-    `gone` has a line for each matching row, with its partition and its `ctid`, which is unique in a partition only.
+    `gone` contains a line for each matching row, with its partition and its `ctid`, which is unique in a partition
+    only.
     """
     all_forms = list(forms.values())
     wanted = [_comparable(each, _stored(each, f"s.c{number}")) for number, each in enumerate(all_forms)]

@@ -269,7 +269,7 @@ def _unexpected(table: Table, error: StatementRefused) -> PidtsError | None:
         return None
     return Halted(
         "row-diverged",
-        "the target does not have the rows as the source had them",
+        "the target's rows differ from the rows that the source had",
         where=Where(table=str(table.name)),
         todo="Nothing has to be done: the rows are read and compared one by one",
     )

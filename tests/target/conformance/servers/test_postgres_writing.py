@@ -363,7 +363,7 @@ def test_nul_in_text_is_named_with_its_row(
     structure = create(session, table(name, {"id": INT, "v": kind_of_column}))
     fine = '{"a": 1}'
     for _ in range(2):
-        with pytest.raises(Halted, match="column v holds NUL") as error:
+        with pytest.raises(Halted, match="column v contains NUL") as error:
             write(session, change(structure, upserts=[(1, fine), (2, value)]))
         assert (error.value.code, error.value.where.key) == ("nul-in-text", "id=2")
     write(session, change(structure, upserts=[(1, fine)]))

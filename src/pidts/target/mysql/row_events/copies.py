@@ -5,9 +5,9 @@ belongs to which new one. So a removed copy and a new one with the same values i
 (`paired`). Such an update takes the server about half as long as a DELETE and an INSERT, since no index changes. An
 account without the privilege UPDATE gets no updates.
 
-An event that updates or removes a row has all of its columns. The server finds a row by an index, or reads the table,
-and compares the bytes of all columns. Each event changes one copy, and a missing copy is an error. If the target's
-table has a unique key, the server would compare only this key: then SQL removes the rows.
+An event that updates or removes a row contains all columns of the row. The server finds a row by an index, or reads the
+table, and compares the bytes of all columns. Each event changes one copy, and a missing copy is an error. If the
+target's table has a unique key, the server would compare only this key: then SQL removes the rows.
 
 If no index is selective, the server reads much of the table for each row. Then SQL is faster, since it looks for many
 rows at once. No statistics show this for certain. So the first events have few rows, and the server then says how many
@@ -152,8 +152,8 @@ class CopyEvents:
     def _found(self, kind: EventType, times: Numbers, images: _Images) -> int:
         """Executes events whose rows the server has to find; `times` contains the number of copies of each row.
 
-        Returns how many rows the events have. The method ends early if the server reads many rows to find one, or takes
-        long.
+        Returns how many rows the events contain. The method ends early if the server reads many rows to find one, or
+        takes long.
         """
         done = 0
         if not len(times):

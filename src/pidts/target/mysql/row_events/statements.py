@@ -65,7 +65,7 @@ class RowLayout:
     types: tuple[CellType, ...]
     nullable: tuple[bool, ...]
     key: tuple[int, ...]
-    """The places of the primary key's columns, in ascending order: images have them in the order of the columns."""
+    """The places of the primary key's columns, in ascending order: images contain columns in the order of the table."""
 
     def rows(self, rows: pa.Table, *, updates: bool) -> pa.Array | None:
         """Returns the images of rows as they are in an event that inserts or updates them.
@@ -121,7 +121,7 @@ class RowLayout:
         return _event(EventType.TABLE_MAP, body + _bits(can_be_null, len(self.types)))
 
     def head(self, kind: EventType) -> bytes:
-        """Returns the bytes before the rows in an event of this type: they say which columns its images have."""
+        """Returns the bytes before the rows in an event of this type: they say which columns its images contain."""
         count = len(self.types)
         whole, key = _bits(range(count), count), _bits(self.key, count)
         present = {EventType.WRITE_ROWS_V1: whole, EventType.UPDATE_ROWS_V1: key + whole}.get(kind, key)

@@ -141,7 +141,7 @@ def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
             key = shown_key(table, rows, hits[0].as_py())
             return Halted(
                 "nul-in-text",
-                f"column {name} holds NUL, which PostgreSQL cannot have in text ({len(hits)} rows of this batch)",
+                f"column {name} contains NUL, which PostgreSQL cannot store in text ({len(hits)} rows of this batch)",
                 where=Where(table=str(table.name), key=key),
                 todo=f"Remove NUL on the source, or make the column binary; then copy the table again: {RESYNC}",
             )
