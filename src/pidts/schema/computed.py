@@ -1,7 +1,7 @@
 """The expression of a generated column, as tokens of the statement that creates the column.
 
-The statement's text cannot be used unchanged: another session may read its quotes and backslashes in another way. So
-names and texts are quoted again.
+The statement's text cannot be used unchanged: another session may read its quotes and backslashes differently. So names
+and texts are quoted again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Computes the value that a server stores for a default that a statement writes as a literal.
 
 Servers accept many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
-`a`. Another server may read a literal in another way, so a structure contains the value in the form that catalogs show.
-If MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal in different ways, this module treats its value as unknown.
+`a`. Another server may read a literal differently, so a structure contains the value in the form that catalogs show. If
+MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal in different ways, this module treats its value as unknown.
 Examples are `DEFAULT 1` of an enum with a label `1`, or digits of a second that one server rounds and another server
 cuts off.
 """

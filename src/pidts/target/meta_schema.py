@@ -103,7 +103,7 @@ META_TABLES = {
         "Progress of cutovers to this target, and what they have changed", "task {name}", "about {text}"
     ),
     "switch_structure": MetaTable(
-        "Structures of this server's tables at the switch to it; the task of the way back begins with them",
+        "Structures of the tables of this server at the switch to it; the task of the way back begins with them",
         f"task {{name}}, {_TABLE}",
         "structure {text}",
     ),

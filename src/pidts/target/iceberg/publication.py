@@ -25,11 +25,11 @@ If the server has neither the former nor the next state of a table, another prog
 Then nothing is overwritten: the table stays as it is, the record keeps both states and the reason, and each publication
 looks again. If somebody removes the table from the server, it is created again.
 
-One process at a time publishes to a server from a warehouse: it holds a file lock. The server may complete a call of a
-killed process late:
+One process at a time publishes to a server from a warehouse: this process holds a file lock. The server may complete a
+call of a killed process late:
 
 - a replacement or a removal names the former state. So a late call can succeed only before the next publication changes
-  the table. It does no harm then, since that publication repeats step 2, with the same change.
+  the table. Such a call does no harm, since that publication repeats step 2, with the same change.
 - a creation is refused if the table exists. If it arrives after later publications have created and removed the table,
   the server's catalog has a table that is no longer published. An operator removes it.
 """

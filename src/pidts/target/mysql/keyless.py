@@ -4,8 +4,8 @@ A row is found by the exact values of all its columns, often without an index. T
 the whole table once for each row, and from comparing each row with many others:
 
 1. The rows with the same numbers in one column (*near* rows) are read and locked. If all near rows of a number have to
-   be removed, they are removed by this number, many numbers in one statement. If the column has another number in each
-   row, this is true of all rows.
+   be removed, they are removed by this number, many numbers in one statement. If each row has a different number in
+   this column, this is true of all rows.
 2. For many other rows at once, one statement counts how many copies of each the target has.
 3. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
    committed.
@@ -14,8 +14,8 @@ the whole table once for each row, and from comparing each row with many others:
 
 The number of removed rows is checked, in case another application inserts or removes a row between these steps. Step 1
 is left out in three cases: the table has no such column; many rows have the same number; the target's columns have
-other types. Values whose bytes differ are different in step 1, even if the server treats them as equal (`-0.0`, other
-spellings of JSON). Their rows are left to the other steps.
+different types. Values whose bytes differ are different in step 1, even if the server treats them as equal (`-0.0`,
+other spellings of JSON). Their rows are left to the other steps.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class PreparedTable:
     """For each written column, its place in the table, and the function that converts the values of a few rows to text.
     """
     is_loose: bool
-    """Whether the target may treat keys as equal that differ on the source, because it has another collation."""
+    """Whether the target may treat keys as equal that differ on the source, because the target's collation differs."""
     is_respelled: bool
     """Whether the source and the target may treat keys of different texts as equal, by the same collation."""
     never_null: tuple[str, ...]

@@ -134,7 +134,7 @@ class PgTable:
             )
         if self.foreign_keys:
             found.append(
-                f"{named('foreign key', self.foreign_keys)} would be checked here, and rows arrive in another order: "
+                f"{named('foreign key', self.foreign_keys)} would be checked, but rows arrive in a different order: "
                 "GRANT SET ON PARAMETER session_replication_role to the task's user, or drop every such foreign key"
             )
         if self.unwatched:

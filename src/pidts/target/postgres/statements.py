@@ -14,8 +14,9 @@ unique. Rows that become equal by the conversion (two zero dates that are NULL o
 rows are found by a hash of all columns, or by an index if one begins with a selective column.
 
 **In safe mode** rows that have a unique value of a new row, but another key, are removed first. The rows are found by
-each unique index over plain columns that follows from a unique key of the source. Otherwise the source may have two
-rows with the same values. For the same reason, a NULL is equal to nothing, and texts are equal only byte by byte.
+each unique index over plain columns that follows from a unique key of the source. For any other index, the source may
+have two rows with the same values. For the same reason, a NULL is equal to nothing, and texts are equal only byte by
+byte.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ UNEXPECTED = "22012"
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """All statements for writing one table, which do not depend on the rows."""
+    """All statements for writing one table; they do not depend on the rows."""
 
     table: Table
     forms: dict[str, Form]

@@ -11,10 +11,10 @@ inheriting tables could notice the difference (`UPDATE OF column`), so the serve
 any of these.
 
 `NetChange.expected` contains rows that the target must have before the change. These rows are not read first: the
-statements that change or remove them find them by all columns. The write fails in three cases. A statement finds
-another number of rows than it was given; the key of a new row exists; or the table has triggers, rules or inheriting
-tables. The caller then makes the change anew. The server waits for a transaction that has changed a row, and compares
-the newest version. So no other transaction changes the row between comparing and writing.
+statements that change or remove them find them by all columns. The write fails in three cases. A statement does not
+find as many rows as it was given; the key of a new row exists; or the table has triggers, rules or inheriting tables.
+The caller then makes the change anew. The server waits for a transaction that has changed a row, and compares the
+newest version. So no other transaction changes the row between comparing and writing.
 """
 
 from __future__ import annotations

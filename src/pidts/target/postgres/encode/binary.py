@@ -137,7 +137,7 @@ def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[Fixed, Fixed]:
 
 
 def _bits(form: Form, data: pa.Array) -> Fixed | None:
-    """Returns a boolean for one bit, or several bits from the left; None if the target has another number of bits."""
+    """Returns a boolean for one bit, or several bits from the left; None if the target has a different bit count."""
     plain, count = buffer_numbers(data), form.column.type.length or 1
     if form.target.base == "boolean":
         return (plain != 0).astype(np.uint8) if count == 1 else None
