@@ -43,9 +43,7 @@ class Cursor:
         if first < 251:
             return first
         if first in {251, 255}:
-            raise DecodeError(
-                "bad-length", f"{self.what} has a number that begins with byte {first}, and no number may begin so"
-            )
+            raise DecodeError("bad-length", f"{self.what} has a number that begins with the impossible byte {first}")
         return self.uint({252: 2, 253: 3, 254: 8}[first])
 
     def name(self) -> str:

@@ -58,7 +58,7 @@ class LargeSliceError(Exception):
 
 
 class LogFacts(TypedDict):
-    """Facts that the bytes of a part of the log do not have, and which of its rows are wanted; see `decode_slice`."""
+    """Facts that the bytes of a slice do not contain, and which of its rows are wanted; see `decode_slice`."""
 
     format: Format
     log_file: str
@@ -77,7 +77,7 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
 
     `offset` is the byte of the log file at which `raw` begins, or any earlier byte less than 2 GiB away. Tables that
     are not in `structures` are skipped. So are rows at or before `after`, and rows that a table's early filter leaves
-    out. Each structure of a table has one batch, unless its rows are too large for an Arrow array.
+    out. There is one batch for each structure of a table, unless its rows are too large for an Arrow array.
 
     The rows of a prepared XA transaction are skipped, since the transaction may be rolled back. When it is committed,
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
@@ -99,7 +99,7 @@ def decode_event_groups(raw: bytes, groups: CommittedEventGroups, **facts: Unpac
 
 
 def event_group_columns(groups: CommittedEventGroups) -> npt.NDArray[np.int64]:
-    """Returns the numbers of the groups, one row for each kind of number."""
+    """Returns `groups.numbers` as an array with a row for each of the numbers that describe a group."""
     return np.frombuffer(groups.numbers, np.int64).reshape(len(groups), -1).T
 
 
@@ -200,7 +200,7 @@ class RowDecoder:
         self._early_filters: dict[Table, EarlyFilter] = {}
         self._full: list[ChangeBatch] = []
         self._open_full: list[ChangeBatch] = []
-        """Full batches that have only rows of the open transaction."""
+        """Full batches that contain only rows of the open transaction."""
         self._bindings: dict[bytes, Binding | None] = {}
         self._mapped: dict[int, Binding | None] = {}
         self._touched: CountsByTable = {}
@@ -426,7 +426,7 @@ class RowDecoder:
 
 @lru_cache(maxsize=256)
 def _table_map(body: bytes, *, mariadb: bool) -> TableMap:
-    """Parses the event's body. Most transactions change the same tables, with the same event before their rows."""
+    """Parses the event's body. Cached, since most transactions have a table map that occurred before."""
     return TableMap.parse(body, mariadb=mariadb)
 
 

@@ -14,7 +14,7 @@ from pidts.binlog.events import Event
 from pidts.binlog.rows_event import inflated_size
 
 LARGEST = 2**32
-"""The most numbers of one group: an Lsn has 32 bits for the number of a row."""
+"""The largest count of numbers in one group: an Lsn has 32 bits for the number of a row."""
 
 
 class EventGroupPlaces:

@@ -152,13 +152,13 @@ class Event:
 
     @property
     def is_artificial(self) -> bool:
-        """Whether the server made the event for this connection only, so that no log file has it."""
+        """Whether the server made the event for this connection only, so that no log file contains it."""
         return is_artificial(self.type, self.flags, self.log_pos)
 
 
 _REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
-"""Events that a server takes from the beginning of a log file, or makes itself, if it starts sending in the file's
-middle.
+"""If a server starts sending in the middle of a log file, it takes these events from the file's beginning, or makes
+them itself.
 
 These events have no position.
 """
@@ -204,7 +204,7 @@ def _server_version(data: bytes) -> str:
     if len(data) <= _FIXED_SIZE:
         raise DecodeError("truncated", "the log's FORMAT_DESCRIPTION event is too short")
     if data[:2] != b"\x04\0" or data[_FIXED_SIZE - 1] != HEADER_SIZE:
-        raise DecodeError("bad-format", "the log does not have binary log version 4")
+        raise DecodeError("bad-format", "the log is not in version 4 of the binary log's format")
     return data[2 : 2 + _VERSION_SIZE].rstrip(b"\0").decode("ascii", "replace")
 
 

@@ -74,7 +74,7 @@ def gtid_list(event: Event) -> MariaDbGtidSet:
     gtids: dict[int, MariaDbGtid] = {}
     for _ in range(cursor.uint(4) & 0xFFFFFFF):
         gtid = MariaDbGtid(cursor.uint(4), cursor.uint(4), cursor.uint(8))
-        # The event has a GTID for each domain and server. The last GTID of a domain in this list is the newest.
+        # The event lists a GTID for each domain and server. The last GTID of a domain in this list is the newest.
         gtids[gtid.domain] = gtid
     return MariaDbGtidSet.of(gtids.values())
 

@@ -64,7 +64,7 @@ def _kept(function: F, **options: Any) -> F:
 
 
 class _FirstCompilation(event.Listener):
-    """Calls a function when a function is compiled for the first time."""
+    """Calls a callback whenever a function is compiled for the first time."""
 
     def __init__(self, say: Callable[[], object]) -> None:
         self._say: Callable[[], object] | None = say

@@ -25,7 +25,7 @@ def unknown_event(event: Event) -> DecodeError:
     """Returns the error for an unknown type of event, which may change data."""
     return DecodeError(
         "unknown-event",
-        f"the log has an event of {type_name(event.type)}, which this version does not understand",
+        f"the log contains an event of {type_name(event.type)}, which this version does not understand",
         todo=f"Use a newer version of PiDTS. Or switch off the server feature that writes it, and {START_ANEW}",
     )
 

@@ -2,9 +2,9 @@
 
 A transaction begins with its GTID event (or BEGIN, if the server has no GTIDs) and ends with XID, COMMIT or ROLLBACK,
 or with its only statement. Events between transactions (rotation, bookkeeping) become an *empty entry* on request. A
-group of events that only prepares an XA transaction is an empty entry, too: it has the transaction's content, and
-nothing to apply. A later group of events commits the transaction or rolls it back, and has only the transaction's name
-(`pidts.binlog.xa` joins the two groups).
+group of events that only prepares an XA transaction is an empty entry, too: it contains the transaction's changes, and
+nothing to apply yet. A later group of events commits the transaction or rolls it back, and has only the transaction's
+name (`pidts.binlog.xa` joins the two groups).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _DOUBTFUL = frozenset(
 def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[ChangeBatch]]:
     """Decodes as `decode_slice` does, in memory that does not depend on the size of the log.
 
-    Each list has changes of all tables. These changes come later in the log than the changes of the previous list.
+    Each list contains changes of all tables. These changes come later in the log than the changes of the previous list.
     """
     is_final = not _takes_back(pieces(), facts.get("commit"), facts["format"])
     decoder, walker, times = new_decoder(facts, is_final=is_final), walker_of(facts), times_of(facts)

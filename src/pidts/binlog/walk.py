@@ -158,7 +158,9 @@ def rotate_target(body: memoryview) -> tuple[str, int]:
         raise DecodeError("truncated", "a ROTATE event without a file name")
     name, offset = bytes(body[8:]).rstrip(b"\0").decode("utf-8", "backslashreplace"), int.from_bytes(body[:8], "little")
     if offset >= _LAST_BYTE:
-        raise DecodeError("bad-position", f"a ROTATE event names byte {offset} of {name}")
+        raise DecodeError(
+            "bad-position", f"a ROTATE event points to byte {offset} of {name}, which is not a valid position"
+        )
     _number(name)
     return name, offset
 

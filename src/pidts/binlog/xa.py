@@ -18,7 +18,7 @@ from pidts.model.transaction import Transaction, Xa, XaStep
 
 _LONGEST_PART = 64
 _FORMAT_ID = 2**32
-"""The event has 32 bits of the format id. The statement may have more."""
+"""The event stores 32 bits of the format id. The statement may have more."""
 _STATEMENT = re.compile(r"XA\s+(\w+)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\b", re.IGNORECASE)
 
 Place = TypeVar("Place")
@@ -40,7 +40,7 @@ class XaPrepare:
         format_id, global_size, branch_size = cursor.uint(4), cursor.uint(4), cursor.uint(4)
         if max(global_size, branch_size) > _LONGEST_PART:
             raise DecodeError(
-                "bad-xid", f"an XA_PREPARE event has too long an xid: {global_size} and {branch_size} bytes"
+                "bad-xid", f"an XA_PREPARE event has an xid that is too long: {global_size} and {branch_size} bytes"
             )
         return cls(_xid(cursor.take(global_size), cursor.take(branch_size), format_id), one_phase)
 

@@ -20,7 +20,7 @@ REPLACE = "pidts ddl replace TASK SQL --source SOURCE --at LSN"
 RETRY = "pidts ddl retry TASK --source SOURCE --at LSN --yes"
 UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN --yes"
 RESYNC = "pidts run TASK --resync TABLE"
-"""Gets a table past a row at which it has halted. The table's log with this row is left out."""
+"""Gets a table past a row at which it has halted: the task skips the table's log up to the new copy."""
 RESYNC_ALL = "pidts run TASK --resync"
 """Gets a task past lost log: the task takes a new position."""
 REJOIN = (

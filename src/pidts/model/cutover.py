@@ -32,7 +32,7 @@ class ConstraintKind(StrEnum):
     KEY = "KEY"
     ON_UPDATE = "ON UPDATE"
     COUNTER = "COUNTER"
-    """A sequence for a column that had no sequence. The record has the column's name."""
+    """A sequence for a column that had no sequence. The record contains the column's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class CutoverCommand:
     process: int
     """The number of the process on its machine."""
     began_at: float
-    """The time at which the command began, in seconds since 1970. It tells apart two commands of one process number."""
+    """The time at which the command began, in seconds since 1970. It distinguishes commands with one process number."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"

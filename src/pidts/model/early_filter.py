@@ -62,8 +62,8 @@ class EarlyFilter:
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
     """Marks the changes to drop, except changes of an `unwanted` kind; None if there are none."""
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
-    """Replaces `dropped` if the decision depends on the time of each change, in microseconds since 1970. `at` makes
-    `dropped` from this function. Before that, nothing calls `dropped`.
+    """Given if the decision depends on the time of each change, in microseconds since 1970. Then `at` makes `dropped`
+    from this function, and nothing calls `dropped` before.
     """
 
     def at(self, times: TimesOf) -> EarlyFilter:

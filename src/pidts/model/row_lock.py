@@ -22,7 +22,7 @@ class RowLock:
     """
 
     table: Table
-    """The target table. Held changes that have no structure of their own have its columns."""
+    """The target table. Held changes that record no structure have the columns of this table."""
     id: str
     """A digest of the key, which identifies the lock among those of the table."""
     key: str

@@ -1,9 +1,9 @@
 """Transactions in the relay's index, and the places of their raw events.
 
 The rows of a two-phase XA transaction are in the log when they are prepared, and count only once they are committed.
-The log has a group that ends in XA_PREPARE, and later, maybe after many other transactions and in another log file, a
-group with `XA COMMIT` or `XA ROLLBACK`. The prepared changes become visible on the source with the commit, so the
-commit is their place in the order of transactions.
+The log contains a group that ends in XA_PREPARE, and later, maybe after many other transactions and in another log
+file, a group with `XA COMMIT` or `XA ROLLBACK`. The prepared changes become visible on the source with the commit, so
+the commit is their place in the order of transactions.
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ class CommittedEventGroups:
         return int(_GROUP.unpack_from(self.numbers)[4])
 
     def followed_by(self, others: Iterable[CommittedEventGroups]) -> CommittedEventGroups:
-        """Returns these groups and later ones, which are all alike."""
+        """Returns these groups and the later groups in `others`, which are all alike (`is_alike`)."""
         return replace(self, numbers=b"".join((self.numbers, *(other.numbers for other in others))))
 
     def is_alike(self, other: CommittedEventGroups) -> bool:
-        """Whether both have their groups in the same segment and log file, and their commits in the same log file."""
+        """Whether all groups of the two are in one segment and log file, and all their commits in one log file."""
         return self._files == other._files
 
     @property
@@ -216,7 +216,7 @@ def xa_not_received(transaction: Transaction) -> Halted:
     xid = transaction.xa.xid if transaction.xa else ""
     return Halted(
         "xa-not-received",
-        f"the XA transaction {xid} is committed here, but it was prepared before the log that PiDTS has",
+        f"the XA transaction {xid} is committed here, but it was prepared before the beginning of the log that PiDTS has",
         where=Where(position=str(transaction.lsn)),
         todo=f"Its rows are unknown. When XA RECOVER on the source shows nothing, {START_ANEW}",
     )

@@ -104,7 +104,7 @@ class ColumnType:
     zerofill: bool | None = field(default=None, compare=False)
     """Whether the server shows unsigned numbers of this column with zeros before them. None: unknown.
 
-    Structures that an older version has recorded, or that only the log's metadata shows, do not say it.
+    It is unknown for structures that an older version has recorded, or that only the log's metadata shows.
     """
 
     @property

@@ -35,7 +35,7 @@ NOTES = Table(
 
 
 def only_notes(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns each note once: the log has an INSERT and a DELETE of it."""
+    """Returns each note once: the log contains an INSERT and a DELETE of it."""
     found = []
     for batch in batches:
         is_note = batch.rows.column("op").to_numpy() == Op.INSERT

@@ -4,9 +4,9 @@ The index may be intact while the events that it refers to are damaged. A damage
 in the middle of a batch. This module then reads the same part once more, one entry at a time, so that everything before
 the damage can be kept.
 
-The search does not begin at the task's place, but with the first entry of the segment that has this place. The relay is
-cut after an entry, and that entry must be intact, too: the replicator compares it with the source's log before it
-continues.
+The search does not begin at the task's place, but with the first entry of the segment that contains this place. The
+relay is cut after an entry, and that entry must be intact, too: the replicator compares it with the source's log before
+it continues.
 """
 
 from __future__ import annotations

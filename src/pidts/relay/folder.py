@@ -3,7 +3,7 @@
 A segment has two files: `000000007.log` has the events and is an ordinary binary log (`mariadb-binlog` can read it),
 `000000007.index` says which bytes belong to which transaction. A segment exists once its index has a complete header.
 An XA transaction may have been prepared in a purged segment, and still be undecided at the beginning of the first
-remaining segment. Then the log file of the purged segment stays, since it has the transaction's rows.
+remaining segment. Then the log file of the purged segment stays, since it contains the transaction's rows.
 """
 
 from __future__ import annotations

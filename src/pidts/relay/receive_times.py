@@ -1,8 +1,8 @@
 """Records when each part of a source's log came into the relay, in a file that is a ring of small records.
 
-An index entry has the source's own time, which is in whole seconds on many servers. The ring has the time of arrival by
-this machine's clock, and an estimate of when the source committed. The ring is only used to measure the lag: no
-position depends on it, and a relay without it is complete.
+An index entry records the source's own time, which is in whole seconds on many servers. The ring records the time of
+arrival by this machine's clock, and an estimate of when the source committed. The ring is only used to measure the lag:
+no position depends on it, and a relay without it is complete.
 
 A record covers all log up to its Lsn that no earlier record covers. When the ring is full, records are overwritten in
 place, so the file never grows, and needs no space on a full disk. If a reader reads a record while it is being written,

@@ -86,7 +86,7 @@ def _decide(folder: Folder, listed: list[Segment], limits: PurgeLimits) -> Relea
         if unknown:
             reasons.append("no task has recorded what it needs")
         if limits.before is not None and following.start > limits.before:
-            reasons.append(f"it has log after {limits.before}")
+            reasons.append(f"it contains log after {limits.before}")
         if keep_seconds and _received_at(folder, segment) > young_since:
             reasons.append(f"received less than {keep_seconds} s ago")
         if reasons:

@@ -1,6 +1,6 @@
 """Waits, without polling, until a relay is written to. The kernel reports a write at once (inotify).
 
-A reader sees new events only once the index has them. So of the folder's files, only the newest index is watched for
+A reader sees new events only once the index lists them. So of the folder's files, only the newest index is watched for
 writes. Other files of interest are replaced as a whole, so their names appear again.
 
 The kernel may be unable to report a write: on systems other than Linux, or if this user has no watch left. It does not

@@ -40,9 +40,10 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
 10. Between the entry that prepares an XA transaction and the entry that commits it or rolls it back, in the same
     segment: the entry itself names the transaction that it prepares, so the preparation is known if the entry exists.
     `open` reads all entries of the last segment and finds the undecided transactions.
-11. The same with other segments between the two entries: the header of each new segment has the undecided transactions,
-    taken from the index of the previous segment, which is durable (see 5). A commit names the place of its rows: step
-    (a) made these bytes durable before the entry that prepares the transaction was written, and `purge` keeps them.
+11. The same with other segments between the two entries: the header of each new segment lists the undecided
+    transactions, taken from the index of the previous segment, which is durable (see 5). A commit names the place of
+    its rows: step (a) made these bytes durable before the entry that prepares the transaction was written, and `purge`
+    keeps them.
 12. A step of an XA transaction may be committed in memory, and dropped before it is in the index (as in 7, or after a
     lost connection). When its events come again, the step is computed again from the undecided transactions in the
     index.

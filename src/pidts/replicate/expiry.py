@@ -85,13 +85,13 @@ def _oldest_of_all(logs: SourceLogs, reading: Position) -> str:
     total = sum(size for _, size in logs.files)
     if logs.size_limit and total >= logs.size_limit * (_SHARE - 1) / _SHARE:
         return (
-            f"the source may purge {reading.file} before it is read: it is the oldest log file, and all log files have "
-            f"{total:,} of at most {logs.size_limit:,} bytes. Raise max_binlog_total_size there"
+            f"the source may purge {reading.file} before the replicator has read it: it is the oldest log file, and "
+            f"all log files take {total:,} of at most {logs.size_limit:,} bytes. Raise max_binlog_total_size there"
         )
     if not (logs.expire_seconds or logs.size_limit) and len(logs.files) > _FILES_BEHIND:
         return (
             f"{reading.file} is the oldest file that the source keeps, and {len(logs.files) - 1} newer ones wait: "
-            "do not purge binary logs there before it is read"
+            "do not purge binary logs on the source before the replicator has read this file"
         )
     return ""
 

@@ -1,4 +1,4 @@
-"""Proves that a server's log is the one in the relay, by checking that it has the relay's last event.
+"""Proves that a server's log is the one in the relay, by checking that it contains the relay's last event.
 
 Names do not prove this. An example: a virtual machine is reset to yesterday's snapshot. It then has the same UUID and
 the same log file. By the time of the check, the file may have more bytes than the relay has received, but the log after
@@ -63,7 +63,7 @@ def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
 def has_last_event(
     source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
-    """Whether the server's log has the last event of the relay; None if this cannot be checked.
+    """Whether the server's log contains the relay's last event; None if this cannot be checked.
 
     Without an event in the relay, the head of the log file is compared.
     """

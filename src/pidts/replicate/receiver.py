@@ -189,8 +189,8 @@ class Receiver:
             return min(now, self.commit_time - lag.clock_ahead)
         if lag.seconds is not None:
             return now - lag.seconds
-        # The event has only the second of its execution. The commit is not before this second, so the end of the second
-        # is used.
+        # The event records only the second of its execution. The commit is not before this second, so the end of the
+        # second is used.
         return min(now, self.event_time + 1.0) if self.event_time else now
 
     def _store(self, raw: bytes | memoryview, event: Event) -> None:

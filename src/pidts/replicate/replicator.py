@@ -374,7 +374,7 @@ class Replicator:
         return gtids_before(self._config.source, connection, info, place, self._server_id)
 
     def _prove(self, state: RelayState, server: SourceState, server_id: int | None) -> bool | None:
-        """Whether the server's log has the last event of the relay; None if this cannot be checked."""
+        """Whether the server's log contains the relay's last event; None if this cannot be checked."""
         with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
             return has_last_event(self._config.source, reader, state, server, server_id)
 

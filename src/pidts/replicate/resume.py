@@ -6,11 +6,11 @@ log files have the same names, and soon the same lengths. Continuing at the old 
 
 The cases, with what the check of the server's log has found:
 
-1. The same server, and its log has the relay's last event (`proof`): continue, by position or by GTID.
+1. The same server, and its log contains the relay's last event (`proof`): continue, by position or by GTID.
 2. The same server, but its log ends before that event or has another event there: the server has lost transactions.
    Halt.
-3. A MariaDB of the same server id on another machine or in a new container: it is the same server if its log has the
-   relay's last event. Then a new part of the relay begins at the position. Otherwise it is another server.
+3. A MariaDB of the same server id on another machine or in a new container: it is the same server if its log contains
+   the relay's last event. Then a new part of the relay begins at the position. Otherwise it is another server.
 4. Another server: continue by GTID if this is configured and the server has executed everything that the relay has. If
    it has not executed everything, wait for some time until it has. Without GTIDs, continue at the place that was found
    in a standby's log (`standby_start`).
@@ -57,7 +57,7 @@ class SourceState:
     """The end of the server's log; None if it was not asked for."""
     executed: str | None = None
     has_last_event: bool | None = None
-    """Whether the server's log has the relay's last event; None if this cannot be checked."""
+    """Whether the server's log contains the relay's last event; None if this cannot be checked."""
 
     @property
     def log_base(self) -> str:
@@ -241,7 +241,7 @@ def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
 def is_same_file(known: bytes, seen: bytes) -> bool:
     """Whether two FORMAT_DESCRIPTION events are of the same log file.
 
-    A file's FORMAT_DESCRIPTION event has the second in which the file was created, and the server's id. The rest of
+    A file's FORMAT_DESCRIPTION event records the second in which the file was created, and the server's id. The rest of
     the event may differ: a server clears some fields if a dump starts in the middle of the file.
     """
     return _WRITER.unpack_from(known) == _WRITER.unpack_from(seen) and known[_VERSION] == seen[_VERSION]
@@ -314,7 +314,7 @@ def _is_within(received: GtidSet, executed: GtidSet) -> bool:
 
 
 def _needs_gtid(state: RelayState, server: SourceState, where: Where) -> Halted:
-    what = f"this is another server ({server.identity}) than the server that was read before ({state.origin.server})"
+    what = f"this server ({server.identity}) is not the server that was read before ({state.origin.server})"
     return Halted("other-source", what, where=where, todo=_by_gtid(server, known=state.gtid_set is not None))
 
 

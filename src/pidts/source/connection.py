@@ -150,7 +150,7 @@ class ServerInfo:
 
         MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice. It also
         has a unique id, computed at each start from network card and port. So the same server in a new container has
-        another one. Therefore the server's log decides whether it is another server.
+        another unique id. Therefore the server's log decides whether it is another server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.product} {self.server_uuid}"

@@ -195,7 +195,7 @@ class BinlogStream:
             self._command(_COM_BINLOG_DUMP_GTID, head + data)
             return
         if isinstance(start, MySqlGtidSet) or (isinstance(start, MariaDbGtidSet) and not self.server.is_mariadb):
-            what = f"the GTID set {str(start)!r} is not one of a {self.server.product} server"
+            what = f"{str(start)!r} is not a GTID set of a {self.server.product} server"
             raise Halted(
                 "other-server",
                 what,

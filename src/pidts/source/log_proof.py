@@ -51,8 +51,8 @@ def gtids_before(
         found = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
         if found is not None:
             return str(found)
-        # The server's function fails if the file has an event larger than max_allowed_packet, which is possible. Then
-        # the file is read here.
+        # The server's function fails if the file contains an event larger than max_allowed_packet, which is possible.
+        # Then the file is read here.
     elif not server.gtid_mode:
         return None
     if place.offset > _MOST_BYTES:
@@ -108,5 +108,7 @@ def log_events(config: SourceConfig, start: Position, server_id: int | None) -> 
         while not stream.ended:
             burst = stream.read_burst()
             if not burst and time.monotonic() > deadline:
-                raise Transient("source-silent", f"the source does not send its log at {start}", where=config.where)
+                raise Transient(
+                    "source-silent", f"the source does not send its log from {start} on", where=config.where
+                )
             yield from burst

@@ -173,8 +173,8 @@ class PacketReader:
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
             if self._is_plain and count < room and self._end - before < _FEW_BYTES:
-                # The socket had no more bytes. Under TLS this does not show it: TLS returns one record at a time, and
-                # may have others that poll does not see.
+                # The socket had no more bytes. Under TLS, a short read does not prove this: TLS returns one record at a
+                # time, and may have others that poll does not see.
                 self._is_drained = True
                 break
         if self._end > before:

@@ -268,7 +268,7 @@ def _readable(connection: Session, name: TableName) -> bool:
 
 
 def _binlog_db(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks the server's own filters: the log does not have the changes that they drop."""
+    """Checks the server's own filters: the log does not contain the changes that they drop."""
     for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
         try:
             rows = named(asked.connection, statement)
@@ -312,7 +312,7 @@ def _log_slave_updates(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _table_schema(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks that the log has exactly the tables' rows, and that the catalog is right about the tables.
+    """Checks that the log contains exactly the tables' rows, and that the catalog is right about the tables.
 
     In labels of ENUM and SET, the catalog shows question marks for characters above U+FFFF.
     """
@@ -370,7 +370,7 @@ def _primary_key(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks for foreign keys by which InnoDB itself changes rows, since the log does not have these changes."""
+    """Checks for foreign keys by which InnoDB itself changes rows, since the log does not contain these changes."""
     if asked.settings.get("innodb_native_foreign_keys", "ON") == "OFF":
         return
     for name, key, actions in _cascades(asked):

@@ -68,7 +68,7 @@ def read_structures(
                     if hidden is None:
                         raise refusal
                     hidden[name] = str(refusal)
-                continue  # The table was dropped after the list had been read; the log has the DROP.
+                continue  # The table was dropped after the list had been read; the log contains the DROP.
             try:
                 structures[name] = _table(connection, name, row, columns[name.name], keys.get(name.name), dialect)
             except StructureChanged:
@@ -96,7 +96,7 @@ def read_structure(connection: Session, name: TableName) -> Table | None:
 
 
 def system_versioned(connection: Session) -> frozenset[TableName]:
-    """Returns MariaDB's tables whose log has old versions of rows as additional rows; see `pidts.schema.periods`."""
+    """Returns MariaDB's tables whose old row versions are logged as additional rows; see `pidts.schema.periods`."""
     return _names_of(connection, {_VERSIONED})
 
 
@@ -143,7 +143,7 @@ def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableNa
 def table_facts(
     connection: Session, names: Iterable[TableName], first: str, *more: str
 ) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
-    """Yields these columns of information_schema.tables for each of the tables in which the first column has a value.
+    """Yields these columns of information_schema.tables for each of the tables whose first column is not NULL.
 
     Makes one query for each schema.
     """
@@ -209,8 +209,8 @@ def _keys_of_many(
 ) -> dict[str, list[dict[str, Any]]]:
     """Returns the keys of each of these tables as SHOW INDEX does, except tables whose keys have to be read alone.
 
-    These are tables without a key, which may be dropped by now, and tables with several keys whose order the server
-    does not show. Older servers and MariaDB make the rows of SHOW INDEX from this table.
+    The exceptions are tables without a key, which may be dropped by now, and tables with several keys whose order the
+    server does not show. Older servers and MariaDB make the rows of SHOW INDEX from information_schema.statistics.
     """
     sql = (
         "SELECT table_schema, table_name, non_unique, index_name AS key_name, seq_in_index, column_name, collation, "
@@ -226,7 +226,7 @@ def _keys_of_many(
 def _by_table(
     connection: Session, sql: str, schema: str, parts: Iterable[Sequence[str]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns the rows of a query by table. It is sent once for each of `parts`, the names of some tables.
+    """Returns the rows of a query by table. The query is sent once for each of `parts`, the names of some tables.
 
     In `sql`, `{}` is the place of the tables' names.
     """

@@ -30,7 +30,7 @@ _TASKS_OF_SLOT = 2
 
 
 def demand_workers(spark: SparkSession, work: Work, seconds: float, look: Callable[[], None]) -> None:
-    """Raises if no process of Spark begins this work within `seconds`, or if the process does not reach the servers.
+    """Raises if no process of Spark begins this work within `seconds`, or if the process cannot reach the servers.
 
     `look` raises if the work has to end.
     """

@@ -50,7 +50,7 @@ _LOOK_SECONDS = 0.1
 _DRIVER_THREADS = 8
 """The largest number of threads that the driver can keep busy.
 
-More threads would wait for the interpreter's lock. A thread holds this lock for two fifths of its processor time. Most
+More threads would wait for the interpreter's lock. A thread holds this lock for two fifths of its CPU time. Most
 of the time, a thread waits for a server.
 """
 _MANY = 80

@@ -131,8 +131,8 @@ def jvm_options() -> Iterator[None]:
 
     Only one thread at a time may use this context manager.
 
-    The JVM's temporary folder has files of its libraries and of Spark. The folder is removed when this process ends,
-    however it ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
+    The JVM's temporary folder contains files of its libraries and of Spark. The folder is removed when this process
+    ends, however it ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
     """
     with _starting:
         name = "PYSPARK_SUBMIT_ARGS"

@@ -384,8 +384,8 @@ class TaskStream:
 
         A copy is interrupted. A schema change that does not end within `leave_seconds` continues on the target; the
         next run finds it in the journal. A large transaction that the driver applies is left between two parts. A batch
-        that waits for a lock on the target ends with the process, as if the process had been killed. In both cases the
-        server rolls the batch back, and the next run plans it again.
+        that waits for a lock on the target ends with the process, as if the process had been killed. The server rolls
+        back such a large transaction and such a waiting batch, and the next run plans them again.
         """
         self._closing = True
         deadline = time.monotonic() + self.leave_seconds
@@ -557,7 +557,7 @@ class TaskStream:
     def _carry_out(
         self, slices: DataFrame | None, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int
     ) -> Counts | None:
-        """Carries out a batch as a job or at once. If its rows are too large for this, applies none, returns None."""
+        """Carries out a batch as a job or at once; returns None, and applies nothing, if its rows are too large."""
         context = self._context_of(plan)
         if slices is not None:
             from pidts.spark.job import run_job

@@ -1,8 +1,8 @@
 """Compiled code that reads the times in the headers of many events; `LogWalker.pass_by` does this for one event.
 
-The code stops before an event that the block has only in part, or that no log file contains (a heartbeat, an artificial
-ROTATE). It also stops before an event that changes how the log is read. The caller then passes this event to the
-walker.
+The code stops before an event that the block contains only in part, or that no log file contains (a heartbeat, an
+artificial ROTATE). It also stops before an event that changes how the log is read. The caller then passes this event to
+the walker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes Arrow arrays from the memory that has a table's rows (`buffers`); memory in Arrow's layout is not copied."""
+"""Makes Arrow arrays from the memory that contains a table's rows (`buffers`), mostly without a copy."""
 
 from __future__ import annotations
 

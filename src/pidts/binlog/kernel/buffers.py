@@ -32,7 +32,7 @@ _FEW = 64
 _ALIGNED = 64
 _END = _NUMBER = 4
 _OF_ROWS = [field // 8 for field in (at.ROWS, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.IS_PARTIAL)]
-"""The places of the numbers in a table's state that say something about its present rows."""
+"""The places, in a table's state, of the numbers that describe its present rows."""
 _TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
 """The most bytes of text in one column, since Arrow stores the ends of values in 32 bits."""

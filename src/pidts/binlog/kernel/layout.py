@@ -50,14 +50,16 @@ PLAIN = 88
 """1 if plain code reads all further rows of the table."""
 NUMBER = 96
 TOUCHED = 104
-"""The number of the last transaction with rows of the table, and the number of rows before this transaction."""
+"""TOUCHED: the sequence number of the last transaction with rows of the table. ROWS_BEFORE: the count of rows before
+it.
+"""
 ROWS_BEFORE = 112
 UNWANTED = 120
 """Bits by operation: bit n is set if rows with operation n are not read."""
 PRESENCES = 128
-"""The address of each row's number of its column presence (32 bits each); see `pidts.binlog.kernel.presence`."""
+"""The address of an array with the 32-bit number of each row's column presence; see `pidts.binlog.kernel.presence`."""
 IS_PARTIAL = 136
-"""1 if some row has lacked columns."""
+"""1 if the image of some row lacks columns."""
 KNOWN_PRESENCES = 144
 """The address of the slots for known presences, and the number of slots minus 1."""
 PRESENCE_MASK = 152

@@ -20,7 +20,7 @@ _FIRST_SLOTS = 16
 
 
 class Presences:
-    """The presences of one table that have occurred, as the compiled code finds them through the table's state."""
+    """The known presences of one table, which the compiled code finds through the table's state."""
 
     __slots__ = ("_keys", "_numbers", "_scratch", "_slots", "_state")
 

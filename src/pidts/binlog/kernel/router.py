@@ -60,10 +60,11 @@ PACKED = 5
 # the transaction's events, and the next byte in them.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
 # For event groups that have prepared XA transactions: the entries of the groups, the number of entries, and the next
-# entry. An entry has three numbers. The first is the byte of the block at which the group begins. The second is a byte
-# of the log file at or before the group's first event. The third is the byte of the event that commits the group. Then,
-# for the present group: the byte of the log file at which its first event begins (-1: not known yet). Then the byte at
-# which the group's commit event begins (-1: there are no groups). Last, the next free number (`EventGroupPlaces`).
+# entry. An entry consists of three numbers. The first is the byte of the block at which the group begins. The second is
+# a byte of the log file at or before the group's first event. The third is the byte of the event that commits the
+# group. Then, for the present group: the byte of the log file at which its first event begins (-1: not known yet). Then
+# the byte at which the group's commit event begins (-1: there are no groups). Last, the next free number
+# (`EventGroupPlaces`).
 (GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(37, 43)
 STATE_SIZE = 43
 LARGEST_INFLATED = 1 << 26

@@ -19,7 +19,7 @@ _IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 
 
 def reader(table: TableName, column: Column, wire: Wire) -> MakeReader:
-    """Returns the reader of a column by its encoding in the log. Raises `DecodeError` if this does not fit its type."""
+    """Returns the reader of a column by its encoding in the log; raises `DecodeError` if the type is another one."""
     make = _reader(column, wire)
     if make is None:
         raise mismatch(table, column, wire)

@@ -1,4 +1,4 @@
-"""Converts ENUM and SET: the log has numbers, and the table's structure has the words."""
+"""Converts ENUM and SET: the log contains numbers, and the table's structure lists the words."""
 
 from __future__ import annotations
 

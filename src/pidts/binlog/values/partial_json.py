@@ -1,4 +1,4 @@
-"""Reads PARTIAL_UPDATE events, in which an after image has only the changes to a JSON document.
+"""Reads PARTIAL_UPDATE events, in which an after image contains only the changes to a JSON document.
 
 Before each after image there are options. If they say so, a bit follows for every JSON column of the table, even for
 columns that the image lacks. If the bit is set, the value is a list of changes to the document in the before image of
@@ -74,7 +74,7 @@ def after_image(
             if column.place not in old:
                 raise Halted(
                     "partial-json-without-before",
-                    "the log has only the difference of a JSON document, and the image before it lacks the document",
+                    "the log contains only the changes to a JSON document, and the image before it lacks the document",
                     where=Where(table=str(table)),
                     todo="Run SET GLOBAL binlog_row_image=FULL (or binlog_row_value_options='') on the source, let its "
                     f"sessions reconnect, then copy the table again: {RESYNC}",

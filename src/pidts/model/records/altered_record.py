@@ -20,8 +20,8 @@ _TODO = {
     "write {} into its column told",
     "tombstone": f"{_LOST}, delete this row alone. Then an older change may bring the deleted row back: compare the "
     "rows afterwards (pidts verify TASK)",
-    "locked_form": f"{_LOST}, the column about of the row with this row_key in pidts_meta.row_lock has it, too, "
-    "as form",
+    "locked_form": f"{_LOST}, copy the value of form from pidts_meta.row_lock: the row with this row_key "
+    "contains it in its column about",
     "early_removal": f"{_LOST}, write the present time into removed_at and noted_at, in seconds since 1970",
     "cutover": f"{_LOST}: see which steps of the cutover are done, do the others by hand, and delete the row",
     "range_owner": f"{_RESTORE}. The same row is in pidts_meta of the other zones",

@@ -23,7 +23,7 @@ class SourceTablesKey:
 class MergedTablesKey:
     """The records of merged tables, keyed by their names on the target.
 
-    These records have the structures on which shards have agreed.
+    These records contain the structures on which shards have agreed.
     """
 
 

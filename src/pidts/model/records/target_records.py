@@ -73,7 +73,7 @@ class EarlyRemoval:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A note to other zones: a change of this row, which a task has brought, was already made."""
+    """A note to other zones: a task has brought a change of this row that was already made in this zone."""
 
     key: str
     """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""

@@ -59,7 +59,7 @@ class Origin:
 class Header:
     """The first record of every index.
 
-    The header has everything that is needed to continue from its segment without earlier segments.
+    The header contains everything that is needed to continue from its segment without earlier segments.
     """
 
     source_id: str
@@ -206,7 +206,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the entry refers to this object."""
+    """Decodes a transaction. The entry refers to the object `previous` if this equals its `prev_lsn`, as usual."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])

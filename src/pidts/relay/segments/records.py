@@ -27,7 +27,7 @@ _CHUNK = 256 << 10
 _ALL = 1 << 30
 _NOTE_EVERY = 16 << 10
 _RECENT = 1024
-"""Of the last entries, at least this many have their places noted, without a gap."""
+"""The places of at least this many of the last entries are noted, without a gap."""
 _WORTH_JOINING = 256
 """Fewer bytes than this hardly contain two records, so their records are read one by one, and not joined."""
 _WORTH_LOADING = 16 << 10

@@ -157,6 +157,6 @@ def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
 def check_server(expected: str, present: str, where: Where) -> None:
     """Raises if the server is not the expected one, since a position in one server's log has no meaning on another."""
     if expected and present and expected != present:
-        what = f"the query was reading the log of {expected}, and the server there is {present} now"
+        what = f"the query was reading the log of {expected}, but the server at its `url` is now {present}"
         todo = "Point `url` back to it. Or begin a new query, with a new checkpoint, from a place in this server's log"
         raise Halted("other-source", what, where=where, todo=todo)

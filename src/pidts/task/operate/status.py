@@ -136,7 +136,7 @@ class TaskStatus:
 
     @property
     def heard_at(self) -> float:
-        """The time of the last sign of life of a replicator on this machine, in seconds since 1970; 0 if none."""
+        """The time when a replicator on this machine last wrote its status, in seconds since 1970; 0 if never."""
         return max((source.heard_at for source in self.sources), default=0.0)
 
     @property
