@@ -216,7 +216,7 @@ def xa_not_received(transaction: Transaction) -> Halted:
     xid = transaction.xa.xid if transaction.xa else ""
     return Halted(
         "xa-not-received",
-        f"the XA transaction {xid} is committed here, but it was prepared before the beginning of the log that PiDTS has",
+        f"the XA transaction {xid} is committed here, but it was prepared before the log began that PiDTS has",
         where=Where(position=str(transaction.lsn)),
         todo=f"Its rows are unknown. When XA RECOVER on the source shows nothing, {START_ANEW}",
     )
