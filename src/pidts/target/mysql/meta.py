@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pidts.model import Checkpoint, Halted, TableName, Tombstones, Transient
 from pidts.model.zone import mark_table
+from pidts.schema.defaults import literal
 from pidts.target.checkpoints import CheckpointRecord, other_checkpoint
 from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, MARK, META_TABLES, SECONDS
@@ -41,8 +42,8 @@ _TYPES = {
     "version": "varchar(90) CHARACTER SET ascii COLLATE ascii_bin",
     "int": "int NOT NULL",
     "long": "bigint NOT NULL",
-    "epoch": f"bigint NOT NULL COMMENT '{EPOCH}'",
-    "seconds": f"bigint NOT NULL COMMENT '{SECONDS}'",
+    "epoch": f"bigint NOT NULL COMMENT {literal(EPOCH)}",
+    "seconds": f"bigint NOT NULL COMMENT {literal(SECONDS)}",
     "clock": "timestamp(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)",
 }
 
@@ -62,11 +63,11 @@ class MySqlMeta(SharedRecords):
         self._connection.run("CREATE DATABASE IF NOT EXISTS pidts_meta", ())
         for name, table in META_TABLES.items():
             sql = f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)}) ENGINE=InnoDB"
-            self._connection.run(f"{sql} COMMENT='{table.about}'", ())
+            self._connection.run(f"{sql} COMMENT={literal(table.about)}", ())
         zones = (self._connection.zone, *self._connection.forwards) if self._connection.zone else ()
         for zone in zones:
             mark = f"pidts_meta.{mark_table(zone)} ({_MARK})"
-            self._connection.run(f"CREATE TABLE IF NOT EXISTS {mark} ENGINE=InnoDB COMMENT='{MARK}'", ())
+            self._connection.run(f"CREATE TABLE IF NOT EXISTS {mark} ENGINE=InnoDB COMMENT={literal(MARK)}", ())
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:

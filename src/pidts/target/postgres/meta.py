@@ -12,7 +12,7 @@ from pidts.target.meta import SharedRecords
 from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
 from pidts.target.postgres.connection import PostgresConnection
-from pidts.target.postgres.dialect import qualified
+from pidts.target.postgres.dialect import literal, qualified
 from pidts.target.postgres.errors import StatementRefused
 from pidts.target.tombstones import TombstoneRecord
 
@@ -59,9 +59,9 @@ def _creation() -> Iterator[str]:
     for name, table in META_TABLES.items():
         room = " WITH (fillfactor = 50)" if name == "checkpoint" else ""
         yield f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)}){room}"
-        yield f"COMMENT ON TABLE pidts_meta.{name} IS '{table.about}'"
-    yield f"COMMENT ON COLUMN pidts_meta.checkpoint.epoch IS '{EPOCH}'"
-    yield f"COMMENT ON COLUMN pidts_meta.tombstone.buried_at IS '{SECONDS}'"
+        yield f"COMMENT ON TABLE pidts_meta.{name} IS {literal(table.about)}"
+    yield f"COMMENT ON COLUMN pidts_meta.checkpoint.epoch IS {literal(EPOCH)}"
+    yield f"COMMENT ON COLUMN pidts_meta.tombstone.buried_at IS {literal(SECONDS)}"
     yield "CREATE TABLE IF NOT EXISTS pidts_meta.unfinished (relation oid PRIMARY KEY)"
     yield "COMMENT ON TABLE pidts_meta.unfinished IS 'Tables without all of their keys, until their rows are copied'"
 
