@@ -42,7 +42,7 @@ _HALTS_SHOWN = 8
 _BUSIEST_SHOWN = 6
 _HALTS_IN_LINE = 3
 _HALTS_WITH_ADVICE = 2
-"""If more tables are halted, the picture of a terminal has no room for the advice about each of them."""
+"""If more tables are halted, the view on a terminal has no room for the advice about each of them."""
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
 _SMALL_SECONDS, _LEAST_SECONDS = 3.0, 0.005

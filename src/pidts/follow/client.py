@@ -163,7 +163,7 @@ class RelayClient:
             if len(data) > MOST_BYTES:
                 raise HTTPException("the answer is too long")
             if response.length:
-                raise HTTPException("the connection ended within an answer")
+                raise HTTPException("the connection ended in the middle of an answer")
             if response.will_close:
                 self.close()
             return response.status, data

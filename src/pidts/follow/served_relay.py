@@ -56,7 +56,7 @@ _LOG_BYTES = 16 << 20
 _INDEX_BYTES = 1 << 20
 _MOST_INDEX_BYTES = 64 << 20
 _BEGIN_SECONDS = 5.0
-"""The time that the server waits until its relay has the place at which a follower wants to begin."""
+"""The longest time for which the server waits until its relay reaches the place at which a follower begins."""
 _BELL_SECONDS = 0.5
 _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "lag_seconds", "warning")
 """The fields of the replicator's status that followers can get only from the server."""

@@ -25,7 +25,7 @@ from pidts.model import ConfigError, Where
 _KEEP_SECONDS = 75
 _LOOK_SECONDS = 5.0
 _END_SECONDS = 5.0
-"""The time that the end of the server waits for its threads."""
+"""The longest time for which a server that ends waits for its threads."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 

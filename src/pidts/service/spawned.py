@@ -37,7 +37,7 @@ _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
 """The seconds for which the start of a task waits for the spawner's answer. A fork takes only some milliseconds."""
 _LONGEST_LOAD: Final = 1800.0
-"""The longest time in which a spawner loads the program.
+"""The longest time for which a spawner may load the program.
 
 The first load compiles the decoder, which may take minutes.
 """

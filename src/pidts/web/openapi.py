@@ -37,7 +37,7 @@ SUMMARY = {
         "name": {"type": "string"},
         "wanted": {"enum": ["running", "paused", "stopped"]},
         "stage": {"enum": _STAGES},
-        "since": {"type": "number", "description": "Since when it is in this stage, in seconds since 1970."},
+        "since": {"type": "number", "description": "When the task entered this stage, in seconds since 1970."},
         "process": {"type": ["integer", "null"]},
         "restarts": {"type": "integer"},
         "next_start": _NUMBER,
@@ -68,7 +68,7 @@ DETAIL = {
             "properties": {
                 "progress": {
                     "type": "object",
-                    "description": "As pidts run --json, with rates; empty before a report.",
+                    "description": "The progress as in pidts run --json, with rates; empty before the first report.",
                 },
                 "road": {"type": ["object", "null"]},
                 "changes": {"type": "array", "description": "The last schema changes, the newest first."},
@@ -81,10 +81,10 @@ _ERRORS = {
     "401": "The token is missing or wrong.",
     "403": "The caller, the host name or the origin is not allowed.",
     "404": "There is no such task, run or path.",
-    "409": "The state of the task does not allow it, or the task's servers do not.",
+    "409": "The state of the task or of its servers does not allow the request.",
     "413": "The body is too long.",
-    "415": "The body has another type.",
-    "422": "A parameter or member has a value that it cannot have.",
+    "415": "The body has a content type that is not accepted.",
+    "422": "A parameter, or a member of the body, has a value that is not allowed.",
     "429": "Too many changes or streams.",
     "503": "The servers of the task did not answer in time, or the service is ending.",
 }

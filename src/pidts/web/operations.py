@@ -105,7 +105,7 @@ class Tasks:
                 "POST",
                 f"{one}/start",
                 "startTask",
-                "Start a task, from where it stopped",
+                "Start a task from its checkpoint",
                 self.start,
                 {200: "The task."},
                 body=_START_BODY,

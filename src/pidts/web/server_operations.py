@@ -125,7 +125,12 @@ class ServerOperations:
                 query={"table": _TABLE},
             ),
             Operation(
-                "GET", f"{one}/locks/{{id}}", "lockedRow", "One locked row, side by side", self.lock, {200: "The row."}
+                "GET",
+                f"{one}/locks/{{id}}",
+                "lockedRow",
+                "One locked row: what the source and the target have, side by side",
+                self.lock,
+                {200: "The row."},
             ),
             Operation(
                 "POST",
@@ -137,17 +142,28 @@ class ServerOperations:
                 body=_RESOLVE,
             ),
             Operation(
-                "GET", f"{one}/runs", "runs", "Checks, previews, comparisons and repairs", self.runs, {200: "The runs."}
+                "GET",
+                f"{one}/runs",
+                "runs",
+                "Runs of a task: checks, previews, comparisons and repairs",
+                self.runs,
+                {200: "The runs."},
             ),
             Operation(
-                "POST", f"{one}/runs", "beginRun", "Start one of them", self.begin, {202: "It has begun."}, body=_RUN
+                "POST",
+                f"{one}/runs",
+                "beginRun",
+                "Start a check, preview, comparison or repair",
+                self.begin,
+                {202: "It has begun."},
+                body=_RUN,
             ),
-            Operation("GET", f"{one}/runs/{{id}}", "run", "One of them, with its report", self.run, {200: "The run."}),
+            Operation("GET", f"{one}/runs/{{id}}", "run", "One run, with its report", self.run, {200: "The run."}),
             Operation(
                 "DELETE",
                 f"{one}/runs/{{id}}",
                 "cancelRun",
-                "Cancel a run, or forget one that has ended",
+                "Cancel a run, or remove it if it has ended",
                 self.cancel,
                 {200: "Done."},
             ),
