@@ -20,7 +20,7 @@ from pidts.cli.forced_exit import end_within
 Result = TypeVar("Result")
 
 RUN_ENDS_WITHIN = 60.0
-"""The seconds within which a run ends after a signal. It gives up early any work that the next run can do."""
+"""The seconds within which a run ends after a signal. The run gives up early any work that the next run can do."""
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _AT_ONCE = "ended at once"

@@ -1,4 +1,4 @@
-"""Finds the log file of a server in which a range begins, from the heads of a few files.
+"""Finds the log file of a server in which a range begins, from the first events of a few files.
 
 Each file's first event contains the time at which the file was created. The next event contains the GTIDs of the
 transactions in all earlier files. If PiDTS gave the server the GTID of the start, the server would send only the

@@ -1,4 +1,4 @@
-"""Keeps a copy of a relay that another machine serves. This replaces the replicator on the machine that applies.
+"""Keeps a copy of a relay that another machine serves: a follower replaces the replicator on a machine that applies.
 
 The follower requests the log after its copy, writes it (`relay.copy_writer` lists the crash points), and requests the
 next part. It reconnects after transient errors, and ends with an error if continuing would join two different logs.

@@ -19,7 +19,7 @@ class TimedProtocol(H11Protocol):
         self._soon = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._abort_idle)
 
     def data_received(self, data: bytes) -> None:
-        """Handles the received bytes; the complete head of a request ends the waiting."""
+        """Handles the received bytes; the complete header of a request ends the waiting."""
         super().data_received(data)
         if self._has_asked:
             self._soon.cancel()

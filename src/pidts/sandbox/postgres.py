@@ -22,7 +22,7 @@ def start_postgres(
 ) -> Server:
     """Starts PostgreSQL in a folder, and uses the data that the folder has.
 
-    Without `directory`, the folder is new; without `port`, a free port is chosen. `options` are words like
+    Without `directory`, the folder is new; without `port`, a free port is chosen. `options` are arguments such as
     `-c max_connections=20`.
     """
     program = programs.postgres()

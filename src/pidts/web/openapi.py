@@ -100,7 +100,7 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
         "info": {
             "title": "PiDTS service",
             "version": version("pidts"),
-            "description": "Tasks that a running `pidts serve` looks after.",
+            "description": "Tasks that a running `pidts serve` supervises.",
         },
         "paths": paths,
         "components": {

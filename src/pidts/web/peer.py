@@ -18,7 +18,7 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[str] = _TABLES) -> int | None:
-    """Returns the number of the user whose socket is at `client`; None if no socket is found."""
+    """Returns the id of the user whose socket is at `client`; None if no socket is found."""
     forms = {(_form(client[0], client[1], six=six), _form(server[0], server[1], six=six)) for six in (False, True)}
     for table in tables:
         try:
