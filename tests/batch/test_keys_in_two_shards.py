@@ -50,6 +50,9 @@ from pidts.source import SourceConfig
 
 SHARDS = tuple(TableName("s", f"t_{number}") for number in (1, 2, 3))
 COLUMNS = (Column("id", INT, nullable=False), Column("a", INT), Column("b", INT))
+WORD = Column(
+    "id", ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci"), nullable=False
+)
 FIRST = Lsn(0, 1, 4)
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 
@@ -304,6 +307,59 @@ def test_a_shard_without_changes_in_the_batch_loses_no_row(split: int | None) ->
             assert run.content() == source.content()
 
 
+LOST_WHILE_IT_WAITS: tuple[Step, ...] = (("delete", 0, 1), ("insert", 1, 1), ("delete", 1, 1), ("insert", 0, 1))
+
+
+@pytest.mark.parametrize("split", [None, 1])
+@pytest.mark.parametrize("steps", [LOST_WHILE_IT_WAITS, HALTS["inserted and deleted"]], ids=["lost", "kept"])
+def test_the_table_halts_again_only_if_the_shard_that_waited_still_has_the_key(
+    steps: tuple[Step, ...], split: int | None
+) -> None:
+    source = begun(*steps, large=True)
+    run = apart(source, split=split)
+    end, (first, *large) = run.end, run.log_parts
+    run.log_parts, run.end = [first], Lsn(0, 1, 205)
+    run.attempt()
+    run.log_parts, run.end = large, end
+    waits = run.claimed().lsn
+    with pytest.raises(Halted, match="If another shard still has that row") as caught:
+        run.attempt({SHARDS[0]: waits})
+    assert caught.value.code == "key-in-two-shards"
+    others = dict.fromkeys(SHARDS[1:], run.claimed().lsn)
+    run.attempt({SHARDS[0]: waits, **others})
+    run.attempt(others)
+    if source.may_halt:
+        with pytest.raises(Halted) as caught:
+            run.attempt()
+        assert caught.value.code == "key-in-two-shards"
+    else:
+        run.attempt()
+        assert run.content() == source.content()
+
+
+@pytest.mark.parametrize("server", ["mariadb", "postgres"])
+def test_a_row_whose_key_is_spelled_anew_moves_when_the_shard_that_waited_continues(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    old, new = {"id": "a", "a": 1, "b": 1}, {"id": "A", "a": 1, "b": 2}
+    run = Run(
+        Source(), random.Random(0), target=target_on(request.getfixturevalue(server)), columns=(WORD, *COLUMNS[1:])
+    )
+    run.log_parts, run.end = [LogPart(run._batches([(0, (Op.INSERT, None, old))], 200))], Lsn(0, 1, 205)
+    run.attempt()
+    waits = run.claimed().lsn
+    moved: list[tuple[int, Change]] = [(1, (Op.INSERT, None, new)), (0, (Op.DELETE, old, None))]
+    run.log_parts, run.end = [LogPart(run._batches(moved, 300))], Lsn(0, 1, 1000)
+    if server == "mariadb":
+        with pytest.raises(Halted, match="would overwrite another row"):
+            run.attempt({SHARDS[0]: waits})
+        run.attempt({SHARDS[0]: waits, SHARDS[1]: waits})
+    else:
+        run.attempt({SHARDS[0]: waits})
+    run.attempt()
+    assert run.content() == [new]
+
+
 @pytest.mark.parametrize("server", ["mariadb", "postgres"])
 @pytest.mark.parametrize("split", [None, 1])
 def test_real_targets_lose_no_row(request: pytest.FixtureRequest, server: str, split: int | None) -> None:
@@ -318,11 +374,6 @@ def test_real_targets_lose_no_row(request: pytest.FixtureRequest, server: str, s
         with pytest.raises(Halted) as caught:
             run.attempt()
         assert caught.value.code == "key-in-two-shards"
-
-
-WORD = Column(
-    "id", ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci"), nullable=False
-)
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgres"])

@@ -54,6 +54,11 @@ Such an entry (`EARLIER`) names no member: the part only sees that the target ha
 The entry is removed when a member without an entry loses K. It counts only in its own transaction, since at the end of
 the transaction only one member has K.
 
+A member that lags still has K as far as a part shows: the change by which it loses K may be in the log that the target
+lacks. So the table may halt although no row would be lost. Nor does the row on the target show whose row it is. In safe
+mode and during a copy, the target may have a row that the same member gets later, and the table halts, too. A copied
+row has no entry, so not even the loss of K by a member without an entry proves that `EARLIER` was about this member.
+
 With `split-transactions`, tables that halt inside a transaction stay at the last committed part, also after a restart.
 If a table was set to a place before such a transaction, entries may be about later changes than the changes of a part.
 Such an entry says that the target has a row which an earlier attempt has written. So it stays. If its member gets and
@@ -277,14 +282,19 @@ class _Outcomes:
     @property
     def texts(self) -> list[str]:
         """Returns the texts of all keys with an event, each once."""
-        return list(self._of_key)
+        return self._names
 
     @cached_property
     def _of_key(self) -> dict[str, range]:
         """The outcomes of each key, by the key's text."""
+        first = np.unique(self._key, return_index=True)[1].tolist()
+        return dict(zip(self._names, map(range, first, [*first[1:], len(self._key)]), strict=True))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The texts of the keys, in the order of the keys' numbers."""
         first = np.unique(self._key, return_index=True)[1]
-        ends = [*first[1:].tolist(), len(self._key)]
-        return dict(zip(self._texts(self._last[first]), map(range, first.tolist(), ends), strict=True))
+        return key_names(self._key_table(self._last[first]))
 
     def dropped(self, recorded: _Recorded) -> Mask:
         """Returns the outcomes whose changes must be dropped because of other members' entries."""
@@ -309,7 +319,7 @@ class _Outcomes:
         """
         replaced = self.none
         updates = np.nonzero(self._op[self._change[self._first]] == Op.UPDATE)[0]
-        for outcome, text in zip(updates, self._texts(self._last[updates]), strict=True):
+        for outcome, text in zip(updates, self._texts(updates), strict=True):
             entries = recorded.get(text, {})
             latest = max((lsn for member, lsn in entries.items() if member != EARLIER), default=_BEFORE)
             replaced[outcome] = self._had[outcome] and entries.get(self._member_of(outcome), _BEFORE) < latest
@@ -331,14 +341,12 @@ class _Outcomes:
         gone[self._key[self._had & (~self._has | (self._got >= 0))]] = True
         left[self._key[self._had & self._has & (self._got < 0)]] = True
         outcomes = np.nonzero((self._got >= 0) & (got & ~gone)[self._key])[0]
-        texts = self._texts(self._last[outcomes])
-        new = [at for at, text in zip(outcomes, texts, strict=True) if text not in recorded]
-        if not new:
+        new = outcomes[[text not in recorded for text in self._texts(outcomes)]]
+        if not len(new):
             return []
-        events = self._last[new]
-        keys = self._key_table(events)
+        keys, wanted = self._key_table(self._last[new]), self._texts(new)
         rows, found = target_rows(session, narrowed(self._table, ()), keys, lock=False)
-        there, wanted = found >= 0, key_names(keys)
+        there = found >= 0
         if not any_spelling and any(self._table.column(name).type.is_text for name in self._table.identity):
             spelled = key_names(rows.select(list(self._table.identity)))
             there &= np.array(
@@ -356,7 +364,7 @@ class _Outcomes:
         lost = np.nonzero(self._had & (~self._has | (self._got >= 0)))[0]
         uncovered = {
             text
-            for outcome, text in zip(lost, self._texts(self._last[lost]), strict=True)
+            for outcome, text in zip(lost, self._texts(lost), strict=True)
             if self._member_of(outcome) not in (entries := recorded.get(text, {}))
             and (lsn := entries.get(EARLIER)) is not None
             and lsn < self._lsn(self._last[outcome])
@@ -402,18 +410,20 @@ class _Outcomes:
         latest = max(since_of.values())
         for outcome, lsn in lost.items():
             if latest < lsn:
-                raise self._lost_row(outcome)
+                raise self._lost_row(outcome, max(since_of, key=lambda member: since_of[member]))
         for outcome in outcomes:
             own = since_of.get(self._member_of(outcome), latest)
             hidden[outcome] = own < latest >= since and not self._copied[outcome]
 
-    def _lost_row(self, outcome: int) -> Halted:
+    def _lost_row(self, outcome: int, other: TableName) -> Halted:
         event = self._last[outcome]
         key = shown_row(self._key_table(np.array([event])))
+        replaced = "the target's row" if other == EARLIER else f"the row of {other}"
         return Halted(
             "key-in-two-shards",
-            f"a large transaction has given a key to {self._member_of(outcome)} and now removes it there, "
-            "but another shard has a row with this key, which the former change has replaced",
+            f"a large transaction has given a key to {self._member_of(outcome)} and now removes it there. The former "
+            f"change has replaced {replaced} with this key. If another shard still has that row, the target would lose "
+            "it",
             where=Where(table=str(self._table.name), key=key, position=str(self._lsn(event))),
             todo=f"Copy the shards of this table again: {RESYNC}. When they are copied, remove rows that no shard has: "
             "pidts repair TASK --remove-extra, then once more with --apply",
@@ -440,7 +450,7 @@ class _Outcomes:
         """
         outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
-        for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True):
+        for outcome, text in zip(outcomes, self._texts(outcomes), strict=True):
             member = self._member_of(outcome)
             if recorded.get(text, {}).get(member, _BEFORE) <= self._lsn(self._last[outcome]):
                 given.setdefault(member, []).append(text)
@@ -451,11 +461,11 @@ class _Outcomes:
         outcomes = np.nonzero(self._got >= 0)[0]
         return [
             MovedKey(self._member_of(outcome), text, self._lsn(self._got[outcome]))
-            for outcome, text in zip(outcomes, self._texts(self._last[outcomes]), strict=True)
+            for outcome, text in zip(outcomes, self._texts(outcomes), strict=True)
         ]
 
-    def _texts(self, events: Numbers) -> list[str]:
-        return key_names(self._key_table(events))
+    def _texts(self, outcomes: Numbers) -> list[str]:
+        return [self._names[number] for number in self._key[outcomes]]
 
     def _key_table(self, events: Numbers) -> pa.Table:
         columns = [values.take(pa.array(events)) for values in self._keys]
