@@ -58,7 +58,8 @@ class TableMap:
     def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
         """Returns a known table in which charsets that were unknown are taken from the event.
 
-        Charsets that the event lacks, too, stay unknown; with `as_bytes`, columns of unknown charset are read as bytes.
+        Charsets that the event does not show either stay unknown; with `as_bytes`, columns of unknown charset are read
+        as bytes.
         """
         if not table.has_unknown_charset or len(table.columns) != len(self.wires):
             return table

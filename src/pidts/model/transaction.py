@@ -97,8 +97,8 @@ class PreparedExtent(Extent):
 class CommittedEventGroups:
     """Event groups that prepared XA transactions, in the order of their commits.
 
-    All groups are in one segment and one log file, and all commits are in one log file. This class has many of them in
-    little memory.
+    All groups are in one segment and one log file, and all commits are in one log file. This class stores many groups
+    in little memory.
     """
 
     segment: int
@@ -216,7 +216,7 @@ def xa_not_received(transaction: Transaction) -> Halted:
     xid = transaction.xa.xid if transaction.xa else ""
     return Halted(
         "xa-not-received",
-        f"the XA transaction {xid} is committed here, but it was prepared before the log began that PiDTS has",
+        f"the XA transaction {xid} is committed here, but it was prepared before the task's part of the log begins",
         where=Where(position=str(transaction.lsn)),
         todo=f"Its rows are unknown. When XA RECOVER on the source shows nothing, {START_ANEW}",
     )

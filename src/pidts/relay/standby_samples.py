@@ -2,8 +2,8 @@
 
 For a sample, first the end of the standby's log is read, then the end of the source's log. A standby has only changes
 that its source wrote before. So every change before the sample's place in the standby's log is before the sample's
-place in the source's log, too. If the source's log was received up to the sample's place in it, the standby's log can
-be read from the sample's other place on: nothing is lost.
+place in the source's log, too. If the source's log was received up to the sample's place in the source's log, the
+standby's log can be read from the sample's place in the standby's log on: nothing is lost.
 
 The alternative would be to compare times, and to use the last sampled place whose time on the standby is before the
 time of the last received event. This needs equal clocks, and works only in whole seconds. An example: the standby's

@@ -141,8 +141,11 @@ def start_again(
             asked = parse_gtid_set(found, server.is_mariadb) if use_gtid and found is not None else place
             return Resume(asked, origin, applied.lsn, found)
     if not applied.gtid_set or not use_gtid or not server.gtid_mode:
-        what = f"the log of this server ({server.identity}) has other content at {applied.position or 'the checkpoint'}"
-        raise Halted("other-source", f"{what} than the target's checkpoint says", where=where, todo=_by_gtid(server))
+        what = (
+            f"the log of this server ({server.identity}) does not match the target's checkpoint "
+            f"({applied.position or 'its position is not known'})"
+        )
+        raise Halted("other-source", what, where=where, todo=_by_gtid(server))
     received = _executed_all(applied.gtid_set, server, where)
     origin = Origin(server.identity, server.log_base, applied.lsn.change_no + 1)
     return Resume(received, origin, applied.lsn, str(received))
@@ -278,7 +281,10 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
         raise Halted("other-server", str(error), where=where, todo=todo) from None
     executed = parse_gtid_set(server.executed or "", server.is_mariadb)
     if not _is_within(received, executed):
-        what = f"this server lacks transactions that were received from the last server: {received} (it has {executed})"
+        what = (
+            f"this server lacks transactions that were received from the server before it: {received} "
+            f"(this server has {executed})"
+        )
         raise Transient(
             SOURCE_BEHIND, what, where=where, todo="Nothing to do now: the replicator waits until this server has them"
         )

@@ -296,7 +296,7 @@ def aligned(
         left[identity] -= 1
         awaited -= Counter([identity])
     if awaited:
-        what = f"this server lacks {awaited.total()} transactions that were received from the last server"
+        what = f"this server lacks {awaited.total()} transactions that were received from the server before it"
         raise Transient(
             SOURCE_BEHIND, what, where=where, todo="Nothing to do now: the replicator waits until this server has them"
         )

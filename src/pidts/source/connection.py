@@ -37,7 +37,7 @@ _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP
 
 
 def split_url(url: str, code: str) -> tuple[SplitResult, int | None]:
-    """Splits the URL of a server, and returns its port, too; None if it names none.
+    """Splits the URL of a server, and also returns its port; None if the URL names none.
 
     If the host or the port is malformed, raises an error with this code. The error does not show the malformed text,
     because it may be a part of a password.

@@ -126,13 +126,13 @@ def _status(connection: Session) -> tuple[Position, str]:
         except ValueError as error:
             # MariaDB 12.3 can have its log inside InnoDB, in files of another kind.
             what = f"the source's log is kept in a form that cannot be read: {error}"
-            todo = "Set binlog_storage_engine to nothing in the server's configuration and restart it"
+            todo = "Set binlog_storage_engine to an empty value in the server's configuration and restart it"
             raise PrecheckFailed("unsupported-log", what, where=where_of(connection), todo=todo) from None
     raise PidtsError(
         "no-position",
         "; ".join(errors),
         where=where_of(connection),
-        todo="Look whether the account has REPLICATION CLIENT, and whether the server is a MySQL or MariaDB",
+        todo="Check whether the account has REPLICATION CLIENT, and whether the server is a MySQL or MariaDB",
     )
 
 

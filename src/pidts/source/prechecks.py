@@ -358,7 +358,7 @@ def _primary_key(asked: _RequiredGrants) -> Iterator[Finding]:
                     f"{name}: the key column {column.name} has the label ''. An invalid value of this ENUM has the "
                     "same text, and two rows whose keys differ only in this become one row on the target"
                 )
-                fix = f"Have no row with an invalid value: {quoted(column.name)} + 0 = 0"
+                fix = f"Correct or delete the rows with an invalid value: {quoted(column.name)} + 0 = 0"
                 yield Finding("primary_key", ok=True, is_note=True, message=what, fix=fix)
     keyless = [name for name, table in asked.tables.items() if not table.identity]
     if not keyless:

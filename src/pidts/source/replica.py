@@ -3,8 +3,8 @@
 If the server can list its replicas, the id is the same in each run. On an older MySQL, PiDTS neither registers nor asks
 for the list. Such a server keeps the entry of a replica whose connection broke between registering and asking for the
 log. If a client (PiDTS or a monitor) then asks for the list, the server reads freed memory and crashes (bug 29915479;
-seen on 5.6.24). It sends its log even to a replica that is not registered. For such a server, the id is chosen at
-random.
+seen on 5.6.24). Such a server sends its log even to a replica that is not registered. For it, the id is chosen
+at random.
 """
 
 from __future__ import annotations

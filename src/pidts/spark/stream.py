@@ -131,7 +131,7 @@ new work only every `_RESTING_LOOK_SECONDS`. New entries in the relay end the re
 
 @dataclass(frozen=True, slots=True)
 class _Halts:
-    """The halts of a stream. They are the same object as long as no halt changes."""
+    """The halts of a stream. The object stays the same as long as no halt changes."""
 
     by_lsn: Mapping[Lsn, Halt]
     """The halts of schema changes."""

@@ -4,9 +4,9 @@ The planner examines every entry several times, which takes longer in Python tha
 many small transactions follow each other, their records are joined to one entry.
 
 A record is joined to the previous record only under these conditions. It names that record as its predecessor, and
-begins at its end, in the log and in the segment. It has rows of the same tables and nothing else that matters to a plan
-(no statement). Its GTID is the next one. The checksums of a joined record are verified, too. Any other record begins a
-new entry, so the reader's check that entries follow each other still finds every irregularity.
+begins where that record ends, in the log and in the segment. It has rows of the same tables and nothing else that
+matters to a plan (no statement). Its GTID is the next one. The checksums of a joined record are verified, too. Any
+other record begins a new entry, so the reader's check that entries follow each other still finds every irregularity.
 
 An ordinary transaction and a step of an XA transaction are never in one entry, since their rows are in different
 places. The rows of a COMMIT are in the group of events that prepared the transaction, wherever this group is. Its
