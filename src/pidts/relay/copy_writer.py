@@ -24,10 +24,10 @@ there:
 6. After a power loss the serving relay may lack records that the copy has. The follower notices this by the checksum of
    the index (`IndexPrefix`), and requests that the copy is cut back (`refetch`) to the part that both relays have. The
    same happens if the serving relay was cut back because a part of it was damaged.
-7. If the serving relay has purged everything up to the copy's end, the next segment's number does not follow the copy's
-   last one. Then all tasks have applied everything in the copy, or the serving relay would have kept it. The copy's
-   segments are removed, oldest first, before the new one is created. If this is interrupted, the copy is shorter or
-   empty, and an empty copy begins at the target's checkpoint.
+7. If the serving relay has purged everything up to the copy's end, the next segment's number does not follow the number
+   of the copy's last segment. Then all tasks have applied everything in the copy, or the serving relay would have kept
+   it. The copy's segments are removed, oldest first, before the new one is created. If this is interrupted, the copy is
+   shorter or empty, and an empty copy begins at the target's checkpoint.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class RelayReader:
     def _entries(
         self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool, most: Most | None
     ) -> Iterator[LogEntry]:
-        """Yields the entries as they are stored, from the first one after `after` on; that one is in `segment`.
+        """Yields the entries as they are stored, from the first entry after `after` on; that entry is in `segment`.
 
         The other parameters are those of `entries`.
         """

@@ -24,7 +24,7 @@ The points at which a refetch can be interrupted (SIGKILL, power loss, full disk
    place.
 
 A purge and a cut never happen at the same time, since both take the lock of the tasks' needs. Otherwise the purge would
-remove the oldest segments and the cut the newest ones, and together they might remove all.
+remove the oldest segments and the cut the newest ones, and together they might remove all segments.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def read_samples(folder: Path, address: str) -> Samples | None:
 
 
 def write_samples(folder: Path, address: str, samples: Samples) -> None:
-    """Replaces the samples of a standby. If a crash loses the last ones, more changes come twice after a failover."""
+    """Replaces the samples of a standby. If a crash loses some, more changes come twice after a failover."""
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
     replace_file(_path(folder, address), json.dumps(content), durable=False)

@@ -16,9 +16,9 @@ The points at which storing or removing such a file can be interrupted, and what
    between is not known before its last change.
 2. While a file is written: the draft has another name; nobody reads it, and the next purge removes it.
 3. During a purge, after the file for the first remaining segment was written, before anything was removed: two files
-   agree at that place. For places after it, readers use the later one.
+   agree at that place. For places after that place, readers use the later file.
 4. During a purge, after some segments were removed: the older file is before a gap, and nobody uses it any more. The
-   new one exists, since it was durable before the first segment was removed.
+   new file exists, since it was durable before the first segment was removed.
 5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed before it
    has stored the structures, the relay has none for its beginning, as in 1.
 """

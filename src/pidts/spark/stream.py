@@ -32,9 +32,9 @@ not matter when the driver dies:
   all workers have reached;
 - after the job is done, before Spark records this: the target has the batch, and Spark's record is not used;
 - while Spark is being released: no batch is under way, and the note about the next job is for another query;
-- while the driver copies, even while Spark starts for the remaining requests: each request is carried out by only one
-  of the two. If a request is interrupted, and the same rows are read again, the rows that are already loaded are found,
-  see `pidts.batch.copy.load_task`.
+- while the driver copies, even while Spark starts for the remaining requests: each request is carried out either by the
+  driver or by Spark. If a request is interrupted, and the same rows are read again, the rows that are already loaded
+  are found, see `pidts.batch.copy.load_task`.
 """
 
 from __future__ import annotations
