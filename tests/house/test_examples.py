@@ -33,8 +33,8 @@ def test_inner():
 
 def run(folder: Path, seed: str, *options: str, fails: bool = False) -> str:
     (folder / "tests").mkdir(exist_ok=True)
-    for name in ("conftest.py", "failed_tests.py", "file_times.py", "files_in_memory.py", "forked_programs.py"):
-        (folder / "tests" / name).write_text((TESTS / name).read_text())
+    for name in ("conftest", "failed_tests", "file_times", "files_in_memory", "forked_programs", "tidied_server"):
+        (folder / "tests" / f"{name}.py").write_text((TESTS / f"{name}.py").read_text())
     (folder / "tests" / "test_probe.py").write_text(PROBE.format(fails=fails))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--import-mode=importlib", *options, "tests"],
