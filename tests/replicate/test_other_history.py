@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pidts import sandbox
-from pidts.model import Halted, Position, parse_gtid_set
-from pidts.relay import RelayReader
+from pidts.model import Halted, Lsn, Position, parse_gtid_set
+from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.replicate import AppliedPlace, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.source import connect, event_at, gtids_before, position, server_info
@@ -173,6 +174,27 @@ def test_a_log_is_reset_before_the_relay_has_received_anything(
         write(run_sql, server, "d", 9, size=50)
         for use_gtid in (True, False):
             assert halted(replace(config, use_gtid=use_gtid)).code == "source-went-back"
+
+
+@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql56])
+def test_a_relay_that_has_only_the_head_of_the_next_file_is_of_the_same_log(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """The server died, and the replicator died at the first event of the log file that the server then began."""
+    with start_server() as server:
+        place = end_of(server)
+        server.kill()
+        time.sleep(1.1)  # the head of a log file has the second in which the file was created
+        server.restart()
+        source = source_of(server)
+        with closing(connect(source)) as session, closing(RelayWriter.open(tmp_path, "s")) as writer:
+            writer.begin(Origin(server_info(session).identity, place.base, 0), Lsn.at(place), None)
+            for file in (place.file, end_of(server).file):
+                head = event_at(source, Position(file, 4))
+                assert head is not None
+                writer.start_segment(head)
+        with following(ReplicatorConfig(source, tmp_path, place)) as run:
+            run.until_received(server)
 
 
 def test_a_mariadb_with_the_same_server_id(run_sql: RunSql, tmp_path: Path) -> None:

@@ -82,12 +82,17 @@ def has_last_event(
 def _has_file(
     source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
-    """Whether the server's log file is the one in which an empty relay begins; None if this cannot be checked."""
-    place, segments = state.position, reader.folder.numbers()
-    if place is None or place.offset <= _FILE_HEAD or place.file not in dict(server.logs) or not segments:
+    """Whether the server's log is the one in which an empty relay begins; None if this cannot be checked.
+
+    If the server had died at the relay's place, and the replicator at the first event after it, the relay has the head
+    of the next file.
+    """
+    place, segments, files = state.position, reader.folder.numbers(), [name for name, _ in server.logs]
+    if place is None or place.offset <= _FILE_HEAD or place.file not in files or not segments:
         return None
-    head = event_at(source, replace(place, offset=_FILE_HEAD), server_id)
-    return is_same_file(reader.format(segments[-1]), head) if head is not None else None
+    known, at = reader.format(segments[-1]), files.index(place.file)
+    heads = [event_at(source, Position(name, _FILE_HEAD), server_id) for name in files[at : at + 2]]
+    return any(is_same_file(known, head) for head in heads if head is not None) if None not in heads else None
 
 
 def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
