@@ -24,8 +24,8 @@ _INTERVAL_SECONDS = 0.25
 """Batches that end within such an interval are counted together, since there can be hundreds of them a second."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
-TARGET_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
 """The largest number of target tables whose changes are reported separately."""
+TARGET_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
 
 
 @dataclass(slots=True)
