@@ -16,7 +16,7 @@ from pidts.model import Halted, Lsn, Position, parse_gtid_set
 from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.replicate import AppliedPlace, ReplicatorConfig
 from pidts.sandbox import Server
-from pidts.source import connect, event_at, gtids_before, position, server_info
+from pidts.source import BinlogStream, connect, event_at, gtids_before, position, server_info
 
 from .test_live import RunSql, assert_holds_the_log, end_of, executed_on, following, source_of, write
 
@@ -138,6 +138,30 @@ def test_a_backup_that_was_restored_and_has_grown_since(
         for use_gtid in (False, True):
             error = halted(replace(config, use_gtid=use_gtid))
             assert (error.code, "is not the event that was received" in error.what) == ("source-went-back", True)
+
+
+def test_the_check_of_the_log_ends_no_dump_of_another_reader(
+    mariadb: Server, run_sql: RunSql, database: str, tmp_path: Path
+) -> None:
+    """Another task that has a source of the same name checks its log at this moment, and this account cannot see it."""
+    write(run_sql, mariadb, database, 2)
+    config = ReplicatorConfig(source_of(mariadb), tmp_path, end_of(mariadb))
+    write(run_sql, mariadb, database, 2)
+    with following(config) as run:
+        run.until_received(mariadb)
+    run_sql(mariadb, "CREATE USER seer@localhost")
+    run_sql(mariadb, "GRANT REPLICATION SLAVE, BINLOG MONITOR, SLAVE MONITOR, SELECT ON *.* TO seer@localhost")
+    try:
+        source = replace(source_of(mariadb), user="seer", password="")
+        with BinlogStream(source, end_of(mariadb), heartbeat=0.2) as other:
+            other.read_burst()
+            with following(replace(config, source=source)) as run:
+                run.until(lambda: run.replicator.state().connected)
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                other.read_burst(0.1)  # raises if another dump has ended this one
+    finally:
+        run_sql(mariadb, "DROP USER seer@localhost")
 
 
 def test_mysql_is_reset_and_grows_again(run_sql: RunSql, tmp_path: Path) -> None:

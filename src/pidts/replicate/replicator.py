@@ -331,7 +331,12 @@ class Replicator:
         config, state, start = self._config, writer.state, self._config.start
         with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:
             info = server_info(connection)
-            server_id = replica_id(connection, f"{self._replica} beside", info) if beside else self._server_id
+            if beside:
+                server_id = replica_id(connection, f"{self._replica} beside", info)
+            else:
+                # The default id of a dump follows from the source's name alone: two tasks that start at the same moment
+                # would end each other's dumps.
+                server_id = self._server_id = self._server_id or replica_id(connection, self._replica, info)
             server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
             if state is None or not server.wrote(state.origin):
                 place, executed = position(connection)
@@ -346,9 +351,10 @@ class Replicator:
                     check_not_outdated(found.begin or state.origin, start, self._where)
                 return found, server
             if isinstance(start, AppliedPlace):
-                known = self._gtids_before(connection, info, Position.parse(start.position)) if start.position else None
+                at = Position.parse(start.position) if start.position else None
+                known = self._gtids_before(connection, info, at, server_id) if at is not None else None
                 return start_again(server, start, known, use_gtid=config.use_gtid, where=self._where), server
-            gtid_set = self._gtids_before(connection, info, start) if isinstance(start, Position) else None
+            gtid_set = self._gtids_before(connection, info, start, server_id) if isinstance(start, Position) else None
             return first_start(server, start, gtid_set, use_gtid=config.use_gtid), server
 
     def _place_of_standby(
@@ -368,10 +374,10 @@ class Replicator:
             found = standby_start(source, reader, server.identity, dict(server.logs), server_id)
         return found.place, found.repeats
 
-    def _gtids_before(self, connection: Session, info: ServerInfo, place: Position) -> str | None:
+    def _gtids_before(self, connection: Session, info: ServerInfo, place: Position, server_id: int) -> str | None:
         if place.offset > dict(binary_logs(connection)).get(place.file, -1):
             return None
-        return gtids_before(self._config.source, connection, info, place, self._server_id)
+        return gtids_before(self._config.source, connection, info, place, server_id)
 
     def _prove(self, state: RelayState, server: SourceState, server_id: int | None) -> bool | None:
         """Whether the server's log contains the relay's last event; None if this cannot be checked."""
