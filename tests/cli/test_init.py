@@ -94,7 +94,7 @@ def test_the_facts_found_are_shown_with_each_setting(tmp_path: Path) -> None:
     )
     assert "# shop: 2 tables, about 1,000,003 rows, 5.0 MB\n" in text
     assert text.index("#   log: about 1,000,000 rows") < text.index("#   orders: about 3 rows"), "the largest first"
-    assert "no key: copied whole" in text
+    assert "no key: the table is copied in one piece" in text
     assert "#   shop.orders: it lacks column state\n" in text
     assert "#   shop.orders: column at: zero dates become NULL\n" in text
     assert "#   binlog_format: binlog_format = MIXED\n#     fix: SET GLOBAL binlog_format = 'ROW';\n" in text

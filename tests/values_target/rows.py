@@ -222,7 +222,7 @@ class _Taken:
 
 
 def tuples(rows: pa.Table) -> list[Row]:
-    """Returns rows as Python values; times are numbers, since unreal dates have no Python value."""
+    """Returns rows as Python values; times are numbers, since zero and partial dates have no Python value."""
     columns = [column.combine_chunks().view(plain(column.type)).to_pylist() for column in rows.columns]
     return list(zip(*columns, strict=True))
 

@@ -20,7 +20,7 @@ FIRST = [("Ada", 1), ("Bob", 1), ("Cy", 1)]
 
 
 class Mesh:
-    """Zones, and a task from each zone to each other zone."""
+    """Zones, and a task from each zone to every other zone."""
 
     def __init__(
         self, folder: Path, servers: dict[str, Server], database: str, run_sql: RunSql, programs: LoadedPrograms

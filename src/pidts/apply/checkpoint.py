@@ -28,8 +28,8 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
 
     The batch begins at `expected` and ends at `new`. A batch that only copies existing rows, or only moves waiting
     tables, ends where it begins. Then the copy progress in the stored checkpoint shows whether this is a first attempt
-    or a repeated one. An attempt may be so late that the target already has the next batch. If the next batch ends at
-    the same place, too, only its number shows that this attempt is late.
+    or a repeated one. An attempt may be so late that the target already has the next batch. If that batch also ends at
+    the same place, only the batch number in the checkpoint shows that this attempt is late.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)

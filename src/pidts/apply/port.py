@@ -34,7 +34,7 @@ class TargetSchema(Protocol):
 
     @property
     def holds_unreal_dates(self) -> bool:
-        """True if zero dates, and other dates in no calendar, are stored unchanged; otherwise they become NULL."""
+        """True if zero and partial dates are stored unchanged; otherwise they become NULL."""
 
     def structure(self, name: TableName) -> Table | None:
         """Returns the target's table; None if there is none.

@@ -58,7 +58,7 @@ from pidts.relay import RelayReader
 _log = structlog.get_logger(__name__)
 
 AT_ONCE = 16 << 20
-"""The size up to which a slice is decoded in memory; only a single transaction makes a larger slice."""
+"""The size up to which a slice is decoded in memory. A slice is larger only if it consists of one transaction."""
 _DECODED_BYTES = 64 << 20
 """The most bytes of one table's rows in a slice that is decoded in memory. Rows of a compressed log may be hundreds of
 times as large as the log. A slice with more rows is decoded piece by piece.

@@ -96,7 +96,7 @@ class KnownPlaces(_Known[tuple[Lsn, str], Places]):
 
 
 class KnownCopies(_Known[str, Mapping[TableName, CopyState]]):
-    """The progress of copies in the texts of checkpoints."""
+    """Caches the copy progress that was parsed from the JSON text of checkpoints."""
 
     def __reduce__(self) -> tuple[Callable[[], KnownCopies], tuple[()]]:
         """Sends nothing to another process: the other process parses the texts itself when it needs them."""

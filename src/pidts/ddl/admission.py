@@ -266,7 +266,10 @@ def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) ->
 
 
 def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
-    """Yields the steps from one structure to another, without renames. Keys lose dropped columns by themselves."""
+    """Yields the steps from one structure to another, without renames.
+
+    No step is needed to remove a dropped column from a key: the server does that.
+    """
     had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}
     for key in there.keys:

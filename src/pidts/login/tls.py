@@ -77,7 +77,10 @@ class Tls:
         if ca and not chosen.verifies:
             raise ValueError(f"ssl-mode {chosen} does not use ssl-ca: choose verify_ca or verify_identity")
         if cert and not chosen.is_demanded:
-            raise ValueError(f"ssl-mode {chosen} may send no certificate: leave ssl-cert out, or choose required")
+            raise ValueError(
+                f"with ssl-mode {chosen} the connection may be unencrypted, and then ssl-cert is not sent: remove "
+                "ssl-cert, or set ssl-mode to required"
+            )
         return cls(chosen, ca or None, cert or None, key or None)
 
     def context(self) -> ssl.SSLContext | None:

@@ -1,7 +1,7 @@
-"""Dates that are in no calendar, but that MySQL stores: `0000-00-00`, `2024-00-15`, `2023-02-31`.
+"""Zero and partial dates, which MySQL stores, but no calendar has: `0000-00-00`, `2024-00-15`, also `2023-02-31`.
 
-A date that is in no calendar is in the same Arrow column as real dates, as a number far below that of each real date.
-So one comparison shows a writer whether a column has such dates.
+Such a date is in the same Arrow column as real dates, as a number far below that of each real date. So one comparison
+shows a writer whether a column has such dates.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from datetime import date
 _EPOCH = date(1970, 1, 1).toordinal()
 
 FIRST_REAL_DAY = date(1, 1, 1).toordinal() - _EPOCH
-"""The first real day, in days since 1970; lower `date32` values are unreal dates."""
+"""The first real day, in days since 1970; lower `date32` values are zero and partial dates."""
 
 FIRST_REAL_MICROSECOND = FIRST_REAL_DAY * 86_400_000_000
-"""The first real day, in microseconds since 1970; lower timestamps are of unreal dates."""
+"""The first real day, in microseconds since 1970; lower timestamps are of zero and partial dates."""
 
 _UNREAL_DAYS = -(2**25)
 _DAY_US = 86_400_000_000
@@ -40,7 +40,7 @@ def fields(value: int) -> tuple[int, int, int]:
 def microseconds(day: int, time_us: int) -> int:
     """Returns the timestamp value for a `days` value and a time of that day.
 
-    Unreal dates have `days` values near -2^25. In microseconds, these fit into 64 bits.
+    Zero and partial dates have `days` values near -2^25. In microseconds, these fit into 64 bits.
     """
     return day * _DAY_US + time_us
 

@@ -133,7 +133,7 @@ class JoinedTables:
         return frozenset(name for name, since in self._since.items() if lsn <= since)
 
     def has(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether the table has joined before this place: a change at this place belongs to the table."""
+        """Whether the table had joined before this place, so that a change at this place belongs to it."""
         since = self._since.get(table)
         return since is None or lsn > since
 

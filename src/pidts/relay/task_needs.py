@@ -113,7 +113,7 @@ def refused(folder: Folder, error: OSError) -> Halted | Transient:
 
 
 class TaskNeed:
-    """The recorded need of a running task."""
+    """Records from which place on a running task still needs the relay."""
 
     def __init__(self, relay: Path | str, source_id: str, task: str, keep_seconds: int = 0) -> None:
         self._folder = Folder.of(relay, source_id)

@@ -110,7 +110,7 @@ class FolderWatch:
         return is_news
 
     def _watch_newest(self, handle: int) -> None:
-        """Watches the newest index. The caller's next read finds everything that was written to it earlier."""
+        """Watches the newest index. The caller's next read finds everything that was written to that index before."""
         libc, newest = ctypes.CDLL(None), _newest_index(self._folder)
         if newest != self._index:
             libc.inotify_rm_watch(handle, self._index_watch)

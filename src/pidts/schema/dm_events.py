@@ -322,7 +322,7 @@ def _of_same(old: ColumnType, new: ColumnType) -> str | None:
 
 
 def _family(kind: Kind) -> frozenset[Kind]:
-    """Returns the type's family for DM.
+    """Returns this type and the types that DM does not distinguish from it.
 
     For DM, CHAR and BINARY are one type with two charsets. The same is true for each text type and the blob type of its
     size.

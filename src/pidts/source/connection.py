@@ -24,7 +24,7 @@ from pidts.source.failures import explained
 Session: TypeAlias = "Connection[Cursor]"
 
 _SESSION = (
-    # Every value is read as it is stored: in UTC, without padding, including unreal dates.
+    # Every value is read as it is stored: in UTC, without padding, including zero and partial dates.
     "SET SESSION time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', net_write_timeout = 600",
     # If the server's default were READ UNCOMMITTED, a copy would read rows that are never committed.
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",

@@ -54,7 +54,7 @@ def look_at_tables(
 def readable_structures(
     session: Session, wanted: Callable[[TableName], bool]
 ) -> tuple[dict[TableName, Table], dict[TableName, str]]:
-    """Returns the readable tables, and for each other table the reason why it is not readable."""
+    """Returns the readable tables, and for every other table the reason why it is not readable."""
     unreadable: dict[TableName, str] = {}
     while True:
         try:

@@ -279,7 +279,7 @@ class TaskStream:
 
     @property
     def halted_tables(self) -> frozenset[TableName]:
-        """Returns the tables that cannot continue: tables with a halt. A halt without tables concerns all tables."""
+        """Returns the halted tables, which cannot continue. A halt without tables concerns all tables."""
         present = self._halts_at_present
         return frozenset(self.tables) if present.is_about_all else present.tables
 

@@ -30,7 +30,7 @@ def accumulator_servers() -> Iterable[type]:
 
 
 def dealt(rows: DataFrame, count: int, column: str) -> DataFrame:
-    """Returns the rows in partitions by the numbers 0 to `count` - 1 in a column, one partition for each number."""
+    """Repartitions the rows by a column with the numbers 0 to `count` - 1: each number gets its own partition."""
     return rows.repartitionById(count, F.col(column)) if VERSION >= (4, 1) else dealt_by_hash(rows, count, column)
 
 

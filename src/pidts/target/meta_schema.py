@@ -1,4 +1,4 @@
-"""Puts the product's own tables into a schema other than `pidts_meta`, if a task asks for one.
+"""Puts PiDTS's own tables into a schema other than `pidts_meta`, if a task asks for one.
 
 All statements are written with the name `pidts_meta`, and this module replaces this name, but not in
 quoted names, which are names of users' objects.

@@ -65,7 +65,7 @@ def vector_text(column: pa.Array, opening: str, closing: str) -> pa.Array:
 
 
 def unreal(column: pa.Array) -> pa.Array | None:
-    """Returns a mask of the dates or timestamps that are in no calendar; None if there are none."""
+    """Returns a mask of the zero and partial dates in a column of dates or timestamps; None if there are none."""
     if pa.types.is_date(column.type):
         mask = pc.less(column.cast(pa.int32()), calendar.FIRST_REAL_DAY)
     else:

@@ -66,7 +66,7 @@ def _native(kind: ColumnType, value: Any) -> Any:
 
 
 def _unreal(kind: ColumnType, text: str) -> pa.Scalar:
-    """Returns an impossible date in its Arrow form."""
+    """Returns a zero or partial date in its Arrow form."""
     day = calendar.days(int(text[0:4]), int(text[5:7]), int(text[8:10]))
     if kind.kind is Kind.DATE:
         return pa.array([day], pa.int32()).view(kind.arrow)[0]

@@ -28,7 +28,7 @@ def without_padding(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def real_dates_only(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turns impossible dates into NULL, for a target that cannot store them."""
+    """Turns zero and partial dates into NULL, for a target that cannot store them."""
     is_date = pa.types.is_date(values.type)
     number = values.cast(pa.int32()).cast(pa.int64()) if is_date else values.cast(pa.int64())
     real = pc.greater_equal(number, FIRST_REAL_DAY if is_date else FIRST_REAL_MICROSECOND)
@@ -81,7 +81,7 @@ ICEBERG: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""The normal forms for Iceberg tables, in which impossible dates are NULL."""
+"""The normal forms for Iceberg tables, in which zero and partial dates are NULL."""
 
 POSTGRES: Normals = MappingProxyType(
     {
@@ -92,4 +92,4 @@ POSTGRES: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""The normal forms for PostgreSQL: for `char(n)`, `jsonb`, and impossible dates, which are NULL there."""
+"""The normal forms for PostgreSQL: for `char(n)`, `jsonb`, and zero and partial dates, which are NULL there."""

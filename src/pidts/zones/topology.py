@@ -2,7 +2,7 @@
 
 A task from zone `a` to zone `b` is a *feed*. It carries the changes that were written in `a`, and the changes of some
 other zones that other tasks have brought to `a`. For each zone, the feeds that carry its changes form a tree with that
-zone as the root. The tree has the shortest path to each other zone; among several equally short paths, the choice is
+zone as the root. The tree has the shortest path to every other zone; among several equally short paths, the choice is
 always the same. Then
 
 - a change reaches a zone once, since a tree has one path to each of its nodes;
@@ -15,10 +15,10 @@ changes of `h` would carry it back to the hub, and on to `y`.
 In a full mesh each path consists of one feed, so no changes are passed on.
 
 The tasks that write to one zone can check the trees although each task has the records of its own target only. There
-are two conditions for each zone. For each other zone, at most one task carries that zone's changes to this zone; and no
-task carries this zone's own changes back to it. Suppose that this is true in all zones, and take the feeds that carry
-the changes of one zone, the root. At most one of these feeds ends in each zone, and none ends in the root. Some of them
-may form a cycle, but no feed leads from the root into the cycle, so no change gets into it.
+are two conditions for each zone. For every other zone, at most one task carries that zone's changes to this zone; and
+no task carries this zone's own changes back to it. Suppose that this is true in all zones, and take the feeds that
+carry the changes of one zone, the root. At most one of these feeds ends in each zone, and none ends in the root. Some
+of them may form a cycle, but no feed leads from the root into the cycle, so no change gets into it.
 """
 
 from __future__ import annotations

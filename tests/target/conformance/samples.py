@@ -50,7 +50,7 @@ def rows(structure: Table, *values: Sequence[Any]) -> pa.Table:
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Returns an array. Times may be given as the numbers of their Arrow arrays: unreal dates have no other form."""
+    """Returns an array. Times may be given as numbers of Arrow: zero and partial dates have no other form."""
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.int32() if pa.types.is_date32(kind) else pa.int64()).view(kind)
     return pa.array(values, kind)

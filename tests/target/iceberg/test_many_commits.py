@@ -306,7 +306,7 @@ def counted(
 
 
 def test_rows_without_a_key_that_are_equal_in_the_files_all_go(target: IcebergTarget) -> None:
-    """Two different unreal dates make two different rows on the source, and two equal rows in a warehouse."""
+    """A zero date and a partial date make two different rows on the source, and two equal rows in a warehouse."""
     structure = keyless({"a": INT, "d": ColumnType(Kind.DATE)})
     first, second = ((1, calendar.days(year, 0, 0)) for year in (0, 2024))
     with closing(target.connect()) as session:

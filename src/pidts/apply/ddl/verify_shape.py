@@ -23,7 +23,7 @@ def fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[st
 
 
 def demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
-    """Halts if the target already has a column that the statement adds, without the source's values."""
+    """Halts if the statement adds a column that the target already has, perhaps with other values than the source's."""
     before, there = change.before.get(statement.table), session.schema.structure(statement.table)
     if before is None or there is None:
         return

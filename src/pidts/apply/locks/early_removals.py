@@ -11,8 +11,8 @@ follows. So nothing is locked yet. The DELETE is recorded in the zone's meta sch
 another task is set aside. The lock says which task has deleted a row of the key. Two alternatives were rejected:
 
 - Causal delivery: task bc waits until c has everything from a that b had. This needs no locks. But bc would wait as
-  long as ac waits. And for each transaction of b, bc would have to know how far each other task had applied its log, in
-  numbers that can be compared.
+  long as ac waits. And for each transaction of b, bc would have to know how far every other task had applied its log,
+  in numbers that can be compared.
 - Ignoring an INSERT that equals the deleted row: if a zone inserts an equal row once more, this row would be lost
   without a message.
 

@@ -91,8 +91,8 @@ class UnfinishedResolves:
     """The zone whose row this command writes to all zones."""
     zones: Collection[str] | None = None
     """The zones whose row a repeated command can still write everywhere. If the winner of an unfinished command is not
-    among them, that command cannot be repeated, so this command may end it. None: this command may end no command for
-    another winner.
+    among them, that command cannot be repeated, so this command may end it. None: this command must not end an
+    unfinished command that has another winner.
     """
 
     def may_end(self, winner: str) -> bool:

@@ -39,7 +39,7 @@ class RowStorage:
     table: Table | None
     """The target's table; None if it does not exist."""
     unreal_dates: bool = True
-    """Whether the target stores zero dates and other dates that are in no calendar."""
+    """Whether the target stores zero and partial dates."""
 
     def column(self, name: str) -> Column | None:
         """Returns the target's column of this name; None if there is none."""

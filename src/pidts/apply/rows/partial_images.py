@@ -533,7 +533,8 @@ class ImageCompletion:
             brought[kept] |= ~self._ahead_at(self._is_foreign, size + kept)
         if self._is_ahead is not None:
             brought[judged] &= ~self._ahead_at(self._is_ahead, size + judged)
-            # A row that was loaded ahead may have been replaced by a row that had its unique value earlier.
+            # At this place in the log another row still has the unique value of a row that the copy loaded ahead.
+            # Writing that other row may have removed the loaded row.
             unique = self._needed_before.difference(self._table.identity)
             places = [place for place, column in enumerate(self._table.columns) if column.name in unique]
             takes = changes[~came[changes] & self._presence.after[changes][:, places].any(axis=1)]
@@ -545,7 +546,8 @@ class ImageCompletion:
         if self._presence.halved[change]:
             return Halted(
                 "partial-row-image",
-                "the log has only a part of a row whose key changes, and the two keys belong to two workers",
+                "the log has only a part of a row whose key changes, and the row's old key and its new key are written "
+                "by two different workers",
                 where=where,
                 todo=f"Set worker-count: 1 and start again. Or: {_FULL}",
             )

@@ -46,7 +46,7 @@ def _texts(values: pa.ChunkedArray) -> list[str]:
 def value_text(values: pa.Array | pa.ChunkedArray) -> str:
     """Returns the text of a single value.
 
-    The value may be a date that is in no calendar, which Python cannot represent.
+    The value may be a zero or partial date, which Python cannot represent.
     """
     kind, value = values.type, values[0]
     if value.is_valid and pa.types.is_date(kind):

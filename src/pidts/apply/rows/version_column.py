@@ -19,7 +19,7 @@ def can_be_version(column: Column) -> bool:
 
 
 def ranks(values: pa.Array) -> Numbers:
-    """Returns a number for each value: a later version has a higher number; NULL and impossible dates have 0."""
+    """Returns a number for each value: a later version has a higher number. NULL, zero and partial dates have 0."""
     known = only_real(values)
     numbers = np.zeros(len(values), np.int64)
     is_known = known.is_valid().to_numpy(zero_copy_only=False)
@@ -28,7 +28,7 @@ def ranks(values: pa.Array) -> Numbers:
 
 
 def only_real(values: pa.Array) -> pa.Array:
-    """Returns the values with NULL in place of impossible dates, which some targets would return as another value."""
+    """Returns the values with NULL for zero and partial dates, which some targets would return as another value."""
     if pa.types.is_timestamp(values.type):
         number, first = values.cast(pa.int64()), FIRST_REAL_MICROSECOND
     elif pa.types.is_date(values.type):

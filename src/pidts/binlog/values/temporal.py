@@ -1,8 +1,8 @@
 """Reads dates and times in the forms of MySQL 5.6 and later, of earlier MySQL, and in MariaDB's own forms.
 
 The value that a reader appends to the column's list is `year * 512 + month * 32 + day` for a date. For a datetime, it
-is this number times 2**37, plus the microseconds of the day. Dates that are in no calendar (`0000-00-00`, `2024-00-15`)
-are ordinary numbers here, and every distinct day is converted only once.
+is this number times 2**37, plus the microseconds of the day. Zero and partial dates (`0000-00-00`, `2024-00-15`) are
+ordinary numbers here, and every distinct day is converted only once.
 """
 
 from __future__ import annotations

@@ -402,7 +402,7 @@ def _list_json(
 
 
 def halted_json(one: BlockedChange, halt: Halt) -> dict[str, Any]:
-    """Returns the halted tables, the reason, their backlog, and the schema change behind it, as plain values."""
+    """Returns the halted tables, the reason, their backlog, and the next schema change after the halt, as JSON."""
     backlog = one.backlog.to_json() if one.backlog else None
     change = one.next_change.to_json() if one.next_change else None
     more = {"todo": for_this_task(halt.todo), "values": list(halt.values), "source": one.source}

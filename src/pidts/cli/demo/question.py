@@ -1,7 +1,7 @@
 """The question that the demo asks at its end when its target is a warehouse: how many orders of each state there are.
 
-The demo reads the warehouse with pyiceberg and pyarrow, as any other program does, and not with the product's own code.
-So equal answers show that other programs see the source's rows.
+The demo reads the warehouse with pyiceberg and pyarrow, as any other program does, and not with PiDTS's own code. So
+equal answers show that other programs see the source's rows.
 """
 
 from __future__ import annotations

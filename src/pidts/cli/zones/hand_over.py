@@ -34,8 +34,8 @@ def hand_over(
             print(f"each change already reaches zone {zone} through the tasks of the file: nothing to hand over")
         elif not yes:
             print(
-                f"would let the other tasks that write to zone {zone} carry the changes that task "
-                f"{command.seed_task} forwards now"
+                f"Task {command.seed_task} now forwards changes to zone {zone}. This command would let the other tasks "
+                f"that write to zone {zone} carry these changes instead."
             )
             print("To do it, repeat the command with --yes")
         else:

@@ -210,7 +210,9 @@ class Members:
         )
 
     def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
-        """Returns the sources that have to begin before all shards of these target tables are known.
+        """Returns the sources that have not begun yet.
+
+        Until they begin, some shards of these target tables are unknown.
 
         `targets` None: all target tables. In optimistic mode, sources that are only known from the record have to
         begin, too: an unfinished change of an earlier process may have changed the group's structure.

@@ -1,8 +1,8 @@
 """Dates and times: unambiguous constants, and the parts of a value.
 
-A date is represented by its midnight in microseconds, so that dates and datetimes can be compared directly. Dates that
-are in no calendar (`0000-00-00`, `2024-00-15`) are numbers far below all others; `in_order` sorts them as the servers
-do, by year, month, day.
+A date is represented by its midnight in microseconds, so that dates and datetimes can be compared directly. Zero and
+partial dates (`0000-00-00`, `2024-00-15`) are numbers far below all others; `in_order` sorts them as the servers do, by
+year, month, day.
 """
 
 from __future__ import annotations

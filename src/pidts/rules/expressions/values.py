@@ -66,7 +66,7 @@ class Expr:
     family: Family
     run: Callable[[Rows], Any]
     digits: int = 0
-    """The most digits of an exact number before the point."""
+    """For an exact number: the maximum number of digits before the decimal point."""
     scale: int = 0
     charset: str | None = None
     collation: str | None = None

@@ -188,7 +188,7 @@ def _values(array: pa.Array, kind: ColumnType, wanted: pa.DataType) -> pa.Array:
 
 
 def _real(array: pa.Array, kind: Kind) -> pa.Array:
-    """Returns the values with NULL in place of dates that are in no calendar, such as February 30."""
+    """Returns the values with NULL in place of zero and partial dates, also of February 30."""
     days = kind is Kind.DATE
     numbers = array.cast(pa.int32() if days else pa.int64())
     first = pa.scalar(calendar.FIRST_REAL_DAY if days else calendar.FIRST_REAL_MICROSECOND, numbers.type)

@@ -28,7 +28,7 @@ class IcebergTarget:
     catalog: str = "lake"
     """The catalog's name, which the rows of its SQL tables contain; other programs have to use the same name."""
     meta_schema: str = USUAL
-    """The first part of the names of the product's own tables."""
+    """The first part of the names of PiDTS's own tables."""
     refuses_unreal: bool = False
     files: str = ""
     """The place in an object store for the files of new tables, `s3://bucket/folder`; empty: the warehouse."""

@@ -10,7 +10,7 @@
 | bytes, geometry, vector | binary | |
 | everything else | string | |
 
-A date that is in no calendar becomes NULL.
+A zero or partial date becomes NULL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _TIME = r"^(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d+))?$"
 
 Unreal = Callable[[int], None]
-"""A function that is called with the number of values that are in no calendar."""
+"""A function that is called with the number of zero and partial dates."""
 
 
 def stored_type(kind: ColumnType) -> pa.DataType:

@@ -1,7 +1,7 @@
 """One connection to the catalog of a warehouse: an SQLite database in the warehouse's directory.
 
-The catalog's tables and the product's own records are in the same database. So one COMMIT makes new metadata files of
-several tables current, together with the checkpoint.
+The catalog's tables and PiDTS's own records are in the same database. So one COMMIT makes new metadata files of several
+tables current, together with the checkpoint.
 
 SQLite has one writer at a time. A transaction locks the database with its first statement that writes. Until then, each
 statement sees everything that was committed before the statement began. Locks of checkpoints are locks of files next to
@@ -255,7 +255,7 @@ def _connected(path: str) -> sqlite3.Connection:
 
 @contextmanager
 def mapped() -> Iterator[None]:
-    """Converts errors of SQLite and of the file system to the product's own."""
+    """Converts errors of SQLite and of the file system to PiDTS's own errors."""
     try:
         yield
     except sqlite3.ProgrammingError as error:

@@ -1,4 +1,4 @@
-"""The product's own records in the catalog's database."""
+"""PiDTS's own records in the catalog's database."""
 
 from __future__ import annotations
 

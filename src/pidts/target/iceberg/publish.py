@@ -92,7 +92,7 @@ class NewMetadata:
     """Files that the table no longer needs."""
     is_branched: bool = False
     """Whether the history of snapshots has branches: another program has committed to a branch, or has gone back to an
-    earlier snapshot. Then a file that was unnecessary from some snapshot on may be needed again.
+    earlier snapshot. Then a file that some snapshot no longer needed may be needed again by a later one.
     """
 
 

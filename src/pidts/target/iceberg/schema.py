@@ -59,7 +59,7 @@ Structures = Mapping[TableName, Table | None]
 
 _log = structlog.get_logger(__name__)
 _UNREAL = frozenset({Kind.DATE, Kind.DATETIME})
-"""Kinds of columns in which NULL may stand for a date that is in no calendar, even if the column becomes NOT NULL.
+"""Kinds of columns in which NULL may stand for a zero or partial date, even if the column becomes NOT NULL.
 """
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),

@@ -28,9 +28,9 @@ class MySqlTarget:
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
     meta_schema: str = USUAL
-    """The schema of the product's own tables."""
+    """The schema of PiDTS's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Session variables of the task, set after the product's own."""
+    """Session variables of the task, set after the variables that PiDTS sets itself."""
     max_packet: int = 0
     """The largest size of a statement in bytes; 0: the server's limit."""
     zone: str = ""

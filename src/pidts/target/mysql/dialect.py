@@ -183,7 +183,10 @@ def _alter(
     executed_at: int,
     computed: frozenset[str],
 ) -> RenderedChange:
-    """Renders ALTER TABLE; a new column that defaults to the current time gets the source's time of the statement."""
+    """Renders ALTER TABLE.
+
+    A new column that defaults to the current time gets the time at which the source ran the statement.
+    """
     old, _ = adapted(before, server)
     new, notes = adapted(after, server, computed)
     clocks = {

@@ -1,4 +1,4 @@
-"""Translates errors of MySQL, MariaDB and TiDB into the product's own."""
+"""Translates errors of MySQL, MariaDB and TiDB into PiDTS's own errors."""
 
 from __future__ import annotations
 

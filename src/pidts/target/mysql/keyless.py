@@ -10,7 +10,7 @@ the whole table once for each row, and from comparing each row with many others:
 3. If the target has fewer copies than have to be removed, it differs from the source: nothing of the batch is
    committed.
 4. One statement removes all rows of which every copy has to be removed.
-5. For each other row, one statement removes some of its copies (LIMIT).
+5. For every other row, one statement removes some of its copies (LIMIT).
 
 The number of removed rows is checked, in case another application inserts or removes a row between these steps. Step 1
 is left out in three cases: the table has no such column; many rows have the same number; the target's columns have
@@ -240,7 +240,7 @@ class CopyRemover:
         )
 
     def _shown(self, rows: pa.Table, place: int) -> str:
-        """Returns the row's first columns as SQL, since Python cannot represent a date that is in no calendar."""
+        """Returns the row's first columns as SQL, since Python cannot represent a zero or partial date."""
         columns = self._written[:_SHOWN]
         values = [(c.name, literals(c, rows[c.name].slice(place, 1))[0].as_py()) for c in columns]
         texts = [

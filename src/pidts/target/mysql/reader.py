@@ -243,7 +243,7 @@ def _array(column: Column, values: Sequence[Any]) -> pa.Array:
 def _moments(kind: Kind, values: Sequence[Any]) -> pa.Array:
     """Returns times as the numbers that Arrow stores.
 
-    Arrow's own parser is fast, but reads neither durations nor dates that are in no calendar.
+    Arrow's own parser is fast, but reads neither durations nor zero or partial dates.
     """
     real = _REAL.get(kind)
     if real is not None:

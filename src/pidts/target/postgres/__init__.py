@@ -25,7 +25,7 @@ class PostgresTarget:
     connect_timeout: int = 10
     tls: Tls = field(default_factory=Tls)
     meta_schema: str = USUAL
-    """The schema of the product's own tables."""
+    """The schema of PiDTS's own tables."""
     types: TypeMap = field(default_factory=TypeMap)
     changes: SchemaChanges = field(default_factory=SchemaChanges, repr=False, compare=False)
 

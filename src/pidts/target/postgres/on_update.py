@@ -78,7 +78,8 @@ def text(wanted: OnUpdate) -> str:
     table, column, function = qualified(wanted.table), identifier(wanted.name), _function(wanted.table, wanted.name)
     mark = literal(wanted.name)
     unset = "".join(f"\n    NEW.{identifier(name)} := OLD.{identifier(name)};" for name in wanted.generated)
-    # A column's two triggers are neighbours in the order of names, in which PostgreSQL runs them.
+    # PostgreSQL runs triggers in the order of their names, so the two triggers of a column run one directly after the
+    # other.
     first, second = (identifier(f"on_update_{wanted.place:04}_{number}") for number in (1, 2))
     return f"""\
 CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $on_update$

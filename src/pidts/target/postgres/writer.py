@@ -334,7 +334,7 @@ def _is_additional(table: Table, columns: Sequence[str]) -> bool:
 
 
 def _shown(rows: pa.Table, place: int) -> str:
-    """Returns the row's first columns; Python cannot represent a date that is in no calendar."""
+    """Returns the row's first columns; Python cannot represent a zero or partial date."""
     columns = rows.select(rows.column_names[:8]).slice(place, 1)
     values = (
         moment_text(combined(c)) if pa.types.is_date(c.type) or pa.types.is_timestamp(c.type) else c for c in columns

@@ -41,7 +41,7 @@ def standby_findings(config: TaskConfig) -> list[Finding]:
             wrong.append(Finding("standby", ok=False, message=f"{name} writes no GTIDs", fix=fix))
         if not logs_all:
             fix = "Set log_replica_updates = ON there (log_slave_updates on MariaDB and before MySQL 8.0.26)"
-            what = f"{name} does not write the changes that it replicates to its own log"
+            what = f"{name} does not log the changes that it receives by replication"
             wrong.append(Finding("standby", ok=False, message=what, fix=fix))
         way = "by GTID" if by_gtid else "at a place in its log that the running task records"
         findings += wrong or [Finding("standby", ok=True, message=f"{name} can take over {way}")]

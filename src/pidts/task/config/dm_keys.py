@@ -48,7 +48,7 @@ COLUMN_MAPPING = {"create-table-query": _note(_GONE)}
 
 SERVER = {
     "max-allowed-packet": _note("no effect: statements are kept below the server's own limit"),
-    "session": _note("no effect: the session's settings are the product's own, so that values stay exact"),
+    "session": _note("no effect: PiDTS sets the session's variables itself, so that values stay exact"),
 }
 """Keys of `from` of a source, and of `target-database`."""
 

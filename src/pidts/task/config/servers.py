@@ -125,7 +125,7 @@ class TargetSpec:
     database: str
     """The database of PostgreSQL, or the datacenter; empty for MySQL, where the source's schemas are databases."""
     meta_schema: str = USUAL_META_SCHEMA
-    """The schema of the product's own tables."""
+    """The schema of PiDTS's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
     """Variables that are set in each session with a MySQL target."""
     max_packet: int = 0
@@ -586,10 +586,11 @@ _REFUSED = {
 
 
 def read_variables(server: Section, *, mysql: bool) -> tuple[tuple[str, str], ...]:
-    """Returns the variables of `session` to set in each connection to the target, after the product's own.
+    """Returns the variables of `session` to set in each connection to the target.
 
-    PiDTS sets some variables itself, so that values arrive unchanged. The file's values for these variables have no
-    effect, and a note says so. Variables that would change the results that PiDTS reads from the target are refused.
+    They are set after the variables that PiDTS sets itself. PiDTS sets these so that values arrive unchanged. The
+    file's values for these variables have no effect, and a note says so. Variables that would change the results that
+    PiDTS reads from the target are refused.
     """
     session = server.section("session")
     if session.names and not mysql:

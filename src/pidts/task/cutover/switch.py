@@ -133,7 +133,8 @@ class CutoverOptions:
     wait_seconds: float = 600.0
     """The time within which an operator has to make a source read-only, if the task's account may not do it."""
     lost_seconds: float = 20.0
-    """The time within which a source has to answer. Otherwise it counts as lost, if the user has stopped all writers.
+    """The time within which a source has to answer. If it does not answer in time, and the user has stopped all
+    writers, it counts as lost.
     """
 
 

@@ -195,7 +195,9 @@ def _counted(tables: Sequence[SeenTable]) -> str:
 
 
 def _remarks(table: SeenTable) -> str:
-    return "" if table.has_key else "; no key: copied whole, its rows are found by all their columns"
+    if table.has_key:
+        return ""
+    return "; no key: the table is copied in one piece, and its rows are found by comparing all columns"
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:

@@ -154,9 +154,9 @@ class Tracker:
 
         `only_waiting`: whether the target lacks only changes of waiting tables, which have a lag of their own.
         `waits_since` is the commit time of the first transaction that the target lacks; None: as reported before. So a
-        source without changes for an hour does not cause a lag of an hour. `delay` is the delay of the last
-        transactions, or of the log that is not in the relay yet. `report` returns the report of the stages for a given
-        lag and rate.
+        source without changes for an hour does not cause a lag of an hour. `delay` is the time from commit on the
+        source to COMMIT on the target for the last transactions; or, if larger, how long log has been missing from the
+        relay. `report` returns the report of the stages for a given lag and rate.
         """
         self._delay = delay
         if waits_since is not None:

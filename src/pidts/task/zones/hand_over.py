@@ -2,7 +2,7 @@
 
 A zone that joins a mesh is fed by one zone at first, its *seed*. One task copies the seed's rows, and forwards the
 changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one log. Then a
-task from each other zone takes over. Such a direct task has to begin exactly where the seed's task ends:
+task from every other zone takes over. Such a direct task has to begin exactly where the seed's task ends:
 
     it begins earlier    a change that came through the seed arrives again, over a later change of another zone
     it begins later      the changes between the two places never arrive

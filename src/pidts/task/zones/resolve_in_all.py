@@ -12,7 +12,7 @@ of the lock's task (`--take keep`).
 
 So no two zones differ without a lock. The zones are changed one after the other, the zone of the named lock last. The
 written rows have the mark of another zone, so they are not carried back. They are not forwarded either: each zone gets
-the changes of each other zone directly. This only works for zones that all feed each other.
+the changes of every other zone directly. This only works for zones that all feed each other.
 
 Pending changes would arrive after the choice, and some of them would find the row that they expect:
 

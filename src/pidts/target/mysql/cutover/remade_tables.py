@@ -62,8 +62,8 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
     """Whether the target's table may get the key or the partitions.
 
-    It may not if the table already has partitions, or a unique key with the name of the wanted key: both are kept. TiDB
-    gets no FULLTEXT or SPATIAL keys.
+    No if the table already has partitions, or a unique key with the wanted key's name: existing partitions and keys are
+    kept. TiDB gets no FULLTEXT or SPATIAL keys.
 
     The table gets no partitions if the source's clause names a directory or tablespace, which exists only on the
     source's machine.

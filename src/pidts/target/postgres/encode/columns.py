@@ -71,7 +71,7 @@ class Form:
         )
 
     def real(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
-        """Returns the values with NULL in place of dates that are in no calendar."""
+        """Returns the values with NULL in place of zero and partial dates."""
         data = combined(values)
         return _without_unreal(self.column, data, table, on_unreal) if self.column.type.kind in _DATED else data
 
