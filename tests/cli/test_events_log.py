@@ -279,7 +279,7 @@ def test_a_log_that_ends_inside_a_transaction_says_so(
     # While a server writes the file, its last event may be incomplete.
     path.write_bytes(content[:-5])
     assert ids(shown(str(path), "--tables", f"{database}.t")) == [("insert", 1)]
-    assert "its last event is incomplete" in shown.notes
+    assert "the last event is incomplete" in shown.notes
 
 
 def test_an_unknown_output_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,7 +205,7 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {METASTORE[:-1]}, user: u}}"), "unknown-key", 3, "user"),
         (ICEBERG_TASK.replace("/lake", f"/lake, publish-to: {TO[:-1]}, meta: x}}"), "unknown-key", 3, "meta"),
         (HIVE_TASK + "pidts: {hive: {refresh: 1}}\n", "bad-value", 11, "length of time"),
-        (HIVE_TASK + "pidts: {hive: {refresh: 100ms}}\n", "bad-value", 11, "every second"),
+        (HIVE_TASK + "pidts: {hive: {refresh: 100ms}}\n", "bad-value", 11, "once a second"),
         (HIVE_TASK + "pidts: {split-transactions: 1000}\n", "not-supported", 11, "part of a transaction"),
         (HIVE_TASK.replace("/lake", "/lake, metastore: 'thrift://h'"), "bad-value", 3, "thrift://host:port"),
         (ZONE_TASK + "pidts: {zone: a, forward: [c]}\n", "bad-value", 11, "Add pidts.target-zone"),
