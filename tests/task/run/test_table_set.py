@@ -37,6 +37,7 @@ from pidts.rules import AllowList, Rules
 from pidts.sandbox import Server, start_mariadb, start_mysql97
 from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import connect, position, read_structures
+from pidts.source.position import log_end
 from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.checks.all_sources import lost_log_findings
 from pidts.task.checks.source import check_one_source
@@ -336,6 +337,24 @@ def test_a_start_does_not_warn_of_tables_that_were_dropped_with_their_database(t
     begun = task.start(unknown=frozenset({f"{task.schema}.gone"}))
     assert begun.joined == (task.name("gone"),)
     assert not any("does not see" in note for note in begun.notes)
+
+
+def test_a_change_that_arrives_while_the_status_is_read_is_not_after_the_end_of_the_log(task: Task) -> None:
+    task.start()
+
+    def connect_later() -> Any:
+        """Takes a while. A change that the task could apply before the status is read comes at the end of this time."""
+        time.sleep(0.5)
+        task.sql("CREATE TABLE late (id INT PRIMARY KEY)")
+        return spec.server.connect()
+
+    spec = task.config.target
+    target: Any = SimpleNamespace(**{name: getattr(spec, name) for name in dir(spec) if name[0] != "_"})
+    target.server = SimpleNamespace(connect=connect_later)
+    (found,) = task_status([replace(task.config, target=target)]).sources
+    assert found.log is not None
+    with closing(connect(task.config.source.server)) as source:
+        assert found.log.end.position == log_end(source)
 
 
 def test_a_start_warns_of_a_table_of_the_log_that_the_account_does_not_see(task: Task) -> None:

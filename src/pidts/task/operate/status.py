@@ -185,10 +185,11 @@ class TaskStatus:
 
 def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     """Connects to the target and to the sources, and returns the task's status."""
-    ends = ask_for_ends(parts)
     with closing(parts[0].target.server.connect()) as target:
         found = status_on(target, parts)
         states = {part.source.source_id: _state(target, part) for part in parts}
+    # The sources are asked last: so no applied place is after the end of its log, even while a run applies changes.
+    ends = ask_for_ends(parts)
     return replace(
         found,
         sources=tuple(
