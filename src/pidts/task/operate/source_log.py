@@ -74,7 +74,8 @@ def ask_for_ends(parts: Sequence[TaskConfig]) -> Mapping[str, Future[LogEnd]]:
 
 def _log_end(config: TaskConfig) -> LogEnd:
     try:
-        with closing(connect(replace(config.source.server, connect_timeout=_ANSWER_SECONDS))) as session:
+        server = replace(config.source.server, connect_timeout=_ANSWER_SECONDS)
+        with closing(connect(server, answer_within=_ANSWER_SECONDS)) as session:
             end, files = log_end(session), tuple[tuple[str, int], ...]()
             with suppress(PidtsError):
                 files = tuple(binary_logs(session))
