@@ -16,14 +16,14 @@ def said(script: str) -> list[str]:
 
 
 def test_a_long_step_shows_its_progress_until_it_is_done() -> None:
-    first, *progress, last = said("working 'installing x'; sleep 1; done_working; say done; sleep 0.5")
+    first, *progress, last = said("working 'installing x'; sleep 4; done_working; say done; sleep 0.5")
     assert (first, last) == ("setup: installing x", "setup: done")
     assert len(progress) >= 2
     assert all(line.startswith("setup:   still working: ") for line in progress)
 
 
 def test_the_progress_is_visible_although_the_errors_of_a_program_are_discarded() -> None:
-    assert len(said("{ working 'installing x'; sleep 1; } 2>/dev/null; done_working")) >= 3
+    assert len(said("{ working 'installing x'; sleep 4; } 2>/dev/null; done_working")) >= 3
 
 
 def test_the_progress_ends_with_the_script() -> None:
