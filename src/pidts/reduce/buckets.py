@@ -27,7 +27,7 @@ from pidts.reduce.identity import identities
 from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps
 
 TWO_WORKERS = IncompleteInsert(
-    "the row's old key and its new key are written by two different workers", "Set worker-count: 1, or SET GLOBAL"
+    "the row's old key and its new key are written by two workers", "Set worker-count: 1, or SET GLOBAL"
 )
 """The reason why the INSERT half of an update may lack values: another worker removes the row with the old key, which
 has these values.

@@ -547,7 +547,7 @@ class ImageCompletion:
             return Halted(
                 "partial-row-image",
                 "the log has only a part of a row whose key changes, and the row's old key and its new key are written "
-                "by two different workers",
+                "by two workers",
                 where=where,
                 todo=f"Set worker-count: 1 and start again. Or: {_FULL}",
             )
