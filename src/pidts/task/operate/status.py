@@ -48,6 +48,8 @@ class SourceStatus:
     """`host:port` of the server that is read now, or that will be read at the next start."""
     standbys: tuple[str, ...] = ()
     """The servers that may take over."""
+    state: PlanState | None = None
+    """The state of the last checkpoint; None if the task has not begun."""
     applied_lsn: Lsn | None = None
     """The place up to which the target has the log, except for waiting tables; None if the task has not begun."""
     gtid: str = ""
@@ -187,30 +189,21 @@ def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     """Connects to the target and to the sources, and returns the task's status."""
     with closing(parts[0].target.server.connect()) as target:
         found = status_on(target, parts)
-        states = {part.source.source_id: _state(target, part) for part in parts}
     # The sources are asked last: so no applied place is after the end of its log, even while a run applies changes.
     ends = ask_for_ends(parts)
     return replace(
         found,
-        sources=tuple(
-            replace(one, log=_log(part, one, states[one.source], ends))
-            for one, part in zip(found.sources, parts, strict=True)
-        ),
+        sources=tuple(replace(one, log=_log(part, one, ends)) for one, part in zip(found.sources, parts, strict=True)),
     )
 
 
-def _state(target: TargetSession, config: TaskConfig) -> PlanState | None:
-    rows = tuple(target.meta.checkpoints.read(config.name, config.source.source_id))
-    return Workers.claimed(rows)[1] if rows else None
-
-
-def _log(
-    config: TaskConfig, found: SourceStatus, state: PlanState | None, ends: Mapping[str, Future[LogEnd]]
-) -> SourceLog | None:
+def _log(config: TaskConfig, found: SourceStatus, ends: Mapping[str, Future[LogEnd]]) -> SourceLog | None:
     if found.source not in ends:
         return None
     end = ends[found.source].result()
-    return SourceLog(end) if state is None else source_log(config, end, state, found.position, found.held.tables)
+    if found.state is None:
+        return SourceLog(end)
+    return source_log(config, end, found.state, found.position, found.held.tables)
 
 
 def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
@@ -272,6 +265,7 @@ def _source(
     } | state.copy.keys()
     return replace(
         _not_begun(config, held),
+        state=state,
         applied_lsn=state.lsn,
         gtid=claimed.gtid,
         position=Position.parse(claimed.position) if claimed.position else None,
