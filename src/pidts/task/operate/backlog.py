@@ -266,6 +266,13 @@ def held_tables(
     return HeldTablesOfSource(config.source.source_id, tables, size or 0, is_known=size is not None, since=since)
 
 
+def task_classifier(config: TaskConfig) -> TransactionClassifier:
+    """Returns a classifier that finds in a relay the transactions with changes for the task, and asks no source."""
+    return TransactionClassifier(
+        config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
+    )
+
+
 def _oldest_change(
     config: TaskConfig, tables: Mapping[TableName, Lsn], copy: Mapping[TableName, CopyState], seconds: float
 ) -> float:
@@ -276,10 +283,7 @@ def _oldest_change(
     Returns 0 if there is none, or if the search takes too long. The time comes from the relay, so it is the same while
     the task runs, after a restart, and while the task does not run.
     """
-    classifier = TransactionClassifier(
-        config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
-    )
-    search, deadline = WaitingTableSearch(classifier), time.monotonic() + seconds
+    search, deadline = WaitingTableSearch(task_classifier(config)), time.monotonic() + seconds
     try:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             received, log = relay.received, partial(relay.entries, joined=True)

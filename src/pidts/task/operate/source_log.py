@@ -14,15 +14,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import PidtsError, Position, TableName
 from pidts.plan import PlanState, UnappliedSearch
 from pidts.relay import RelayReader
 from pidts.relay.receive_times import ReceiveTimes
-from pidts.schema import Dialect
 from pidts.source import connect
 from pidts.source.position import binary_logs, log_end
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.backlog import task_classifier
 
 _ANSWER_SECONDS = 3.0
 """The time for a source's answer: a user waits for the status."""
@@ -97,16 +96,13 @@ def source_log(
 
 
 def _lag(config: TaskConfig, end: LogEnd, state: PlanState, waiting: Mapping[TableName, object]) -> float | None:
-    classifier = TransactionClassifier(
-        config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
-    )
     try:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             received = relay.received
             if received is None:
                 return None
             log = partial(relay.entries, joined=True)
-            entry = UnappliedSearch(classifier).first(state, log, received, waiting.keys())
+            entry = UnappliedSearch(task_classifier(config)).first(state, log, received, waiting.keys())
             if entry is not None:
                 with closing(ReceiveTimes(relay.folder)) as times:
                     committed = times.committed_at(entry)

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.batch.transaction_classifier import TransactionClassifier
 from pidts.model import Halted, Lsn, PidtsError
 from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
-from pidts.schema import Dialect
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
-from pidts.task.operate.status import TaskStatus, status_on, task_status
+from pidts.task.operate.backlog import task_classifier
+from pidts.task.operate.status import TaskStatus, load_status, status_on
 
 _SEARCH_SECONDS = 2.0
 
@@ -117,9 +116,7 @@ def lag_after(config: TaskConfig, lsn: Lsn | None, *, seconds: float = _SEARCH_S
     folder = config.relay / config.source.source_id
     if lsn is None or not folder.is_dir():
         return None
-    classifier = TransactionClassifier(
-        config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards)
-    )
+    classifier = task_classifier(config)
     try:
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             deadline = time.monotonic() + seconds
@@ -135,7 +132,8 @@ def lag_after(config: TaskConfig, lsn: Lsn | None, *, seconds: float = _SEARCH_S
 
 def has_copied(config: TaskConfig) -> bool:
     """Whether the target has all rows that the direction copies."""
-    found = task_status([config])
+    with closing(config.target.server.connect()) as target:
+        found = load_status(target, [config])
     return found.has_begun and not any(source.copying for source in found.sources)
 
 
