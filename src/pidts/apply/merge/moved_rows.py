@@ -279,22 +279,21 @@ class _Outcomes:
         self._copied = op[self._change[last]] == Op.COPY
         self._op, self._moved, self._lsns = op, moved, lsns
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
-        """Returns the texts of all keys with an event, each once."""
-        return self._names
+        """The texts of all keys with an event, each once, in the order of the keys' numbers."""
+        return key_names(self._key_table(self._last[self._first_of_key]))
 
     @cached_property
     def _of_key(self) -> dict[str, range]:
         """The outcomes of each key, by the key's text."""
-        first = np.unique(self._key, return_index=True)[1].tolist()
-        return dict(zip(self._names, map(range, first, [*first[1:], len(self._key)]), strict=True))
+        first = self._first_of_key.tolist()
+        return dict(zip(self.texts, map(range, first, [*first[1:], len(self._key)]), strict=True))
 
     @cached_property
-    def _names(self) -> list[str]:
-        """The texts of the keys, in the order of the keys' numbers."""
-        first = np.unique(self._key, return_index=True)[1]
-        return key_names(self._key_table(self._last[first]))
+    def _first_of_key(self) -> Numbers:
+        """The first outcome of each key."""
+        return np.unique(self._key, return_index=True)[1]
 
     def dropped(self, recorded: _Recorded) -> Mask:
         """Returns the outcomes whose changes must be dropped because of other members' entries."""
@@ -465,7 +464,7 @@ class _Outcomes:
         ]
 
     def _texts(self, outcomes: Numbers) -> list[str]:
-        return [self._names[number] for number in self._key[outcomes]]
+        return [self.texts[number] for number in self._key[outcomes]]
 
     def _key_table(self, events: Numbers) -> pa.Table:
         columns = [values.take(pa.array(events)) for values in self._keys]
