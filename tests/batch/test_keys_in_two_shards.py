@@ -195,6 +195,13 @@ class Run:
             apply_long(committer, commit, 0, lambda: log_parts, self.split, tables, self.part_bytes)
         cleanup.batch_done(about, commit, cut=True)
 
+    def attempt_before_large(self) -> None:
+        """Carries the log to the place before the large transaction."""
+        end, (first, *large) = self.end, self.log_parts
+        self.log_parts, self.end = [first], Lsn(0, 1, 205)
+        self.attempt()
+        self.log_parts, self.end = large, end
+
     def _context(self, epoch: int) -> JobContext:
         return JobContext(
             task=self.name, source=SourceConfig("memory", 1, "u", "p", source_id="one"), relay=Path(), staging=Path(),
@@ -294,10 +301,7 @@ def test_a_shard_without_changes_in_the_batch_loses_no_row(split: int | None) ->
     for steps in ((*RIGHT["the row moves"], ("insert", 2, 3)), *HALTS.values()):
         source = begun(*steps, large=True)
         run = apart(source, split=split)
-        end, (first, *large) = run.end, run.log_parts
-        run.log_parts, run.end = [first], Lsn(0, 1, 205)
-        run.attempt()
-        run.log_parts, run.end = large, end
+        run.attempt_before_large()
         if source.may_halt:
             with pytest.raises(Halted) as caught:
                 run.attempt()
@@ -317,10 +321,7 @@ def test_the_table_halts_again_only_if_the_shard_that_waited_still_has_the_key(
 ) -> None:
     source = begun(*steps, large=True)
     run = apart(source, split=split)
-    end, (first, *large) = run.end, run.log_parts
-    run.log_parts, run.end = [first], Lsn(0, 1, 205)
-    run.attempt()
-    run.log_parts, run.end = large, end
+    run.attempt_before_large()
     waits = run.claimed().lsn
     with pytest.raises(Halted, match="If another shard still has that row") as caught:
         run.attempt({SHARDS[0]: waits})
