@@ -15,7 +15,7 @@ _SLICE_GAP = 64 << 10
 """A gap with transactions of other tables ends a slice only if it has more bytes than this; a smaller gap is read, too.
 """
 _FAR = 1 << 31
-"""From this distance in the source's log on, the 32 bits of an event's position may mean several places."""
+"""The distance in the source's log from which on the 32 bits of an event's position may mean several places."""
 
 
 @dataclass(frozen=True, slots=True)

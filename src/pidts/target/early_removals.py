@@ -55,7 +55,7 @@ def _recorded_time(at: int, now: int) -> int:
 
     The time of a change is too early if another server's log was replayed into the source's log. If the source's clock
     is more than a year ahead, the time counts as unknown: then each INSERT of the row counts as earlier. As a record,
-    such a time could not be told from one that somebody has written by hand.
+    such a time could not be distinguished from one that somebody has written by hand.
     """
     return 0 if at > now + _MOST_AHEAD_SECONDS else at and max(at, now)
 
