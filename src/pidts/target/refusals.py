@@ -10,6 +10,13 @@ UNREACHABLE_TODO = (
     "connection?"
 )
 """The advice to the operator if there is no connection to the target."""
+NO_CONNECTION = "target-connections-used"
+"""The code of an error of a target that answers, and accepts no further connection."""
+NO_CONNECTION_TODO = (
+    "End sessions of other programs on the target, or raise its limit: max_connections, or the limit of the account or "
+    "of the database. A running task then continues by itself"
+)
+"""The advice to the operator if all connections of the target are in use."""
 TARGET_FULL = "target-full"
 """The code of an error that is due to a full disk of the target."""
 ADMIN_TODO = (

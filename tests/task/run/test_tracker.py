@@ -254,20 +254,24 @@ def test_a_target_that_does_not_answer_is_the_slow_stage_until_it_answers() -> N
         return found.slow
 
     tracker.show("sync", report=lambda *_: busy)
-    tracker.target_fails(Transient("target-lost", "the connection is gone"))
+    tracker.target_seen(Transient("target-lost", "the connection is gone"))
     tracker.show("sync", report=lambda *_: busy)
     assert slow() == busy.slow, "a lost connection may be a restart of the connection alone"
     now.seconds += 5.0
-    tracker.target_fails(Transient("target-unreachable", "refused"))
+    tracker.target_seen(Transient("target-unreachable", "refused"))
     tracker.show("sync", report=lambda *_: busy)
     assert slow() == gone
     tracker.paused(Transient("target-unreachable", "refused"), 1.0)
     assert slow() == gone
     lag = next(one for one in conditions_of(replace_lag(shown[-1], 60.0), 10.0) if one.key.kind == "lag")
     assert lag.what.endswith(f"the slow stage is target, because {gone.why}")
-    tracker.target_answers()
+    tracker.target_seen(None)
     tracker.show("sync")
     assert slow() == busy.slow
+    for error in ("target-lost", "target-unreachable", "target-connections-used"):
+        tracker.target_seen(Transient(error, "no"))
+    tracker.show("sync")
+    assert slow() == busy.slow, "a target without a free connection answers"
 
 
 def replace_lag(progress: Progress, seconds: float) -> Progress:

@@ -11,11 +11,14 @@ import pymysql
 from pidts.login import not_offered, number_and_text, refused, seen_host, without_password
 from pidts.model import TRANSACTION_TOO_LARGE, DatabaseMissing, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.model.advice import COMPARE_TODO
+from pidts.model.errors import NOWHERE
 from pidts.schema import quote
 from pidts.schema.defaults import literal
 from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.refusals import (
     ADMIN_TODO,
+    NO_CONNECTION,
+    NO_CONNECTION_TODO,
     TARGET_FULL,
     UNREACHABLE_TODO,
     account_todo,
@@ -76,12 +79,10 @@ _BUSY = frozenset(
         5,  # out of memory (MySQL)
         1020,  # row changed since the snapshot (MariaDB)
         1037,
-        1040,
         1041,
         1047,  # a Galera node that is not ready
         1135,
         1180,  # COMMIT failed inside the server: its outcome is read under the lock
-        1203,
         1205,
         1206,
         1213,
@@ -119,6 +120,10 @@ _BUSY = frozenset(
         9010,
     }
 )
+_NO_CONNECTION = frozenset({1040, 1203})
+"""All connections of the server or of the account are in use. A proxy may send this in the middle of a session."""
+_OVER_LIMIT = 1226
+"""The account has exceeded one of its limits: at a login its connections, in a session for example its queries."""
 _FULL = frozenset(
     {
         20,  # disk full
@@ -225,6 +230,8 @@ def translate(error: Exception, table: str = "") -> PidtsError:
     if number in _FULL or (number in _OF_FILES and _NO_SPACE.search(text)):
         what = f"the target has no space: {text} (error {number})"
         return Transient(TARGET_FULL, what, where=where, todo=full_todo(_FULL_LIMITS if number == _TABLE_FULL else ""))
+    if number in _NO_CONNECTION:
+        return _without_connection("the target", number, text, where)
     if number in _BUSY:
         todo = _BY_LOG.get(number, "")
         return Transient("target-busy", f"the target: {text} (error {number})", where=where, todo=todo)
@@ -305,7 +312,14 @@ def translate_connect(error: Exception, place: str) -> PidtsError:
         if number == _NO_SUCH_DATABASE:
             return DatabaseMissing("target-denied", what, todo=todo)
         return PrecheckFailed("target-denied", what, todo=todo)
+    if number in _NO_CONNECTION or number == _OVER_LIMIT:
+        return _without_connection(f"target {place}", number, text)
     return Transient("target-unreachable", f"target {place}: {text}", todo=UNREACHABLE_TODO)
+
+
+def _without_connection(target: str, number: int, text: str, where: Where = NOWHERE) -> Transient:
+    what = f"{target} has no free connection: {text} (error {number})"
+    return Transient(NO_CONNECTION, what, where=where, todo=NO_CONNECTION_TODO)
 
 
 def _login_todo(number: int, text: str, place: str) -> str:

@@ -16,6 +16,8 @@ from pidts.target.fit import CHANGED_TODO, GONE_TODO
 from pidts.target.postgres.dialect import identifier, literal, qualified
 from pidts.target.refusals import (
     ADMIN_TODO,
+    NO_CONNECTION,
+    NO_CONNECTION_TODO,
     TARGET_FULL,
     UNREACHABLE_TODO,
     account_todo,
@@ -32,6 +34,7 @@ from pidts.target.refusals import (
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _DISK_FULL = "53100"
+_NO_CONNECTION = "53300"
 _NOT_PERMITTED = "42501"
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
 """The advice to the operator if a table, its schema or a column is missing, for statements about the table's rows."""
@@ -62,6 +65,9 @@ _DENIED = (
     "no password supplied",
     "permission denied for database",
 )
+_NONE_FREE = ("too many clients", "too many connections", "remaining connection slots", "no more connections allowed")
+"""Parts of the errors of a server, or of a pooler, that has no free connection. An error of the login has no SQLSTATE.
+"""
 
 
 class StatementRefused(Halted):
@@ -109,6 +115,9 @@ def translate(error: psycopg.Error, table: str = "", *, at_commit: bool = False,
         return Transient("target-lost", f"the connection to PostgreSQL is lost: {what}", where=where)
     if state == _DISK_FULL:
         return Transient(TARGET_FULL, f"PostgreSQL has no space: {what} ({state})", where=where, todo=full_todo())
+    if state == _NO_CONNECTION:
+        what = f"PostgreSQL has no free connection: {what} ({state})"
+        return Transient(NO_CONNECTION, what, where=where, todo=NO_CONNECTION_TODO)
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
     code, todo = "target-refused", COMPARE_TODO
@@ -197,6 +206,9 @@ def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
         if _lacks_database(what):
             return DatabaseMissing("target-denied", denied, todo=todo)
         return PrecheckFailed("target-denied", denied, todo=todo)
+    if any(words in what for words in _NONE_FREE):
+        what = f"PostgreSQL at {place} has no free connection: {what}"
+        return Transient(NO_CONNECTION, what, todo=NO_CONNECTION_TODO)
     return Transient("target-unreachable", f"PostgreSQL at {place}: {what}", todo=UNREACHABLE_TODO)
 
 

@@ -552,10 +552,7 @@ class Attempts:
             _log.info("the task is being cut over, and this run ends", task=self._config.name)
             return True
         self._tracker.being_cut_over(str(running.cutover.seen or ""))
-        if running.cutover.failure is not None:
-            self._tracker.target_fails(running.cutover.failure)
-        else:
-            self._tracker.target_answers()
+        self._tracker.target_seen(running.cutover.failure)
         if self._halted.has_retry(self._config.target.server):
             self._is_asked_again = True
             return True

@@ -15,6 +15,7 @@ from pidts.model.errors import sentence
 from pidts.plan import PlanState
 from pidts.reduce import Counts
 from pidts.replicate import ReceiveProblem
+from pidts.target.refusals import NO_CONNECTION
 from pidts.task.measure.copy_progress import CopyProgress
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges
 from pidts.task.operate.stage_report import StageReport, with_silent_target
@@ -103,7 +104,7 @@ class Tracker:
 
         The copy of a table in `copied` is done if the state does not name the table.
         """
-        self.target_answers()
+        self.target_seen(None)
         with self._lock:
             self._copy.begin(copied, state.copy, self._clock())
             self._reached(state, gtid, position)
@@ -120,7 +121,7 @@ class Tracker:
 
     def batch(self, done: BatchDone) -> None:
         """Counts a committed batch."""
-        self.target_answers()
+        self.target_seen(None)
         with self._lock:
             self._cause = None
             self._batches += 1
@@ -189,19 +190,20 @@ class Tracker:
         """Notes the state of a cutover that is under way; empty if there is none."""
         self._cutover = f"the task {text}" if text else ""
 
-    def target_answers(self) -> None:
-        """Notes that the target answers."""
-        self._silent_since, self._is_unreachable = 0.0, False
+    def target_seen(self, failure: PidtsError | None) -> None:
+        """Notes whether the target answers, as its last error shows it; None: it has answered without an error.
 
-    def target_fails(self, error: PidtsError) -> None:
-        """Notes an error of the target, which may be that it does not answer."""
-        if error.code in {TARGET_UNREACHABLE, _LOST}:
+        A target without a free connection answers. Other errors may be those of a source, or prove nothing.
+        """
+        if failure is None or failure.code == NO_CONNECTION:
+            self._silent_since, self._is_unreachable = 0.0, False
+        elif failure.code in {TARGET_UNREACHABLE, _LOST}:
             self._silent_since = self._silent_since or self._now()
-            self._is_unreachable |= error.code == TARGET_UNREACHABLE
+            self._is_unreachable |= failure.code == TARGET_UNREACHABLE
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
         """Reports that the run waits until the cause is over. The next attempt begins after `seconds`."""
-        self.target_fails(cause)
+        self.target_seen(cause)
         again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
         self.show("paused")
