@@ -14,8 +14,6 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.forked import Forker
 from pidts.model import PidtsError, ServerDown, Transient
@@ -29,6 +27,7 @@ from pidts.task.operate.run_end import remembered_end
 from pidts.task.operate.sole_run import sole_run
 from pidts.task.run.absent_servers import wait_for_servers
 from pidts.task.run.alerts import Alerts, alerting, watched
+from pidts.task.run.attempt.pause_log import PauseLog
 from pidts.task.run.attempts import Attempts, SharedByParts
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cutover_under_way import demand_startable
@@ -36,12 +35,10 @@ from pidts.task.run.goal import RunCompletion
 from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
-from pidts.task.run.tracker import TARGET_UNREACHABLE, CombinedProgress, Tracker, combined
+from pidts.task.run.tracker import CombinedProgress, Tracker, combined
 from pidts.task.tables.copy_start import Patterns, resync_of
 from pidts.task.tables.rewind_request import RewindPoint, rewinds_of
 from pidts.task.threads_per_source import side_by_side
-
-_log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SPARK_FAILURES = 5
@@ -161,7 +158,7 @@ def _carry_on(
     until_synced: bool,
 ) -> None:
     """Runs one part, one attempt after another."""
-    pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
+    pause, spark_failures, log = _FIRST_PAUSE, 0, PauseLog(config.source.source_id)
     run = Attempts(config, replicator, scratch, tracker, shared, stop, resync, rewind)
     try:
         while True:
@@ -180,17 +177,7 @@ def _carry_on(
                 spark_failures += error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:
                     raise
-                # An absent server is logged once, not for each attempt. The number of attempts in its text differs.
-                cause = (error.code, "" if error.code == TARGET_UNREACHABLE else str(error))
-                if progress or cause != logged:
-                    _log.warning(
-                        "paused, going on from the target's checkpoint",
-                        source=config.source.source_id,
-                        code=error.code,
-                        cause=str(error),
-                        pause=pause,
-                    )
-                logged = cause
+                log.paused(error, pause, has_progressed=progress)
                 tracker.paused(error, pause)
                 if stop.wait(pause):
                     break

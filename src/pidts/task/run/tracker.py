@@ -26,7 +26,7 @@ _INTERVAL_SECONDS = 0.25
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
 """The largest number of target tables whose changes are reported separately."""
-TARGET_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
+_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
 
 
 @dataclass(slots=True)
@@ -197,9 +197,9 @@ class Tracker:
         """
         if failure is None or failure.code == NO_CONNECTION:
             self._silent_since, self._is_unreachable = 0.0, False
-        elif failure.code in {TARGET_UNREACHABLE, _LOST}:
+        elif failure.code in {_UNREACHABLE, _LOST}:
             self._silent_since = self._silent_since or self._now()
-            self._is_unreachable |= failure.code == TARGET_UNREACHABLE
+            self._is_unreachable |= failure.code == _UNREACHABLE
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
         """Reports that the run waits until the cause is over. The next attempt begins after `seconds`."""
