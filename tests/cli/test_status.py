@@ -44,6 +44,7 @@ from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
 from pidts.task.config.servers import TargetSpec
 from pidts.task.config.task_file import load_parts
+from pidts.task.operate.pause import Pause, PauseFile
 from pidts.task.operate.run_end import remembered_end
 from pidts.task.operate.sole_run import sole_run
 
@@ -228,6 +229,40 @@ def test_a_relay_on_a_full_disk_waits_for_an_operator(recorded: RecordedTask) ->
     assert "; action needed, see above\n" in text
 
 
+def test_a_pause_between_two_attempts_is_visible_while_the_run_lives(recorded: RecordedTask) -> None:
+    for source in ("s1", "s2"):
+        recorded.is_at(source, PlanState(at(9)))
+    (config, _) = load_parts(recorded.path)
+    full = Transient("target-full", "the target has no space", todo="Make room, then: pidts status TASK")
+    with sole_run(config):
+        file = PauseFile(config)
+        file.store({"s1": Pause(full, time.time() - 125, time.time() + 25)})
+        paused = [source["paused"] for source in recorded.status()["sources"]]
+        assert paused[1] is None
+        assert (paused[0]["code"], paused[0]["since"]) == ("target-full", pytest.approx(time.time() - 125, abs=20))
+        assert paused[0]["next_attempt"] == pytest.approx(time.time() + 25, abs=20)
+        text = recorded.text()
+        assert "  paused     since " in text
+        advice = f"Make room, then: pidts status {recorded.path}"
+        assert f"(2 min ago): [target-full] the target has no space. {advice}\n" in text
+        assert "             the next attempt begins at " in text
+        assert f"t: it is running (process {os.getpid()}), but is paused after an error, see above; " in text
+        file.store({"s1": Pause(full, time.time() - 125, time.time() - 1)})
+        assert "             the next attempt has begun at " in recorded.text()
+        file.store({})
+        assert "paused" not in recorded.text()
+        file.store({"s1": Pause(full, time.time(), time.time())})
+    assert "paused" not in recorded.text(), "a run that was killed leaves its record"
+
+
+def test_a_task_that_waits_for_its_first_start_names_the_server(recorded: RecordedTask) -> None:
+    (config, _) = load_parts(recorded.path)
+    gone = Transient("source-unreachable", "the task waits for the source at h:1: refused")
+    with sole_run(config):
+        PauseFile(config).store({"s2": Pause(gone, time.time(), time.time() + 25)})
+        assert "[source-unreachable] the task waits for the source at h:1: refused\n" in recorded.text()
+
+
 def test_rows_that_are_set_aside_need_an_operator(recorded: RecordedTask) -> None:
     for source in ("s1", "s2"):
         recorded.is_at(source, PlanState(at(9)))
@@ -311,6 +346,7 @@ def test_each_source_is_as_far_as_its_slowest_worker(recorded: RecordedTask) -> 
         "moved_at",
         "silent_since",
         "not_receiving",
+        "paused",
         "copy",
         "held",
         "halted",

@@ -68,6 +68,7 @@ DOCUMENTS = {
         "cli/status_view.py:_published_json",
         "task/operate/cutover_state.py:CutoverState.to_json",
         "task/operate/run_end.py:RunEnd.to_json",
+        "task/operate/pause.py:Pause.to_json",
         *_ERROR,
         "task/operate/status.py:PartialColumn.to_json",
         *_HALTED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from pidts.sandbox import Server
 from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.config.task_file import load_parts
 from pidts.task.operate.alert_conditions import conditions_of
+from pidts.task.operate.pause import stored_pauses
 from pidts.task.operate.progress import Progress
 from pidts.task.run.task_run import run_task
 
@@ -52,17 +54,21 @@ block-allow-list: {{ours: {{do-dbs: ["{database}"]}}}}
 
 def run_until_paused(path: Path, times: int = 2) -> tuple[Progress, list[Progress], list[Any]]:
     """Runs the task until it has paused this number of times, and stops it. Returns its end, the pauses and its log."""
-    stop, seen = threading.Event(), list[Progress]()
+    stop, seen, parts = threading.Event(), list[Progress](), load_parts(path)
 
     def look(progress: Progress) -> None:
+        pauses = stored_pauses(parts[0], os.getpid())
         if progress.stage == "paused":
             seen.append(progress)
+            assert progress.cause is not None
+            assert [pause.error.code for pause in pauses.values()] == [progress.cause.code], "status shows it"
             if len(seen) >= times:
                 stop.set()
 
     began = time.monotonic()
     with capture_logs() as log:
-        end = run_task(load_parts(path), until_synced=True, stop=stop, on_progress=look)
+        end = run_task(parts, until_synced=True, stop=stop, on_progress=look)
+    assert stored_pauses(parts[0], os.getpid()) == {}, "the run has ended"
     assert time.monotonic() - began < 60
     return end, seen, log
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pidts.cli.backlog_text import indented, moment, retained_log
+from pidts.cli.backlog_text import indented, moment, retained_log, time_text
 from pidts.cli.ddl.lock_view import show_lock
 from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
 from pidts.cli.relay.view import in_units
@@ -43,6 +44,8 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
         )
         _show_end(found, task)
         print(f"{found.task}: has not begun on this target{waits}")
+        for source in found.sources:
+            _show_pause(source, task)
     else:
         _show(found, task)
     return Halted.exit_code if found.needs_operator else 0
@@ -100,6 +103,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
         "moved_at": source.moved_at or None,
         "silent_since": source.silent_since or None,
         "not_receiving": source.lack.to_json() if source.lack else None,
+        "paused": source.pause.to_json() if source.pause else None,
         "copy": {
             "done": source.tables - len(source.copying),
             "of": source.tables,
@@ -173,7 +177,8 @@ def _running(found: TaskStatus) -> str:
     if found.runs:
         process = f" (process {found.process})" if found.process else ""
         silent = ", but the source's log is not received here" if found.is_silent else ""
-        return f"it is running{process}{silent}; "
+        paused = ", but is paused after an error, see above" if found.is_paused else ""
+        return f"it is running{process}{silent}{paused}; "
     since = ""
     if found.stopped_at:
         since = f"; the last run here ended at {moment(found.stopped_at)}"
@@ -239,6 +244,7 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         print(f"  silent     none of its log was received here since {moment(source.silent_since)}")
     if source.lack is not None and source.lack.error.code != "replicator-silent":
         print(f"  receives   nothing since {moment(source.lack.since)}: {source.lack}")
+    _show_pause(source, task)
     if source.tables:
         print(f"  copied     {source.tables - len(source.copying):,} of {plural('table', source.tables)}")
     shown = sorted(source.copying, key=lambda table: table.copied == 0)  # tables without copied rows are shown last
@@ -263,6 +269,15 @@ def _show_source(source: SourceStatus, task: Path) -> None:
     _list("locked", [f"{one.table}: {_differing(one.rows)} from the source" for one in source.locked_rows])
     if source.locked_rows:
         print(f"             see them: pidts locks list {shlex.quote(str(task))}")
+
+
+def _show_pause(source: SourceStatus, task: Path) -> None:
+    """Prints why the run is paused with a source, and when it tries again."""
+    if (pause := source.pause) is None:
+        return
+    print(f"  paused     since {moment(pause.since)}: {indented(with_task(str(pause.error), str(task)))}")
+    tries = "begins" if pause.next_attempt > time.time() else "has begun"
+    print(f"             the next attempt {tries} at {time_text(pause.next_attempt)}")
 
 
 def _show_log(log: SourceLog | None, *, waits: bool) -> None:

@@ -274,6 +274,36 @@ def test_a_target_that_does_not_answer_is_the_slow_stage_until_it_answers() -> N
     assert slow() == busy.slow, "a target without a free connection answers"
 
 
+def test_a_pause_lasts_from_the_first_error_until_a_batch_is_committed() -> None:
+    shown: list[Progress] = []
+    now = Clock(1000.0)
+    tracker = Tracker("t", "s", shown.append, now=now)
+
+    def pause() -> tuple[str, float, float] | None:
+        found = shown[-1].sources[0].pause
+        return None if found is None else (found.error.code, found.since, found.next_attempt)
+
+    tracker.show("sync")
+    assert pause() is None
+    tracker.paused(Transient("target-unreachable", "refused"), 1.0)
+    assert pause() == ("target-unreachable", 1000.0, 1001.0)
+    now.seconds = 1020.0
+    tracker.resumed(state(), "", "")
+    tracker.show("copy")
+    assert pause() == ("target-unreachable", 1000.0, 1001.0), "an attempt has begun, and may fail again"
+    tracker.paused(Transient("target-full", "no space"), 30.0)
+    assert pause() == ("target-full", 1000.0, 1050.0)
+    assert shown[-1].message == "[target-full] no space. The task tries again by itself at 00:17:30 UTC"
+    tracker.batch(done(state()))
+    tracker.show("sync")
+    assert pause() is None
+    now.seconds = 2000.0
+    tracker.paused(Transient("target-full", "no space"), 30.0)
+    assert pause() == ("target-full", 2000.0, 2030.0)
+    tracker.show("sync", caught_up=True)
+    assert pause() is None
+
+
 def replace_lag(progress: Progress, seconds: float) -> Progress:
     return replace(progress, sources=(replace(progress.sources[0], lag_seconds=seconds),))
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from pidts.model import Halt, Lsn, PidtsError, Position
 from pidts.plan import Phase
 from pidts.replicate import ReceiveProblem
+from pidts.task.operate.pause import Pause
 from pidts.task.operate.stage_report import StageReport
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
@@ -102,6 +103,8 @@ class SourceProgress:
     """
     lack: ReceiveProblem | None = None
     """The reason why the source's log is not received; None if it is received."""
+    pause: Pause | None = None
+    """The pause after an error of the last attempt; None if the source's changes are applied."""
     relay_bytes: int | None = None
     """The size of the source's log in the relay; None if it was not read yet."""
     log_warning: str = ""

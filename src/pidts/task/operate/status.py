@@ -26,6 +26,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTablesOfSource
 from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.ddl_commands import BlockedChange, TaskCommands, needs_operator
+from pidts.task.operate.pause import Pause, stored_pauses
 from pidts.task.operate.presence import is_present
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
@@ -64,6 +65,8 @@ class SourceStatus:
     """Whether a run of the task is active on some machine, as the target shows it."""
     lack: ReceiveProblem | None = None
     """The reason why the source's log is not received, as the replicator reports it; None if it reports none."""
+    pause: Pause | None = None
+    """Why the run on this machine is paused; None if it is not paused, or if another machine runs the task."""
     tables: int = 0
     """The number of tables whose rows are being copied or were copied."""
     copying: tuple[TableProgress, ...] = ()
@@ -154,6 +157,11 @@ class TaskStatus:
         return bool(begun) and all(source.silent_since for source in begun)
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the run on this machine is paused with at least one source."""
+        return any(source.pause is not None for source in self.sources)
+
+    @property
     def locked_rows(self) -> int:
         """Returns the number of rows that are set aside."""
         return sum(table.rows for source in self.sources for table in source.locked_rows)
@@ -213,11 +221,14 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
     sources = [part.source.source_id for part in parts]
     epochs = {each: _epoch(target, parts[0].name, each) for each in sources}
     end = last_end(parts[0], max(source.moved_at for source in found.sources), epochs)
+    process = running_process(parts[0])
+    pauses = stored_pauses(parts[0], process)
     return replace(
         found,
+        sources=tuple(replace(one, pause=pauses.get(one.source)) for one in found.sources),
         ended=end if end is not None and end.is_failure else None,
         stopped_at=end.at if end is not None and not end.is_failure else 0.0,
-        process=running_process(parts[0]),
+        process=process,
         has_run_here=has_run_here(parts[0]),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from pidts.relay.permissions import private_files
 from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.pause import PauseFile
 from pidts.task.operate.progress import Progress
 from pidts.task.operate.run_end import remembered_end
 from pidts.task.operate.sole_run import sole_run
@@ -77,7 +78,14 @@ def run_task(
     """
     name = parts[0].name
     alerts = Alerts(parts[0].relay, name, parts[0].path)
-    board = CombinedProgress(watched(alerts, on_progress))
+    pauses = PauseFile(parts[0])
+    shows = watched(alerts, on_progress)
+
+    def take(progress: Progress) -> None:
+        pauses.store({one.source: one.pause for one in progress.sources if one.pause is not None})
+        shows(progress)
+
+    board = CombinedProgress(take)
     trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
     for tracker in trackers:
         tracker.begins()
@@ -102,6 +110,7 @@ def run_task(
         cleanup.enter_context(sole_run(parts[0]))  # after the checks: a first run that fails in them leaves no file
         epochs = cleanup.enter_context(remembered_end(parts[0]))
         cleanup.enter_context(alerting(alerts, parts[0].alerts))
+        cleanup.enter_context(closing(pauses))
         cleanup.enter_context(private_files())
         if down is not None and not wait_for_servers(parts, trackers, wanted, down, stop):
             return combined([tracker.summary(synced=False) for tracker in trackers])

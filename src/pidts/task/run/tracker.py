@@ -7,16 +7,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 from pidts.batch.batch_done import BatchDone
 from pidts.model import Halt, Lsn, PidtsError, Position, TableName
-from pidts.model.errors import sentence
 from pidts.plan import PlanState
 from pidts.reduce import Counts
 from pidts.replicate import ReceiveProblem
 from pidts.target.refusals import NO_CONNECTION
 from pidts.task.measure.copy_progress import CopyProgress
+from pidts.task.operate.pause import Pause
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableChanges
 from pidts.task.operate.stage_report import StageReport, with_silent_target
 
@@ -77,9 +76,8 @@ class Tracker:
         self._copy = CopyProgress()
         self._note, self._note_until = "", 0.0
         self._cutover = ""
-        self._cause: PidtsError | None = None
-        """The error of the last attempt. It stays until a batch is committed, which shows that the cause is over."""
-        self._waiting_for = ""
+        self._pause: Pause | None = None
+        """The pause after the last attempt. It stays until a batch is committed, which shows that the cause is over."""
         self._silent_since = 0.0
         """The time of the target's first failure to answer, in seconds since 1970; 0 while it answers."""
         self._is_unreachable = False
@@ -123,7 +121,7 @@ class Tracker:
         """Counts a committed batch."""
         self.target_seen(None)
         with self._lock:
-            self._cause = None
+            self._pause = None
             self._batches += 1
             self._counts += replace(done.counts, by_table={})
             self._by_table.update(done.counts.by_table)
@@ -168,9 +166,9 @@ class Tracker:
                 received = self._now() if self._lack is None else self._lack.since
                 self._caught_up_at = min(self._now() - delay, received)
         if caught_up:
-            self._cause = None
-        if self._cause is not None and not message:
-            stage, message = "paused", self._waiting_for
+            self._pause = None
+        if self._pause is not None and not message:
+            stage, message = "paused", str(self._pause)
         elif self._lack is not None and not message:
             message = str(self._lack)
             stage = "paused" if caught_up else stage
@@ -204,13 +202,13 @@ class Tracker:
     def paused(self, cause: PidtsError, seconds: float) -> None:
         """Reports that the run waits until the cause is over. The next attempt begins after `seconds`."""
         self.target_seen(cause)
-        again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
-        self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
+        since = self._pause.since if self._pause is not None else self._now()
+        self._pause = Pause(cause, since, self._now() + seconds)
         self.show("paused")
 
     def begins(self) -> None:
         """Reports that the servers are being checked, even after the run has waited for them."""
-        self._cause, self._lack = None, None
+        self._pause, self._lack = None, None
         self.show("starting", message="step 1 of 3: checking the servers")
 
     def lacks(self, lack: ReceiveProblem | None, relay_bytes: int | None = None, *, has_connected: bool = True) -> None:
@@ -247,7 +245,7 @@ class Tracker:
 
     def summary(self, *, synced: bool) -> Progress:
         """Returns the last snapshot."""
-        stage: Stage = "paused" if self._cause is not None or self._lack is not None else "stopped"
+        stage: Stage = "paused" if self._pause is not None or self._lack is not None else "stopped"
         if synced:
             stage = "halted" if self._halts else "synced"
         with self._lock:
@@ -285,6 +283,7 @@ class Tracker:
             locked={str(table): count for table, count in self._locked.items()},
             catalog_lag_seconds=self._catalog_lag,
             lack=self._lack,
+            pause=self._pause,
             relay_bytes=self._relay_bytes,
             log_warning=self._warnings[0],
             disk_warning=self._warnings[1],
@@ -300,9 +299,14 @@ class Tracker:
             tables=self._copy.tables(now),
             changed=self._changed(window),
             message=message,
-            cause=self._cause or (self._lack.error if self._lack is not None and stage == "paused" else None),
+            cause=self._cause(stage),
             refetched=self._refetched,
         )
+
+    def _cause(self, stage: Stage) -> PidtsError | None:
+        if self._pause is not None:
+            return self._pause.error
+        return self._lack.error if self._lack is not None and stage == "paused" else None
 
     def _lag(self, *, caught_up: bool) -> float | None:
         """Returns the lag in seconds; None if it is not known.
