@@ -587,15 +587,18 @@ def test_a_task_that_is_stalled_is_waited_for_once(
         held = PlanState(start, {}, held_at({tables[1]: replace(start, offset=start.offset - 1)}, start))
         state = Checkpoint(task=pair.config.name, source="one", worker=0, lsn=start, copy=held.copy_json())
         target.meta.checkpoints.claim(pair.config.name, "one", 1, state)
-        catch_up = TaskCatchUp(pair.config, source, target)
+        said: list[str] = []
+        catch_up = TaskCatchUp(pair.config, source, target, say=said.append)
         place = replace(start, offset=start.offset + 9)
         begin = time.monotonic()
         found = [catch_up.await_target(name, place) for name in tables * 5]
         assert 1.5 < time.monotonic() - begin < 9
         assert all(one is not None and one.is_stopped and "no run of the task is seen" in one.waits for one in found)
+        assert said[1] == f"the target stays at {start}"
         with closing(pair.config.target.server.connect()) as run:
             show_presence(run, pair.config.name, "one")
             assert catch_up.await_target(tables[0], place) == NotCaughtUp(), "it runs, and nobody knows why it stays"
+        assert said[-1] == f"the target stays at {start}, although a run of the task is seen"
 
 
 def test_the_reason_why_a_copy_does_not_continue(pair_of: MakePair, mariadb: Server, other_mariadb: Server) -> None:

@@ -121,9 +121,8 @@ class TaskCatchUp:
                 self._say(f"{table} is halted or waits for a schema change")
                 return NotCaughtUp(_reason(halt, self._prefix))
             if time.monotonic() - self._since(table, states) > self._patience:
-                self._say(f"the target stays at {at}; check whether the task is running")
                 self._patience = _IMPATIENCE
-                return self._stays()
+                return self._stays(at)
             if not is_announced:
                 self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
                 is_announced = True
@@ -145,11 +144,13 @@ class TaskCatchUp:
             return NotCaughtUp()
         return self._no_run("the copy is not finished, and no run of the task is seen")
 
-    def _stays(self) -> NotCaughtUp:
+    def _stays(self, at: Lsn) -> NotCaughtUp:
         """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
         name, source = self._config.name, self._config.source.source_id
         if is_present(self._target, name, source):
+            self._say(f"the target stays at {at}, although a run of the task is seen")
             return NotCaughtUp()
+        self._say(f"the target stays at {at}")  # a cutover runs the task then, and a comparison names the command
         return self._no_run("there are changes that are not applied, and no run of the task is seen")
 
     def _no_run(self, why: str) -> NotCaughtUp:
