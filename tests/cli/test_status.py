@@ -157,7 +157,11 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
     def heard(source: str, ago: float) -> None:
         folder = recorded.path.parent / "relay" / source
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "status.json").write_text(json.dumps({"time": time.time() - ago}))
+        status = {"time": time.time() - ago, "connected": True, "error": None}
+        (folder / "status.json").write_text(json.dumps(status))
+
+    def lack() -> str:
+        return str(recorded.status()["sources"][0]["not_receiving"])
 
     recorded.is_at("s1", PlanState(at(9)))
     recorded.is_at("s2", PlanState(at(9)))
@@ -166,7 +170,12 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
     heard("s2", 5)
     assert "none of its log was received here since" in recorded.text()
     assert "is not running" not in recorded.text()
+    assert "replicator-silent" in lack(), "as far as this machine can tell, the task may run"
     heard("s2", 60)
+    assert "task-not-running" in lack()
+    assert f"Start it: pidts run {recorded.path}" in lack()
+    assert "replicator" not in lack()
+    assert "receives " not in recorded.text(), "the last line says that the task does not run"
     silent = [one["silent_since"] for one in recorded.status()["sources"]]
     assert all(isinstance(at, float) and at < time.time() - 59 for at in silent)
     assert "(1 h 2 min ago)" in recorded.text()
@@ -175,6 +184,7 @@ def test_a_task_that_does_not_run_gets_a_message_about_it(
         in recorded.text()
     )
     monkeypatch.setattr("pidts.task.operate.status.is_present", lambda *_: True)
+    assert "replicator-silent" in lack()
     assert "t: it is running, but the source's log is not received here; " in recorded.text()
 
 

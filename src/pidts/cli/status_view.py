@@ -19,8 +19,10 @@ from pidts.model import Halted, Lsn, TableName
 from pidts.model.advice import with_task
 from pidts.model.errors import listed, plural
 from pidts.plan import Phase
+from pidts.replicate.status import REPLICATOR_SILENT
 from pidts.task.operate.ddl_commands import needs_operator
 from pidts.task.operate.progress import applied_json
+from pidts.task.operate.status import NOT_RUNNING
 
 if TYPE_CHECKING:
     from pidts.target.hive.change_record import ChangeTable
@@ -242,7 +244,7 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         print(f"  moved      {moment(source.moved_at)}")
     if source.silent_since:
         print(f"  silent     none of its log was received here since {moment(source.silent_since)}")
-    if source.lack is not None and source.lack.error.code != "replicator-silent":
+    if source.lack is not None and source.lack.error.code not in {REPLICATOR_SILENT, NOT_RUNNING}:
         print(f"  receives   nothing since {moment(source.lack.since)}: {source.lack}")
     _show_pause(source, task)
     if source.tables:

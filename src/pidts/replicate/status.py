@@ -17,6 +17,7 @@ from pidts.model import Lsn, PidtsError, Where
 from pidts.relay.permissions import private_opener
 
 RELAY_FULL: Final = "relay-full"
+REPLICATOR_SILENT = "replicator-silent"
 
 _INTERVAL = 1.0
 _RESTING_INTERVAL = 5.0
@@ -246,7 +247,7 @@ def not_receiving(relay: Path | str, source_id: str) -> ReceiveProblem | None:
         return ReceiveProblem(error, float(status.get("failing_since") or heard_at), heard_at)
     if is_silent(status):
         error = PidtsError(
-            "replicator-silent",
+            REPLICATOR_SILENT,
             "the replicator has not written its status for more than half a minute",
             where=Where(source=source_id),
             todo="See replicator.log in the relay's folder. Is the replicator's process stopped?",

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pidts.apply import TargetSession
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
-from pidts.model import Lsn, Member, Position, RecordKey, SourceTablesKey, TableName, Transient
+from pidts.model import Lsn, Member, PidtsError, Position, RecordKey, SourceTablesKey, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.replicate import ReceiveProblem, heard_at, not_receiving, silent_since
+from pidts.replicate.status import REPLICATOR_SILENT
 from pidts.shards.structures import names_of
 from pidts.target.hive.change_record import ChangeTable
 from pidts.target.hive.record import Publication
@@ -38,6 +39,8 @@ from pidts.task.tables.merged import Shard
 
 if TYPE_CHECKING:
     from pidts.target.iceberg.server_record import CatalogLag
+
+NOT_RUNNING = "task-not-running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ class SourceStatus:
     is_running: bool = False
     """Whether a run of the task is active on some machine, as the target shows it."""
     lack: ReceiveProblem | None = None
-    """The reason why the source's log is not received, as the replicator reports it; None if it reports none."""
+    """The reason why the source's log is not received, as far as this machine can tell; None if it knows none."""
     pause: Pause | None = None
     """Why the run on this machine is paused; None if it is not paused, or if another machine runs the task."""
     tables: int = 0
@@ -223,7 +226,7 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
     end = last_end(parts[0], max(source.moved_at for source in found.sources), epochs)
     process = running_process(parts[0])
     pauses = stored_pauses(parts[0], process)
-    return replace(
+    found = replace(
         found,
         sources=tuple(replace(one, pause=pauses.get(one.source)) for one in found.sources),
         ended=end if end is not None and end.is_failure else None,
@@ -231,6 +234,19 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
         process=process,
         has_run_here=has_run_here(parts[0]),
     )
+    if found.runs is not False:
+        return found
+    pairs = zip(found.sources, parts, strict=True)
+    return replace(found, sources=tuple(replace(one, lack=_without_run(part, one.lack)) for one, part in pairs))
+
+
+def _without_run(config: TaskConfig, lack: ReceiveProblem | None) -> ReceiveProblem | None:
+    """Returns why the log is not received while no run is seen: a silent replicator has ended with its run."""
+    if lack is None or lack.error.code != REPLICATOR_SILENT:
+        return lack
+    what = "no run of the task is seen, so the source's log is not received"
+    where = Where(source=config.source.source_id)
+    return replace(lack, error=PidtsError(NOT_RUNNING, what, where=where, todo=f"Start it: {config.run_command()}"))
 
 
 def _epoch(target: TargetSession, task: str, source: str) -> int:
