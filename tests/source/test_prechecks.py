@@ -112,7 +112,10 @@ def test_columns_and_tables_that_cannot_be_carried_are_named(mysql_like, config_
     assert f"{database}.g.sure" in found["table_schema"].message
     assert "block-allow-list" in found["table_schema"].fix
     (keyless,) = [finding.message for finding in findings if finding.item == "primary_key"]
-    assert keyless.endswith(f"copied whole, from one snapshot, and rows found by all their columns: {database}.k")
+    assert keyless == (
+        f"without a key: {database}.k. The rows of such a table are found by all their columns, and it is copied in "
+        "one piece, from one snapshot"
+    )
 
 
 def test_a_key_with_an_empty_label_is_named(mysql_like, config_of, open_session, database):
@@ -240,7 +243,11 @@ def test_the_grants_that_are_asked_for_are_enough(mysql_like, config_of, open_se
     account(mysql_like, session, "repl", "REPLICATION SLAVE, REPLICATION CLIENT ON *.*", f"SELECT ON {database}.*")
     config = replace(config_of(mysql_like), user="repl", password="pw")
     login = connect(config)
-    assert failed(check_source(login, config, tables(login, database))) == {}
+    findings = check_source(login, config, tables(login, database))
+    assert failed(findings) == {}
+    assert ["With TRIGGER on *.*" in one.message for one in findings if one.is_note] == [True]
+    findings = check_source(login, config, tables(login, database), begun=True)
+    assert [one.message for one in findings if one.is_note] == [], "the task runs with this account"
     with BinlogStream(config, log_end(login), non_blocking=True) as stream:
         while not stream.ended:
             stream.read_burst()

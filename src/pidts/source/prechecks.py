@@ -56,6 +56,7 @@ class _RequiredGrants:
     start: Position | None
     copies: bool = True
     receives: bool = True
+    begun: bool = False
 
 
 def check_source(
@@ -66,15 +67,25 @@ def check_source(
     *,
     copies: bool = True,
     receives: bool = True,
+    begun: bool = False,
 ) -> list[Finding]:
     """Checks all requirements for replicating `tables` from the log position `start` (or from now on).
 
     `copies`: whether existing rows are going to be copied. `receives`: whether this account reads the log; otherwise
-    another machine does so, with another account.
+    another machine does so, with another account. `begun`: whether the task has begun; before that, a note says what a
+    further privilege would be good for.
     """
     by_name = {table.name: table for table in tables}
     asked = _RequiredGrants(
-        connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start, copies, receives
+        connection,
+        config,
+        server_info(connection),
+        variables(connection, *_SETTINGS),
+        by_name,
+        start,
+        copies,
+        receives,
+        begun,
     )
     findings: list[Finding] = []
     not_permitted: list[Finding] = []
@@ -183,7 +194,7 @@ def _binlog_format(asked: _RequiredGrants) -> Iterator[Finding]:
     value = asked.settings.get("binlog_format", "ROW")
     fix = "SET GLOBAL binlog_format = 'ROW';   -- and [mysqld] binlog_format = ROW; open sessions keep their format"
     yield Finding("binlog_format", value == "ROW", f"binlog_format = {value}", fix)
-    if value == "ROW" and not holds(_of_account(asked), "TRIGGER"):
+    if value == "ROW" and not asked.begun and not holds(_of_account(asked), "TRIGGER"):
         what = (
             "a session may choose another format and log a statement on another table. With TRIGGER on *.*, the "
             "account sees whether that table has triggers. Without it, the task halts at such a statement, to be safe"
@@ -364,9 +375,10 @@ def _primary_key(asked: _RequiredGrants) -> Iterator[Finding]:
     if not keyless:
         yield Finding("primary_key", ok=True, message="every table has a key by which its rows are found")
         return
-    how = "copied whole, from one snapshot, and rows found by all their columns" if asked.copies else ""
+    copied = ", and it is copied in one piece, from one snapshot" if asked.copies else ""
     names = ", ".join(map(str, keyless))
-    yield Finding("primary_key", ok=True, message=f"without a key, {how or 'rows found by all their columns'}: {names}")
+    what = f"without a key: {names}. The rows of such a table are found by all their columns{copied}"
+    yield Finding("primary_key", ok=True, message=what)
 
 
 def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:

@@ -135,8 +135,9 @@ def _source(
             start = given if isinstance(given, Position) else None
             # A table that was created while the task ran is not copied, and needs no key.
             copies = config.mode != "incremental" and not resumed
+            receives = config.relay_from is None
             found = check_source(
-                session, source, tables.values(), start, copies=copies, receives=config.relay_from is None
+                session, source, tables.values(), start, copies=copies, receives=receives, begun=resumed
             )
             privileges = source_findings(config, session, tables.values())
             findings.append(
