@@ -79,6 +79,11 @@ class UncarriedObject:
         """Whether only a server of the MySQL family can have this object."""
         return self.kind == PARTITIONS or self.kind in SPECIAL_KEYS.values()
 
+    @property
+    def is_of_json(self) -> bool:
+        """Whether MariaDB itself has made this check, for a column that was declared as JSON."""
+        return self.kind == "check" and self.clause == f"json_valid({quoted(self.name)})"
+
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
 

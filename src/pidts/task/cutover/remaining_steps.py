@@ -25,7 +25,7 @@ from pidts.task.tables.constraints import UncarriedForeignKey
 
 NOT_COMPARED = "left out (--no-verify): the source and the target are not compared"
 COUNTERS_FINE = "each counter continues above the numbers in the rows"
-_NOTHING_TO_MAKE = "nothing to make: the target already has all that it can have"
+NOTHING_TO_MAKE = "nothing to make: the target already has all that it can have"
 
 
 class RemainingSteps:
@@ -103,7 +103,7 @@ class RemainingSteps:
         self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[UncarriedForeignKey] = ()
     ) -> CutoverStep:
         wanted = [one for one in constraints if target_side.statements(self._target, one)]
-        about = f"this command makes {len(wanted)}" if wanted else _NOTHING_TO_MAKE
+        about = f"this command makes {len(wanted)}" if wanted else NOTHING_TO_MAKE
         details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in unfit)]
         return CutoverStep(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
@@ -167,6 +167,13 @@ def locked_text(table: TableName, rows: int) -> str:
     return f"{table}: {plural('row', rows, 'is', 'are')} locked"
 
 
+def made_text(made: int, failed: int) -> str:
+    """Returns what a step has made and could not make; the step's details have the reasons."""
+    texts = [f"{made} made"] if made else []
+    texts += [f"{failed} not" if made else f"{failed} not made"] if failed else []
+    return ", ".join(texts) or NOTHING_TO_MAKE
+
+
 def remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn | RemadeTable]]]:
     """Returns the objects that are created after `stop` on MySQL and MariaDB.
 
@@ -180,7 +187,7 @@ def remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn |
 
 
 def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> CutoverStep:
-    about = f"this command makes {len(wanted)}" if wanted else _NOTHING_TO_MAKE
+    about = f"this command makes {len(wanted)}" if wanted else NOTHING_TO_MAKE
     details = tuple(f"{one} {'are' if isinstance(one, Partitions) else 'is'} made" for one in wanted)
     return CutoverStep(name, StepState.TODO if wanted else StepState.DONE, about, details)
 

@@ -99,6 +99,7 @@ from pidts.task.cutover.remaining_steps import (
     RemainingSteps,
     demand_ready,
     locked_text,
+    made_text,
     remade,
     switched_step,
     tables_step,
@@ -522,8 +523,7 @@ class CutoverRun:
                 self._own.demand_own(partial(target_side.drop, self._target, *place))
             made += not problem
             failed += [problem] if problem else []
-        about = f"{made} made" + (f", {len(failed)} not" if failed else "")
-        self._done(step, about, failed)
+        self._done(step, made_text(made, len(failed)), failed)
         return record
 
     def _make_constraint(self, constraint: Constraint) -> str:
@@ -548,8 +548,7 @@ class CutoverRun:
             self._own.demand_own()  # after an undo, this could rewrite a table while a run writes to it
             if problem := target_side.remake(self._target, one):
                 failed.append(f"{one}: {problem}")
-        about = f"{len(wanted) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
-        self._done(step, about, failed)
+        self._done(step, made_text(len(wanted) - len(failed), len(failed)), failed)
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> dict[str, str]:
         """Raises if a source has changed a table of the task since it was compared, or can still be written to.
