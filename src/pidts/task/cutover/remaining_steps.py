@@ -118,7 +118,7 @@ class RemainingSteps:
 
 
 def demand_ready(status: TaskStatus, part: TaskConfig) -> None:
-    """Raises if the task has not begun, or if a table is halted, waits or has locked rows."""
+    """Raises if the task has not begun, or if a table is halted, waits for an operator or has locked rows."""
     step = tables_step(status)
     if not status.has_begun:
         raise PrecheckFailed("cutover-not-ready", "the task has not begun", todo=part.run_command())
@@ -142,21 +142,20 @@ def tables_step(status: TaskStatus) -> CutoverStep:
     copying = [str(one) for source in status.sources for one in source.copying]
     held = {table for source in status.sources for table in source.held.tables}
     locked = [locked_text(one.table, one.rows) for source in status.sources for one in source.locked_rows]
-    if halts or held or locked:
-        details = [f"{listed(halt.tables) or 'all tables'}: {halt.what}" for halt in halts]
-        if silent := sorted(held.difference(*(halt.tables for halt in halts))):
-            details.append(f"{listed(silent)} {'wait' if len(silent) > 1 else 'waits'} at an earlier place in the log")
-        details += locked
+    behind: list[str] = []
+    if without_halt := sorted(held.difference(*(halt.tables for halt in halts))):
+        verb = "wait" if len(without_halt) > 1 else "waits"
+        behind.append(f"{listed(without_halt)} {verb} at an earlier place in the log")
+    if halts or locked:
+        details = [f"{listed(halt.tables) or 'all tables'}: {halt.what}" for halt in halts] + behind + locked
         about = "tables are halted, wait for a schema change, or have locked rows"
         return CutoverStep(StepName.TABLES, StepState.BLOCKED, about, tuple(details))
-    if copying:
-        # A run that ends when it is synced copies all of these tables.
-        return CutoverStep(
-            StepName.TABLES,
-            StepState.TODO,
-            "tables are still being copied: this command waits for them",
-            tuple(copying),
-        )
+    if copying or behind:
+        # A run that ends when it is synced copies all of these tables. It also applies the log of those that are
+        # behind: a table without a key after its copy, or a table whose schema change has just been made.
+        found = "tables are still being copied" if copying else "tables are behind the others in the log"
+        about = f"{found}: this command waits for them"
+        return CutoverStep(StepName.TABLES, StepState.TODO, about, (*copying, *behind))
     return CutoverStep(
         StepName.TABLES, StepState.DONE, "no table is halted, waits, has locked rows or is still being copied"
     )
