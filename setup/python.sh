@@ -56,7 +56,7 @@ need_environment() {
   pinned --no-build-isolation -r .venv/without-spark.txt
   pip_install --no-deps --no-build-isolation --editable .
   working 'compiling what decodes the log (a minute or two, the first time); then starting Spark once and keeping what it loads'
-  .venv/bin/python -m pidts.replicate.warm &
+  .venv/bin/python -m pidts.batch.compile_ahead &
   warm=$!
   wait "$spark" || exit
   pinned --no-build-isolation "${lists[@]}"

@@ -111,15 +111,17 @@ def _serve(descriptor: int) -> None:
     import pidts.task.run.replicator_process
     import pidts.task.run.task_run
     import pidts.web.server
-    from pidts.binlog.compiled_or_plain import compiled
+    from pidts.binlog.machine_code import compiled
 
     with suppress(ImportError):  # The packages of Hive targets are optional.
         import pidts.target.hive.session
 
     del pidts
     if compiled():
+        from pidts.batch.compile_ahead import compile_once
         from pidts.replicate.warm import warm
 
+        compile_once()
         warm()
     gc.collect()
     gc.freeze()  # Otherwise, the garbage collector would write to pages that are shared with the forked processes.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import struct
 import subprocess
 import sys
@@ -12,7 +10,6 @@ import threading
 import zlib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -27,6 +24,7 @@ from tests.examples import examples
 from pidts.binlog import Format, jit
 from pidts.binlog.kernel import buffers, inflate, routed
 from pidts.binlog.kernel.texts import has_ascii
+from pidts.binlog.machine_code import cache_folder
 from pidts.binlog.values import charsets, json
 from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Lsn, Table, TableName
 
@@ -514,33 +512,6 @@ def test_a_decimal_that_no_server_has_is_refused_where_the_log_shows_it():
         assert found.code == "bad-decimal"
 
 
-def test_machine_code_is_beside_the_source_or_where_one_may_write(monkeypatch, tmp_path):
-    beside = tmp_path / "package" / "__pycache__"
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert jit._writable(beside) == tmp_path / "cache" / "pidts"
-    beside.parent.mkdir()
-    assert jit._writable(beside) == beside
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert jit._writable(beside) == tmp_path / "cache" / "pidts"
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert jit._writable(beside) == tmp_path
-
-
-@pytest.mark.parametrize("file", ["kernel/images.py", "kernel/layout.py", "events.py", "../model/event.py"])
-def test_machine_code_of_other_sources_is_not_taken(monkeypatch, tmp_path, file):
-    """It is not taken even if only a file with constants has changed, which were compiled into the code."""
-    package = Path(jit.__file__).parent.parent
-    for part in ("binlog", "model"):
-        shutil.copytree(package / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(jit, "__file__", str(tmp_path / "binlog" / "jit.py"))
-    before = jit.cache_folder.__wrapped__().name
-    assert before == jit.cache_folder.__wrapped__().name
-    path = tmp_path / "binlog" / file
-    path.write_text(path.read_text() + "\n")
-    assert jit.cache_folder.__wrapped__().name != before
-
-
 def test_threads_that_declare_functions_at_once_keep_them_in_the_same_folder() -> None:
     """If a function's code were stored elsewhere, each process would compile it again, for many seconds."""
     paths: list[str] = []
@@ -562,7 +533,7 @@ def test_threads_that_declare_functions_at_once_keep_them_in_the_same_folder() -
     finally:
         sys.setswitchinterval(before)
     assert len(paths) == 800
-    assert {path for path in paths if not path.startswith(str(jit.cache_folder()))} == set()
+    assert {path for path in paths if not path.startswith(str(cache_folder()))} == set()
 
 
 def test_a_process_knows_that_it_compiles() -> None:

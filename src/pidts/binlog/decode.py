@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from pidts.binlog import refusals
 from pidts.binlog.blocks.event_times import CommitTimes, EventTimes
-from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.compressed import inner_event, payload_pieces
 from pidts.binlog.event_group_places import LARGEST, EventGroupPlaces
 from pidts.binlog.events import Event, EventType, Format
 from pidts.binlog.gtid_events import GTID_EVENTS
+from pidts.binlog.machine_code import compiled
 from pidts.binlog.rows import Binding as PlainBinding
 from pidts.binlog.rows import TableRows
 from pidts.binlog.rows_event import ROW_EVENTS, RowsEvent, op_of

@@ -8,15 +8,11 @@ makes sure that the address is within the caller's own buffer, since a length in
 
 from __future__ import annotations
 
-import hashlib
-import os
 import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numba
@@ -27,6 +23,8 @@ from numba import types
 from numba.core import event
 from numba.core.cgutils import unpack_tuple
 from numba.extending import intrinsic
+
+from pidts.binlog.machine_code import cache_folder
 
 if sys.byteorder != "little":
     raise ImportError("this machine is big-endian, and PiDTS needs a little-endian one")
@@ -63,22 +61,6 @@ def _kept(function: F, **options: Any) -> F:
     return done
 
 
-class _FirstCompilation(event.Listener):
-    """Calls a callback whenever a function is compiled for the first time."""
-
-    def __init__(self, say: Callable[[], object]) -> None:
-        self._say: Callable[[], object] | None = say
-
-    def on_start(self, event: Any) -> None:  # noqa: ARG002 - as Numba calls it
-        """Is called before a compilation; code that is read from disk is not compiled."""
-        say, self._say = self._say, None
-        if say is not None:
-            say()
-
-    def on_end(self, event: Any) -> None:
-        """Is called after a compilation."""
-
-
 class _OpenCompilations(event.Listener):
     """Counts the compilations that are under way. A compilation may contain others."""
 
@@ -104,20 +86,6 @@ def is_compiling() -> bool:
 
 
 @contextmanager
-def first_compilation(say: Callable[[], object]) -> Iterator[None]:
-    """Calls `say` before a function is compiled for the first time in the block.
-
-    An error of `say` would prevent the compilation.
-    """
-    listener = _FirstCompilation(say)
-    event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        event.unregister("numba:compile", listener)  # type: ignore[no-untyped-call]
-
-
-@contextmanager
 def _folder() -> Iterator[None]:
     """Sets Numba's cache folder while a function is declared, and then restores the setting for other users of Numba.
 
@@ -131,44 +99,6 @@ def _folder() -> Iterator[None]:
             yield
         finally:
             settings.CACHE_DIR = before
-
-
-@cache
-def cache_folder() -> Path:
-    """Returns the folder of the machine code: next to the source, or in NUMBA_CACHE_DIR or the user's cache.
-
-    Numba notices a change of a function's own file. It does not notice a change of the files with the functions that it
-    calls, or with its constants: code with an old memory layout would write to wrong addresses. So the folder's name
-    has a digest of all files of `pidts.binlog` and `pidts.model`.
-    """
-    home = Path(__file__).parent
-    digest = hashlib.sha256()
-    for file in (*sorted(home.rglob("*.py")), *sorted((home.parent / "model").glob("*.py"))):
-        digest.update(file.read_bytes())
-    return _writable(home / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
-
-
-def last_kept_at() -> float:
-    """Returns the time at which any process last kept machine code on disk, in seconds since 1970; 0.0 if never."""
-    latest = 0.0
-    for file in cache_folder().rglob("*"):
-        with suppress(OSError):  # another process may rename the file meanwhile
-            latest = max(latest, file.stat().st_mtime)
-    return latest
-
-
-def _writable(beside: Path) -> Path:
-    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(chosen)
-    try:
-        beside.mkdir(exist_ok=True)
-    except OSError:
-        return _of_user()
-    return beside if os.access(beside, os.W_OK) else _of_user()
-
-
-def _of_user() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pidts"
 
 
 def _loader(kind: types.Type, bits: int) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.binlog.scan import TransactionScanner
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.lsn import Lsn, Position

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -295,7 +295,7 @@ def _run(
     ends = until_synced or parts[0].mode == "full"
     end_at_once_on_signals(PidtsError.exit_code if ends else 0, parts[0].name)
     with ExitStack() as resources:
-        resources.enter_context(compilation_explained())
+        compile_before_run()
         from pidts.cli.ddl.view import show_halts
         from pidts.cli.final_summary import print_summary
         from pidts.cli.view import every_view, in_a_line, progress_view
@@ -350,15 +350,15 @@ def _run(
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
-def compilation_explained() -> AbstractContextManager[None]:
-    """Prints a line if code is compiled in the block: the first start on a machine waits for the compiler."""
-    from pidts.binlog.compiled_or_plain import compiled
+def compile_before_run() -> None:
+    """Compiles what the run and its replicators need, unless this was done before. Says so, since it takes a minute."""
+    from pidts.binlog.machine_code import compiled, is_complete
 
-    if not compiled():
-        return nullcontext()
-    from pidts.binlog.jit import first_compilation
+    if compiled() and not is_complete():
+        from pidts.batch.compile_ahead import compile_once
 
-    return first_compilation(lambda: write_line(_COMPILES, sys.stderr))
+        write_line(_COMPILES, sys.stderr)
+        compile_once()
 
 
 def _run_zones(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pidts.binlog.compiled_or_plain import compiled
 from pidts.binlog.events import EventType
+from pidts.binlog.machine_code import compiled
 from pidts.binlog.transactions import CompletedTransactions, TransactionReader
 from pidts.binlog.walk import iter_raw
 from pidts.excerpt.files import FIRST_EVENT, FileBlock, file_begin, log_name, read_file

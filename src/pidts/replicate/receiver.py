@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pidts.binlog import MAGIC, Event, EventType, LogWalker, TransactionScanner, gtid_list, iter_raw, previous_gtids
 from pidts.binlog.commit_time import COMMIT_TIME_EVENTS, commit_time
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.model import Lsn, Position, Where
 from pidts.relay import RelayWriter
 from pidts.relay.receive_times import ReceiveTimeWriter

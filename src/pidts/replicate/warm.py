@@ -1,12 +1,11 @@
-"""`python -m pidts.replicate.warm`: compiles the kernels ahead of time, so that no first use waits for the compiler.
+"""Loads the compiled functions, so that no first use waits for them. Functions that are not compiled yet are compiled.
 
-The command sends a few invented transactions through a socket into a relay, and reads them from the relay. It also
-reads a row as a full copy does. It removes the machine code of files that have changed since their compilation.
+A few invented transactions are sent through a socket into a relay, and are read from the relay. A row is read as a full
+copy does.
 """
 
 from __future__ import annotations
 
-import shutil
 import socket
 import struct
 from contextlib import closing
@@ -14,7 +13,6 @@ from pathlib import Path
 
 from pidts.binlog import EventType, LogWalker, decode_slice
 from pidts.binlog.events import HEADER, HEADER_SIZE
-from pidts.binlog.jit import cache_folder
 from pidts.binlog.wire import WireType
 from pidts.model import Column, ColumnType, Kind, Position, Table, TableName, Where
 from pidts.owned_folder import owned_folder
@@ -37,16 +35,17 @@ _FORMAT = struct.pack("<H50sIB", 4, b"10.11.0-MariaDB", 0, HEADER_SIZE) + bytes(
 
 
 def warm() -> int:
-    """Compiles the kernels. Returns the number of rows that were read."""
+    """Loads the compiled functions. Returns the number of rows that were read."""
     group = [
         (EventType.MARIADB_GTID, b"\1" + bytes(18)),
         (EventType.TABLE_MAP, _MAP),
         (EventType.WRITE_ROWS_V1, _INSERT),
         (EventType.DELETE_ROWS_V1, _INSERT),
     ]
-    ends = [(EventType.XID, bytes(8)), (EventType.QUERY, _QUERY + b"COMMIT")]
+    ends = [[*group, (EventType.XID, bytes(8))], [*group, (EventType.QUERY, _QUERY + b"COMMIT")]]
+    step = [group[0], (EventType.QUERY, _QUERY + b"XA ROLLBACK X'31',X'',1")]
     head = _event(EventType.FORMAT_DESCRIPTION, _FORMAT)
-    events = [head, *(_event(kind, body) for end in ends for kind, body in [*group, end])]
+    events = [head, *(_event(kind, body) for one in (*ends, step) for kind, body in one)]
     _copy()
     with owned_folder("warm") as folder:
         _receive(folder, b"".join(struct.pack("<I", len(event) + 1) + b"\0" + event for event in events))
@@ -91,18 +90,5 @@ def _rows(folder: Path, head: bytes) -> int:
     return sum(map(len, batches))
 
 
-def sweep() -> None:
-    """Removes the machine code that was compiled from earlier versions of the program's files."""
-    here = cache_folder()
-    for folder in here.parent.glob("compiled-*"):
-        if folder != here:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def _event(kind: EventType, body: bytes) -> bytes:
     return HEADER.pack(1, kind, 1, HEADER_SIZE + len(body), 0, 0) + body
-
-
-if __name__ == "__main__":
-    warm()
-    sweep()

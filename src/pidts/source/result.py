@@ -15,7 +15,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import COMMAND
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.binlog.values.charsets import charset_of
 from pidts.model import Column, Kind, PidtsError, StructureChanged, Table, Transient, Where
 from pidts.source.connection import Session, hang_up, where_of

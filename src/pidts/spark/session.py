@@ -22,7 +22,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.model import PidtsError, Transient
 from pidts.owned_folder import process_folder
 from pidts.spark.class_data import java_options

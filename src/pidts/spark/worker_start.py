@@ -102,7 +102,7 @@ def _load() -> None:
     with suppress(Exception):
         for module in ("pidts.spark.job", "pidts.spark.copy_job"):
             import_module(module)
-        from pidts.binlog.compiled_or_plain import compiled
+        from pidts.binlog.machine_code import compiled
         from pidts.replicate.warm import warm
         from pidts.spark.worker_memory import keep_what_is_loaded
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pidts.binlog.jit import cache_folder
+from pidts.binlog.machine_code import cache_folder
 from pidts.model import Transient
 from pidts.relay import RelayReader
 from pidts.task.config.task_file import load_task

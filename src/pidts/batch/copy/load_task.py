@@ -45,7 +45,7 @@ from pidts.batch.context import JobContext
 from pidts.batch.copy.extra_rows import absent_keys, read_extra_rows
 from pidts.batch.copy.rereads import forget_settled, recorded_keys
 from pidts.batch.copy.staging import keep, marked_absent
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.copy import Chunk, Range, read_keys, read_range, read_snapshot
 from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Position, Table, TableName, Transient, Where
 from pidts.plan import ChunkRequest, CopyMode, Phase

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.lsn import Lsn
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -39,16 +38,14 @@ def _load() -> None:
 
 
 def _load_kernels() -> None:
-    from pidts.binlog.compiled_or_plain import compiled
+    from pidts.binlog.machine_code import compiled
 
     if not compiled():
         return
-    from pidts.binlog.jit import cache_folder
+    from pidts.batch.compile_ahead import compile_once
     from pidts.replicate.warm import warm
 
-    if not any(cache_folder().rglob("*.nbi")):
-        # The compiler does not free its memory, and each forked process would inherit this memory.
-        subprocess.run([sys.executable, "-m", "pidts.replicate.warm"], stdin=subprocess.DEVNULL, check=False)
+    compile_once()
     warm()
 
 

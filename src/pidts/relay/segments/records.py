@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.model import Halted, Lsn
 from pidts.plan.continuity import Discontinuity
 from pidts.relay.folder import Folder

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.model import Column, Kind, Table, byte_size, calendar
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import joined, literals, wrapped

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pymysql.connections import Connection
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.model import Column, Table, TableName
 from pidts.reduce import NetChange
 from pidts.target.meta_schema import USUAL

@@ -16,7 +16,7 @@ import structlog
 
 from pidts.batch.online_ddl import online_of
 from pidts.batch.transaction_classifier import TransactionClassifier
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled, last_kept_at
 from pidts.model import Lsn, Position, Shadow, Table, TableName, Transient, Where
 from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
@@ -181,8 +181,6 @@ def _compiles(seconds: float) -> bool:
     """Whether a process has compiled code in the last `seconds`: a replicator compiles before it receives log."""
     if not compiled():
         return False
-    from pidts.binlog.jit import last_kept_at
-
     return time.time() - last_kept_at() < seconds
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog.compiled_or_plain import compiled
+from pidts.binlog.machine_code import compiled
 from pidts.target.postgres.encode.arrays import behind_length
 from pidts.target.postgres.encode.binary import Wire
 

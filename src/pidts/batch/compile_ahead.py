@@ -1,0 +1,56 @@
+"""`python -m pidts.batch.compile_ahead`: compiles all functions, so that no first use waits for the compiler.
+
+The command also removes the machine code of files that have changed since their compilation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+from pidts.binlog.machine_code import cache_folder, complete, is_complete
+from pidts.forked import end_with_parent
+
+
+def compile_once() -> None:
+    """Compiles all functions in another process, unless this was done: the compiler does not free its memory."""
+    if not is_complete():
+        program = [sys.executable, "-m", "pidts.batch.compile_ahead", str(os.getpid())]
+        subprocess.run(program, stdin=subprocess.DEVNULL, check=False)
+
+
+def _compile_all() -> None:
+    # Some functions are compiled when their modules are loaded.
+    import numpy as np
+    import pyarrow as pa
+
+    from pidts.binlog import LogWalker
+    from pidts.binlog.blocks.header_times import HeaderTimes
+    from pidts.binlog.kernel.payloads import UnpackedTransactions
+    from pidts.replicate.warm import warm
+    from pidts.target.postgres.encode.block import block
+
+    warm()
+    # What follows is used by few tasks, so `warm` does not load it.
+    HeaderTimes().read(b"\0", 0, LogWalker("bin.000001"), -1)
+    UnpackedTransactions.of(memoryview(b"\0"), 0, 0)
+    block([(pa.array([1]), np.array([1], ">i8"))])
+
+
+def _sweep() -> None:
+    """Removes the machine code that was compiled from earlier versions of the program's files."""
+    here = cache_folder()
+    for folder in here.parent.glob("compiled-*"):
+        if folder != here:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+    if len(sys.argv) > 1:
+        end_with_parent(int(sys.argv[1]))
+    complete(_compile_all)
+    _sweep()

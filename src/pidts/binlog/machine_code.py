@@ -1,0 +1,90 @@
+"""Decides whether compiled code is used, and finds its folder, without loading the compiler (see `jit`)."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+_COMPILED_FROM = ("binlog", "model", "relay/segments", "source", "target/postgres/encode", "text_rows")
+"""The folders of all compiled functions, and of the constants in them."""
+_LOCK = "lock"
+_PLAIN = "python"
+
+
+def compiled() -> bool:
+    """Whether compiled code is used. It is used unless PIDTS_KERNEL=python asks for plain Python code."""
+    return os.environ.get("PIDTS_KERNEL", "compiled") != _PLAIN
+
+
+@cache
+def cache_folder() -> Path:
+    """Returns the folder of the machine code: next to the source, or in NUMBA_CACHE_DIR or the user's cache.
+
+    Numba notices a change of a function's own file. It does not notice a change of the files with the functions that it
+    calls, or with its constants: code with an old memory layout would write to wrong addresses. So the folder's name
+    has a digest of all files from which functions or constants are compiled.
+    """
+    home = Path(__file__).parent
+    digest = hashlib.sha256()
+    for folder in _COMPILED_FROM:
+        for file in sorted((home.parent / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return _writable(home / "__pycache__") / f"compiled-{digest.hexdigest()[:16]}"
+
+
+def is_complete() -> bool:
+    """Whether the folder has the machine code of every function that a task needs, for this machine's processor."""
+    return _mark().exists()
+
+
+def complete(compile_all: Callable[[], object]) -> None:
+    """Calls `compile_all` unless this was done before, and notes that the machine code is complete.
+
+    Of several processes, one compiles and the others wait for it. If the folder cannot be written, nothing is done,
+    since the machine code could not be kept.
+    """
+    folder = cache_folder()
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not is_complete():
+                compile_all()
+                _mark().touch()
+
+
+def last_kept_at() -> float:
+    """Returns the time at which any process last kept machine code on disk, in seconds since 1970; 0.0 if never."""
+    latest = 0.0
+    for file in cache_folder().rglob("*"):
+        with suppress(OSError):  # another process may rename the file meanwhile
+            latest = max(latest, file.stat().st_mtime)
+    return latest
+
+
+def _mark() -> Path:
+    """Returns the file that exists if the machine code is complete; the folder may come from another machine."""
+    processor = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        processor = "".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
+    return cache_folder() / f"complete-{hashlib.sha256(processor.encode()).hexdigest()[:16]}"
+
+
+def _writable(beside: Path) -> Path:
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(chosen)
+    try:
+        beside.mkdir(exist_ok=True)
+    except OSError:
+        return _of_user()
+    return beside if os.access(beside, os.W_OK) else _of_user()
+
+
+def _of_user() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pidts"

@@ -1,0 +1,151 @@
+"""The folder of the machine code belongs to one state of the sources, and is filled by one process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from pidts.binlog import machine_code
+from pidts.binlog.machine_code import cache_folder, complete, is_complete
+
+PACKAGE = Path(machine_code.__file__).parent.parent
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder of machine code, which no other test uses."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    cache_folder.cache_clear()
+    yield cache_folder()
+    cache_folder.cache_clear()
+
+
+def users_of_the_compiler() -> list[Path]:
+    """Returns the files that have compiled functions, relative to the package."""
+    compiling = ("import inline", "import jit", "import entry", "inline, ", ", jit", "entry, ", ", entry")
+    return [
+        file.relative_to(PACKAGE)
+        for file in PACKAGE.rglob("*.py")
+        for line in file.read_text().splitlines()
+        if line.startswith("from pidts.binlog.jit import ") and any(one in line for one in compiling)
+    ]
+
+
+def test_machine_code_is_beside_the_source_or_where_one_may_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    beside = tmp_path / "package" / "__pycache__"
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert machine_code._writable(beside) == tmp_path / "cache" / "pidts"
+    beside.parent.mkdir()
+    assert machine_code._writable(beside) == beside
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert machine_code._writable(beside) == tmp_path / "cache" / "pidts"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert machine_code._writable(beside) == tmp_path
+
+
+@pytest.mark.parametrize(
+    "file", ["binlog/kernel/images.py", "binlog/events.py", "model/event.py", "relay/segments/index.py"]
+)
+def test_machine_code_of_other_sources_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str) -> None:
+    """It is not taken even if only a file with constants has changed, which were compiled into the code."""
+    for part in machine_code._COMPILED_FROM:
+        shutil.copytree(PACKAGE / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "binlog" / "machine_code.py"))
+    before = cache_folder.__wrapped__().name
+    assert before == cache_folder.__wrapped__().name
+    path = tmp_path / file
+    path.write_text(path.read_text() + "\n")
+    assert cache_folder.__wrapped__().name != before
+
+
+def test_the_name_of_the_folder_depends_on_each_file_with_compiled_functions() -> None:
+    files = users_of_the_compiler()
+    assert len(files) > 20
+    folders = tuple(f"{one}/" for one in machine_code._COMPILED_FROM)
+    assert [str(file) for file in files if not str(file).startswith(folders)] == []
+
+
+def test_of_several_processes_one_compiles_and_the_others_wait(folder: Path) -> None:
+    begun, may_end, calls, seen = threading.Event(), threading.Event(), [], []
+
+    def compile_all() -> None:
+        calls.append(1)
+        begun.set()
+        may_end.wait(10)
+
+    def wait() -> None:
+        complete(compile_all)
+        seen.append(is_complete())
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(10)
+    assert not is_complete()
+    assert seen == []
+    may_end.set()
+    for thread in threads:
+        thread.join(10)
+    assert (len(calls), seen) == (1, [True] * 3)
+
+
+def test_a_compilation_that_fails_is_done_again(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        complete(lambda: 1 // 0)
+    assert not is_complete()
+    calls: list[int] = []
+    complete(lambda: calls.append(1))
+    assert (calls, is_complete()) == ([1], True)
+
+
+def test_nothing_is_compiled_for_a_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(machine_code, "cache_folder", lambda: tmp_path / "file" / "compiled")
+    calls: list[int] = []
+    complete(lambda: calls.append(1))
+    assert (calls, is_complete()) == ([], False)
+
+
+def test_machine_code_for_another_processor_is_not_complete(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder may be part of an image that was made on another machine."""
+    complete(lambda: None)
+    read = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, **how: read(path, **how).replace("model name", "model name of another")
+    )
+    assert not is_complete()
+
+
+def test_a_complete_folder_has_every_compiled_function() -> None:
+    """Otherwise, the first transactions of a kind would wait for the compiler, for seconds."""
+    from numba.core.dispatcher import Dispatcher
+
+    from pidts.batch.compile_ahead import compile_once
+    from pidts.binlog.jit import CARRYLESS
+
+    compile_once()
+    mark = machine_code._mark().stat().st_mtime
+    kept = {file.name.rpartition("-")[0]: file.stat().st_mtime for file in cache_folder().rglob("*.nbi")}
+    missing, late = [], []
+    for file in users_of_the_compiler():
+        module = import_module("pidts." + str(file.with_suffix("")).replace("/", "."))
+        for name, function in vars(module).items():
+            if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__:
+                key = f"{file.stem}.{function.py_func.__name__}"
+                if key not in kept:
+                    missing.append(f"{file}: {name}")
+                elif kept[key] > mark:
+                    late.append(f"{file}: {name}")
+    unused = ["binlog/crc.py: _sliced"] if CARRYLESS else []  # for processors without a certain instruction
+    assert (missing, late) == (unused, [])
