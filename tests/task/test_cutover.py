@@ -389,6 +389,14 @@ def killed_cutover(parts: tuple[TaskConfig, ...]) -> None:
         cut_over(parts, kind=KilledCutover)
 
 
+def wait_until_it_is_seen_as_killed(parts: tuple[TaskConfig, ...]) -> TaskStatus:
+    """Waits until the server has noticed that the session of a killed command is gone; returns the status then."""
+    deadline = time.monotonic() + 60
+    while not (found := task_status(parts)).needs_operator:
+        assert time.monotonic() < deadline
+    return found
+
+
 def replaced(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, before: Callable[[], None], behind: Callable[[], None]
 ) -> None:
@@ -1112,6 +1120,7 @@ def test_a_run_that_the_cutover_has_fenced_names_the_cutover(
 
 def test_a_task_whose_cutover_was_killed_waits_for_its_end(parts: tuple[TaskConfig, ...]) -> None:
     killed_cutover(parts)
+    wait_until_it_is_seen_as_killed(parts)
     with pytest.raises(CutoverUnderWay) as raised:
         run_task(parts, until_synced=True, stop=threading.Event(), on_progress=lambda _: None)
     assert raised.value.code == "being-cut-over"
@@ -1147,9 +1156,7 @@ def test_the_status_of_a_cutover_that_was_killed_needs_an_operator(
     assert "wait until it has ended" in said
     assert status_json(during[0], path)["cutover"]["active"]
 
-    deadline = time.monotonic() + 60
-    while not (found := task_status(parts)).needs_operator:
-        assert time.monotonic() < deadline, "the server notices that the session of the killed command is gone"
+    found = wait_until_it_is_seen_as_killed(parts)
     assert show_status(found, path, as_json=False) == 5
     said = capsys.readouterr().out
     assert "t: is being cut over to" in said
