@@ -107,24 +107,22 @@ def test_a_compilation_that_fails_is_done_again(folder: Path) -> None:
     assert (calls, is_complete()) == ([1], True)
 
 
-def test_nothing_is_compiled_for_a_folder_that_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(machine_code, "cache_folder", lambda: tmp_path / "file" / "compiled")
+def test_nothing_is_compiled_for_a_folder_that_cannot_be_written(folder: Path) -> None:
+    folder.parent.touch()  # a file, so that no folder can be made in it
     calls: list[int] = []
     complete(lambda: calls.append(1))
     assert (calls, is_complete()) == ([], False)
 
 
-def test_machine_code_for_another_processor_is_not_complete(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_code_for_another_processor_is_not_complete(tmp_path: Path) -> None:
     """The folder may be part of an image that was made on another machine."""
-    complete(lambda: None)
-    read = Path.read_text
-    monkeypatch.setattr(
-        Path, "read_text", lambda path, **how: read(path, **how).replace("model name", "model name of another")
-    )
-    assert not is_complete()
+    machine = tmp_path / "cpuinfo"
+    machine.write_text("model name: a\ncpu MHz: 2000\nflags: avx2\n")
+    mark = machine_code._mark(machine)
+    machine.write_text("model name: a\ncpu MHz: 3000\nflags: avx2\n")
+    assert machine_code._mark(machine) == mark
+    machine.write_text("model name: a\ncpu MHz: 2000\nflags: sse\n")
+    assert machine_code._mark(machine) != mark
 
 
 def test_a_complete_folder_has_every_compiled_function() -> None:

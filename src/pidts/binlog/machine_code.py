@@ -67,11 +67,11 @@ def last_kept_at() -> float:
     return latest
 
 
-def _mark() -> Path:
+def _mark(machine: Path = Path("/proc/cpuinfo")) -> Path:
     """Returns the file that exists if the machine code is complete; the folder may come from another machine."""
     processor = ""
     with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = machine.read_text(encoding="utf-8").splitlines()
         processor = "".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
     return cache_folder() / f"complete-{hashlib.sha256(processor.encode()).hexdigest()[:16]}"
 
