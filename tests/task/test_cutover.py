@@ -61,6 +61,7 @@ from pidts.task.cutover.switch import CutoverOptions, CutoverRun, Different
 from pidts.task.operate.presence import show_cutover
 from pidts.task.operate.status import TaskStatus, task_status
 from pidts.task.run.alerts import Alerts
+from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.run.attempts import Attempts
 from pidts.task.run.cutover_under_way import CutoverUnderWay
 from pidts.task.run.replicator_process import NoReplicator
@@ -205,6 +206,52 @@ def test_a_row_that_is_locked_meanwhile_ends_the_cutover(
         assert target.meta.cutovers.read("t") is None, "everything is undone"
     with closing(connect(parts[0].source.server)) as session:
         assert not source_read_only.is_read_only(session)
+
+
+def test_a_checkpoint_that_was_deleted_by_hand_prevents_the_cutover(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
+) -> None:
+    """The target may lack rows of the worker whose checkpoint is missing."""
+    with closing(parts[0].target.server.connect()) as target:
+        (first,) = target.meta.checkpoints.read("t", "one")
+        claim_workers(target, "t", "one", 3, first)
+        delete_worker(target, 1)
+        with pytest.raises(Halted, match=r"no checkpoint of worker 1 of task t"):
+            made(parts, target).carry_out()
+        assert target.meta.cutovers.read("t") is None, "nothing has begun"
+        assert [row.worker for row in target.meta.checkpoints.read("t", "one")] == [0, 2], "nothing is claimed"
+        assert is_writable(source, run_sql)
+
+
+def test_a_cutover_claims_as_many_workers_as_the_task_has(parts: tuple[TaskConfig, ...]) -> None:
+    with closing(parts[0].target.server.connect()) as target:
+        (first,) = target.meta.checkpoints.read("t", "one")
+        target.meta.checkpoints.claim("t", "one", 3, first)  # an earlier version has noted no number of workers
+        made(parts, target).carry_out()
+        rows = target.meta.checkpoints.read("t", "one")
+        demand_all_workers(target, "t", "one", rows)
+        delete_worker(target, 2)
+        with pytest.raises(Halted, match=r"no checkpoint of worker 2 of task t"):
+            demand_all_workers(target, "t", "one", target.meta.checkpoints.read("t", "one"))
+
+
+def test_a_continued_cutover_claims_no_task_that_lacks_a_checkpoint(parts: tuple[TaskConfig, ...]) -> None:
+    with closing(parts[0].target.server.connect()) as target:
+        (first,) = target.meta.checkpoints.read("t", "one")
+        claim_workers(target, "t", "one", 2, first)
+    killed_cutover(parts)
+    with closing(parts[0].target.server.connect()) as target:
+        delete_worker(target, 1)
+        with pytest.raises(Halted, match=r"no checkpoint of worker 1 of task t"):
+            made(parts, target).carry_out()
+        record = target.meta.cutovers.read("t")
+        assert record is not None
+        assert record.stage is CutoverStage.STOPPING
+
+
+def delete_worker(target: TargetSession, worker: int) -> None:
+    assert isinstance(target, PostgresSession)
+    target.execute(f"DELETE FROM pidts_meta.checkpoint WHERE worker = {worker}")
 
 
 def test_an_undo_names_a_source_that_the_task_file_does_not_name_any_more(parts: tuple[TaskConfig, ...]) -> None:

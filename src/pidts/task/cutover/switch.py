@@ -69,6 +69,7 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.model import (
+    Checkpoint,
     ConfigError,
     Constraint,
     ConstraintKind,
@@ -109,6 +110,7 @@ from pidts.task.cutover.steps import Checklist, CutoverStep, StepName, StepState
 from pidts.task.cutover.target_log_end import target_log_end
 from pidts.task.operate.presence import cutover_session, show_cutover
 from pidts.task.operate.status import load_status
+from pidts.task.run.attempt.claim import claim_workers, demand_all_workers
 from pidts.task.tables.constraints import UncarriedForeignKey
 from pidts.verify import Report
 
@@ -368,6 +370,8 @@ class CutoverRun:
         """
         status = load_status(self._target, self._parts)
         demand_ready(status, self._parts[0])
+        for part in self._parts:
+            self._checkpoints(part)
         self._done(StepName.TABLES, tables_step(status).about)
         # The source is still in use here. So this may take long, but programs can still write.
         self._drain()
@@ -602,14 +606,22 @@ class CutoverRun:
     def _end_runs(self) -> None:
         """Claims the task, so that no run can write any more."""
         for part in self._parts:
-            source_id = part.source.source_id
-            rows = self._target.meta.checkpoints.read(self._name, source_id)
-            if rows:
-                self._target.meta.checkpoints.claim(self._name, source_id, len(rows), rows[0])
+            if rows := self._checkpoints(part):
+                claim_workers(self._target, self._name, part.source.source_id, len(rows), rows[0])
         deadline = time.monotonic() + _END_SECONDS
         while any(is_running(part, self._target) for part in self._parts) and time.monotonic() < deadline:
             self._say("waiting for the run of the task to end")
             time.sleep(0.2)
+
+    def _checkpoints(self, part: TaskConfig) -> Sequence[Checkpoint]:
+        """Returns the checkpoints of all workers. Raises if one of them was deleted by hand.
+
+        The target may then lack rows of this worker, and the remaining checkpoints do not show this.
+        """
+        source_id = part.source.source_id
+        rows = self._target.meta.checkpoints.read(self._name, source_id)
+        demand_all_workers(self._target, self._name, source_id, rows)
+        return rows
 
     def _end(self, record: Cutover, lost: Collection[str]) -> Cutover:
         """Records that the cutover is done, where the target's log ends, and the structures of its tables there.
