@@ -396,6 +396,28 @@ def test_tables_without_a_key_are_copied_in_one_piece(
     assert reported.endswith("it is copied in one piece, from one snapshot")
 
 
+def test_keys_that_will_differ_on_the_target_are_named_before_the_first_start(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(
+        mariadb,
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9) COLLATE utf8mb4_general_ci, n TEXT, UNIQUE KEY once (v), "
+        "KEY part (n(5)))",
+        database=database,
+    )
+    run_sql(mariadb, "CREATE TABLE exact (v VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY)", database=database)
+    config = write()
+    found = [finding for finding in check_one_source(config) if finding.item == "target_tables"]
+    (created, note) = found
+    assert (created.message, created.is_note) == ("2 tables will be created, 0 exist and fit", False)
+    assert (note.ok, note.is_note) == (True, True)
+    assert note.message == (
+        f"keys that will differ on the target: {database}.t (key once: upper and lower case are equal in v on the "
+        "source, and differ on the target; key part: left out, since an index here holds whole values and no prefixes "
+        f"of (n)). See: pidts plan {config.shell_path}"
+    )
+
+
 def test_for_a_task_that_continues_only_joining_tables_are_checked(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:

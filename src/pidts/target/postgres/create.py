@@ -140,7 +140,9 @@ def _caseless(table: Table, key: Key) -> list[str]:
     loose = [name for name in key.columns if (table.column(name).type.collation or "").endswith(_CASELESS)]
     if not loose:
         return []
-    return [f"key {key.name}: upper and lower case are equal in {', '.join(loose)} on the source, and differ here"]
+    return [
+        f"key {key.name}: upper and lower case are equal in {', '.join(loose)} on the source, and differ on the target"
+    ]
 
 
 def finish_table(

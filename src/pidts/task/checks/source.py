@@ -252,6 +252,7 @@ def _fit(
         target_table = {target_name(config.rules, name) for name in known}
         new = [table for table in new if copies and target_name(config.rules, table.name) not in target_table]
     missing = 0
+    keys: dict[TableName, str] = {}
     others = shards_of_other_sources(target, other_parts, rules, tables, asks=False)
     own = [table for name, table in tables.items() if name not in known]
     others += [*own_shards(rules, own, begun=False), *own_shards(rules, known.values(), begun=True)]
@@ -275,6 +276,8 @@ def _fit(
         except PidtsError as error:
             fit = TableFit(table.name, table, problem=error.what, fix=error.todo)
         missing += fit.missing
+        if notes := [note for note in fit.notes if note.startswith("key ")]:
+            keys[fit.target_table.name] = f"{fit} ({'; '.join(notes)})"
         ahead = ""
         if fit.problem and fit.is_shared and not resumed:
             ahead = waiting_reason(config, target, other_parts, there)
@@ -288,7 +291,11 @@ def _fit(
         elif fit.problem:
             message = f"{fit}: {fit.problem}"
             findings.append(Finding("target_tables", ok=False, message=message, fix=fit.fix))
-    return findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
+    findings = findings or [Finding("target_tables", ok=True, message=_fine(len(new), missing, resumed=resumed))]
+    if keys:
+        what = f"keys that will differ on the target: {listed(keys.values())}. See: pidts plan {config.shell_path}"
+        findings.append(Finding("target_tables", ok=True, is_note=True, message=what))
+    return findings
 
 
 def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:

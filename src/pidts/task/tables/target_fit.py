@@ -63,6 +63,8 @@ class TableFit:
     problem: str = ""
     """The reason why the target table cannot be used; empty if it can."""
     fix: str = ""
+    notes: tuple[str, ...] = ()
+    """What will be different on the target, if the target table has to be created."""
 
     def __str__(self) -> str:
         return str(self.name) if self.target_table.name == self.name else f"{self.name} -> {self.target_table.name}"
@@ -131,10 +133,10 @@ def _creatable(target: TargetSession, fit: TableFit) -> TableFit:
     The fit gets a problem if the target cannot create the table, for example because a name is too long.
     """
     try:
-        target.schema.create_statements(fit.target_table)
+        rendered = target.schema.create_statements(fit.target_table)
     except PidtsError as error:
         return replace(fit, problem=error.what, fix=error.todo)
-    return replace(fit, missing=True)
+    return replace(fit, missing=True, notes=rendered.notes)
 
 
 def fits_of(
