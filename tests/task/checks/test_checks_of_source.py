@@ -227,12 +227,22 @@ def test_a_misspelt_schema_is_not_called_a_missing_privilege_if_the_account_sees
             findings = check_one_source(load_task(path))
             return [(one.item, one.message) for one in findings if one.item in {"dump_privilege", "table_list"}]
 
+        def fixes() -> list[str]:
+            return [one.fix for one in check_one_source(load_task(path)) if one.item == "dump_privilege"]
+
         both = f"SELECT on `{database.replace('_', chr(92) + '_')}x`.* is missing, or this source has no schema {database}x"
         ((listed, what), (privilege, missing)) = found()
         assert (listed, what, privilege) == ("table_list", "the account sees no table of this task", "dump_privilege")
         assert missing.startswith(both)
+        (fix,) = fixes()
+        assert fix.startswith("GRANT SELECT ON "), "the account sees no schema with a similar name"
+        run_sql(mariadb, f"GRANT SELECT ON `{database}`.* TO {database}@'%'")
+        (fix,) = fixes()
+        assert fix.startswith(
+            f"If {database}x means {database}, correct it in block-allow-list. Otherwise: GRANT SELECT ON "
+        )
         run_sql(mariadb, f"GRANT SHOW DATABASES ON *.* TO {database}@'%'")
-        absent = f"this source has no schema {database}x: check the spelling in block-allow-list"
+        absent = f"this source has no schema {database}x (similar: {database}): check the spelling in block-allow-list"
         assert found() == [("table_list", "no table of this server matches block-allow-list"), ("table_list", absent)]
     finally:
         run_sql(mariadb, f"DROP USER {database}@'%'")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from difflib import get_close_matches
 
 from pidts.apply import TargetSession
 from pidts.login.privileges import Privilege, grant_statements, privileges_of
@@ -80,9 +81,10 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     sees_schemas = has.has(Privilege("SHOW DATABASES"))
     hidden: list[Privilege] = []
     absent: list[str] = []
+    there = [str(name) for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")]
+    others = [name for name in there if not config.allow.takes_schema(name)]
     if sees_schemas:
         # A task's rules name the schemas of all its sources. This account sees which of these schemas this source has.
-        there = [str(name) for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")]
         present = frozenset(map(str.lower, there))
         absent = sorted({one.schema for one in named_in(config.allow) if one.schema.lower() not in present})
         unseen = [one for one in unseen if one.schema.lower() in present]
@@ -99,7 +101,7 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
             "dump_privilege",
             ok=False,
             message=f"{one} is missing{'' if sees_schemas or one.name != 'SELECT' else _or_absent(one.schema)}",
-            fix=" ".join(grant_statements([one], to)),
+            fix=_or_meant(one.schema, others) + " ".join(grant_statements([one], to)),
         )
         for one in lacking
     ] + [
@@ -107,7 +109,9 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
         for one in beats
     ]
     if absent and not tables:
-        what = f"this source has no {named('schema', absent)}: check the spelling in block-allow-list"
+        meant = listed(_similar(absent, others))
+        meant = f" (similar: {meant})" if meant else ""
+        what = f"this source has no {named('schema', absent)}{meant}: check the spelling in block-allow-list"
         findings.append(Finding("table_list", ok=True, message=what))
     if not sees_schemas and not has.has(Privilege("SELECT")) and (patterns := _patterns(config.allow)):
         what = (
@@ -133,6 +137,18 @@ def _or_absent(schema: str) -> str:
         f", or this source has no schema {schema}: check the spelling in block-allow-list. GRANT SHOW DATABASES lets "
         "the check see which of the two it is"
     )
+
+
+def _or_meant(schema: str, others: Sequence[str]) -> str:
+    """Returns the advice to correct a misspelt schema, if the account sees a schema with a similar name."""
+    found = _similar([schema], others)
+    return f"If {schema} means {' or '.join(found)}, correct it in block-allow-list. Otherwise: " if found else ""
+
+
+def _similar(schemas: Iterable[str], others: Sequence[str]) -> list[str]:
+    """Returns the names among `others` for which one of these schemas may be a misspelling."""
+    known = {name.lower(): name for name in others}
+    return list(dict.fromkeys(known[name] for one in schemas for name in get_close_matches(one.lower(), known)))
 
 
 def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterable[TableName]) -> list[Finding]:
