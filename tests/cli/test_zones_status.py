@@ -104,6 +104,42 @@ def test_each_zone_is_asked_on_one_session(
         assert after[zone] - looks[1][zone] - own == 1
 
 
+def test_an_error_of_a_session_that_is_not_lost_is_no_reason_to_read_again(
+    mysql97: Server, database: str, tmp_path: Path, run_sql: Callable[..., Any]
+) -> None:
+    file = zones_file(tmp_path, f"z_{database}", dict.fromkeys("abc", login(mysql97)))
+    into = directions_into(file, "c")
+    (direction, config), _ = into
+
+    def connections() -> int:
+        return int(run_sql(mysql97, "SHOW GLOBAL STATUS LIKE 'Connections'")[0][1])
+
+    with closing(config.target.server.connect()) as target:
+        target.meta.prepare()
+        first = Checkpoint(task=config.name, source=direction.source, worker=0, lsn=Lsn(0, 1, 4))
+        target.meta.checkpoints.claim(config.name, direction.source, 1, first)
+    try:
+        run_sql(mysql97, f"INSERT INTO pidts_meta.cutover (task, about) VALUES ('{config.name}', 'x')")
+        before = connections()
+        found = statuses_into_zone(into)
+        assert [(one.stage, "[record-altered]" in one.error) for one in found] == [
+            ("unknown", True),
+            ("not begun", False),
+        ]
+        assert connections() - before == 1 + 1, "one session reads the states, one counts"
+    finally:
+        for table in ("checkpoint", "cutover"):
+            run_sql(mysql97, f"DELETE FROM pidts_meta.{table} WHERE task = '{config.name}'")
+
+
+def directions_into(file: Path, zone: str) -> list[tuple[Direction, TaskConfig]]:
+    return [
+        (one, load_task(file.with_name(f"z.yaml@{one.source}-{one.target}")))
+        for one in directions_of(file)
+        if one.target == zone
+    ]
+
+
 class Breaking(list[tuple[Direction, TaskConfig]]):
     """Directions into a zone. The session that reads their states is ended before the second direction is read."""
 
@@ -128,20 +164,16 @@ def test_a_session_that_ends_between_two_directions_is_no_error(
         run_sql(mysql97, f"GRANT ALL ON *.* TO {user}")
         own = {**login(mysql97), "user": user, "password": "secret"}
         file = zones_file(tmp_path, f"z_{database}", dict.fromkeys("abc", own))
-        into = [
-            (one, load_task(file.with_name(f"z.yaml@{one.source}-{one.target}")))
-            for one in directions_of(file)
-            if one.target == "c"
-        ]
+        ended: list[int] = []
 
         def end_session() -> None:
             asked = f"SELECT id FROM information_schema.processlist WHERE user = '{user}'"
-            found = run_sql(mysql97, asked)
-            assert found
-            for (number,) in found:
+            for (number,) in run_sql(mysql97, asked):
                 run_sql(mysql97, f"KILL {number}")
+                ended.append(number)
 
-        found = statuses_into_zone(Breaking(into, end_session))
+        found = statuses_into_zone(Breaking(directions_into(file, "c"), end_session))
+        assert len(ended) == 1, "the session was ended before the second direction was read"
         assert [(one.stage, one.error) for one in found] == [("not begun", "")] * 2
     finally:
         run_sql(mysql97, f"DROP USER {user}")

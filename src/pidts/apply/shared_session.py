@@ -10,11 +10,10 @@ from typing import TypeVar
 
 from pidts.apply.port import Target, TargetSession
 from pidts.model import Transient
+from pidts.model.errors import TARGET_LOST
 
 _Answer = TypeVar("_Answer")
 
-_LOST = "target-lost"
-"""The error code for a lost connection."""
 _IDLE_SECONDS = 5.0
 """A session that was not used for this time is replaced."""
 
@@ -50,7 +49,7 @@ class SharedSession:
                 try:
                     return work(self._session)
                 except Transient as error:
-                    if error.code != _LOST:
+                    if error.code != TARGET_LOST:
                         raise
             self._drop()
             self._session = target.connect()

@@ -30,6 +30,8 @@ class Where:
 NOWHERE = Where()
 TRANSACTION_TOO_LARGE = "transaction-too-large"
 """The code of an error that is due to the size of a transaction, and not to one of its rows."""
+TARGET_LOST = "target-lost"
+"""The code of an error of a session with the target that is lost; a new session may succeed."""
 _MOST = 4000
 """The largest number of characters of one text in an error, since a server may send a text of any length."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pidts.apply import TargetSession
 from pidts.model import Halted, Lsn, PidtsError
+from pidts.model.errors import TARGET_LOST
 from pidts.plan import RelevanceKind
 from pidts.relay import RelayReader
 from pidts.task.config.task_file import TaskConfig
@@ -80,10 +81,10 @@ def statuses_into_zone(directions: Sequence[tuple[Direction, TaskConfig]]) -> li
         try:
             target = _connected(sessions, directions[0][1])
             for direction, config in directions:
-                one = _direction_status(target, direction, config)
-                if one.status is None:
+                one, is_lost = _direction_status(target, direction, config)
+                if is_lost:
                     target = _connected(sessions, config)
-                    one = _direction_status(target, direction, config)
+                    one, _ = _direction_status(target, direction, config)
                 found.append(one)
         except PidtsError as error:
             found += [
@@ -100,11 +101,12 @@ def _connected(sessions: ExitStack, config: TaskConfig) -> TargetSession:
     return sessions.enter_context(closing(config.target.server.connect()))
 
 
-def _direction_status(target: TargetSession, direction: Direction, config: TaskConfig) -> DirectionStatus:
+def _direction_status(target: TargetSession, direction: Direction, config: TaskConfig) -> tuple[DirectionStatus, bool]:
+    """Returns the direction's status, or the error, and whether the session is lost."""
     try:
-        return DirectionStatus(direction=direction, status=status_on(target, [config]))
+        return DirectionStatus(direction=direction, status=status_on(target, [config])), False
     except PidtsError as error:
-        return DirectionStatus(direction=direction, status=None, error=str(error))
+        return DirectionStatus(direction=direction, status=None, error=str(error)), error.code == TARGET_LOST
 
 
 def lag_after(config: TaskConfig, lsn: Lsn | None, *, seconds: float = _SEARCH_SECONDS) -> float | None:

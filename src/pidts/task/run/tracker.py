@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from pidts.batch.batch_done import BatchDone
 from pidts.model import Halt, Lsn, PidtsError, Position, TableName
+from pidts.model.errors import TARGET_LOST
 from pidts.plan import PlanState
 from pidts.reduce import Counts
 from pidts.replicate import ReceiveProblem
@@ -25,7 +26,7 @@ _INTERVAL_SECONDS = 0.25
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
 """The largest number of target tables whose changes are reported separately."""
-_UNREACHABLE, _LOST = "target-unreachable", "target-lost"
+_UNREACHABLE = "target-unreachable"
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ class Tracker:
         """
         if failure is None or failure.code == NO_CONNECTION:
             self._silent_since, self._is_unreachable = 0.0, False
-        elif failure.code in {_UNREACHABLE, _LOST}:
+        elif failure.code in {_UNREACHABLE, TARGET_LOST}:
             self._silent_since = self._silent_since or self._now()
             self._is_unreachable |= failure.code == _UNREACHABLE
 
