@@ -99,9 +99,9 @@ class _Replicators(Forker):
 
 
 def _serve(descriptor: int) -> None:
-    from pidts.without_pandas import hide_pandas
+    from pidts.hidden_modules import hide_modules
 
-    hide_pandas()
+    hide_modules()
     import pidts.cli.app
     import pidts.cli.serve
     import pidts.cli.service.task_process

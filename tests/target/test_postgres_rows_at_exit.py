@@ -10,9 +10,9 @@ from tests.examples import EXAMPLES
 
 PROGRAM = """
 import gc, json, os, sys
-from pidts.without_pandas import hide_pandas
+from pidts.hidden_modules import hide_modules
 
-hide_pandas()
+hide_modules()
 from pidts.model import Column, ColumnType, Kind, Table, TableName
 from pidts.target.postgres import reader
 from pidts.target.postgres.shape import PgColumn, PgTable

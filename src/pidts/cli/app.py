@@ -37,8 +37,8 @@ from pidts.cli.zones.command import check_zones, directions_of, show_zones_statu
 from pidts.cli.zones.hand_over import hand_over
 from pidts.cli.zones.move import move, show_owners
 from pidts.cli.zones.zone_return import let_zone_return
+from pidts.hidden_modules import hide_modules
 from pidts.model import ConfigError, Halted, PidtsError
-from pidts.without_pandas import hide_pandas
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
@@ -140,7 +140,7 @@ Metrics = Annotated[
 
 def main() -> None:
     """Runs the program `pidts` with the arguments of this process."""
-    hide_pandas()
+    hide_modules()
     sys.exit(run_command(sys.argv[1:]))
 
 

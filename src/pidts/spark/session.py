@@ -23,13 +23,13 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from pidts.binlog.machine_code import compiled
+from pidts.hidden_modules import show_pandas
 from pidts.model import PidtsError, Transient
 from pidts.owned_folder import process_folder
 from pidts.spark.class_data import java_options
 from pidts.spark.master import is_local, local_master
 from pidts.spark.versions import FILE_MANAGER, accumulator_servers
 from pidts.spark.worker_start import launcher
-from pidts.without_pandas import show_pandas
 
 Session: TypeAlias = SparkSession
 

@@ -75,9 +75,9 @@ def resume() -> None:
     if _SOCKET in os.environ:
         _hand_over(socket.socket(fileno=int(os.environ.pop(_SOCKET))))
     if os.environ.pop(_OWN, ""):
-        from pidts.without_pandas import hide_pandas
+        from pidts.hidden_modules import hide_modules
 
-        hide_pandas()
+        hide_modules()
         if sys.argv == [_DAEMON, _WORKER]:
             _load()
     runpy.run_module(module, run_name="__main__", alter_sys=True)

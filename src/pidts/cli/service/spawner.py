@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 
 from pidts.forked import serve_forks
-from pidts.without_pandas import hide_pandas
+from pidts.hidden_modules import hide_modules
 
 
 def main(descriptor: int) -> None:
     """Forks processes for one service, until the service ends."""
-    hide_pandas()
+    hide_modules()
     _load()
     with socket.socket(fileno=descriptor) as service:
         service.sendall(b"ready")

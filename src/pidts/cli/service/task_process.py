@@ -22,10 +22,10 @@ from pidts.cli.errors import as_unexpected
 from pidts.cli.log_options import choose, set_up_logs
 from pidts.cli.signals import RUN_ENDS_WITHIN, run_until_stopped
 from pidts.forked import Forker
+from pidts.hidden_modules import hide_modules
 from pidts.model import Halted, PidtsError, ServerDown
 from pidts.service.process_lock import take_lock
 from pidts.service.state_folder import TaskFolder
-from pidts.without_pandas import hide_pandas
 
 _log = structlog.get_logger(__name__)
 
@@ -117,5 +117,5 @@ def _identity() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    hide_pandas()
+    hide_modules()
     sys.exit(main(sys.argv[1:]))

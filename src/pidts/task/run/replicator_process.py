@@ -31,6 +31,7 @@ import structlog
 from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
 from pidts.forked import ForkedProcess, Forker, end_with_parent, fork_forker
+from pidts.hidden_modules import hide_modules
 from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
@@ -47,7 +48,6 @@ from pidts.replicate import (
 from pidts.task.config.task_file import TaskConfig, load_part
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.threads_per_source import side_by_side
-from pidts.without_pandas import hide_pandas
 
 if TYPE_CHECKING:
     from pidts.follow.server import RelayEndpoint
@@ -394,5 +394,5 @@ def _start(text: str) -> Position | str | None:
 
 
 if __name__ == "__main__":
-    hide_pandas()
+    hide_modules()
     sys.exit(main(sys.argv[1:]))
