@@ -55,7 +55,7 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
 
 def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
     """Returns the status as plain values."""
-    several = len(found.sources) > 1
+    several, end = len(found.sources) > 1, found.ended
     return {
         "task": found.task,
         "begun": found.has_begun,
@@ -68,10 +68,10 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
         **({} if found.published is None else {"published": _published_json(found.published, found.change_tables)}),
         **({} if found.server_catalog is None else {"server_catalog": found.server_catalog.to_json()}),
-        "ended": found.ended.to_json() if found.ended is not None else None,
+        "ended": end.to_json() if end is not None and end.is_failure else None,
         "runs": found.runs,
         "process": found.process or None,
-        "stopped_at": found.stopped_at or None,
+        "stopped_at": end.at if end is not None and not end.is_failure else None,
     }
 
 
@@ -182,9 +182,9 @@ def _running(found: TaskStatus) -> str:
         paused = ", but is paused after an error, see above" if found.is_paused else ""
         return f"it is running{process}{silent}{paused}; "
     since = ""
-    if found.stopped_at:
-        since = f"; the last run here ended at {moment(found.stopped_at)}"
-    elif found.heard_at and found.ended is None:
+    if found.ended is not None:
+        since = "" if found.ended.is_failure else f"; the last run here ended at {moment(found.ended.at)}"
+    elif found.heard_at:
         since = f"; its replicator was last active here at {moment(found.heard_at)}"
     return f"it is not running, as far as this machine can tell{since}; "
 
@@ -199,7 +199,7 @@ def _not_answering(found: TaskStatus) -> str:
 
 
 def _show_end(found: TaskStatus, task: Path) -> None:
-    if (end := found.ended) is not None:
+    if (end := found.ended) is not None and end.is_failure:
         print(f"{found.task}: the last run here ended at {moment(end.at)}: {end.text}")
         if todo := end.error.get("todo"):
             print(f"  do         {indented(with_task(todo, str(task)))}")

@@ -111,14 +111,9 @@ class TaskStatus:
     server_catalog: CatalogLag | None = None
     """The state of the server's catalog to which the tables are published; None if there is none."""
     ended: RunEnd | None = None
-    """The error with which the last run on this machine ended.
+    """How the last run on this machine ended.
 
-    None if it ended without an error, or if another run has continued the task since.
-    """
-    stopped_at: float = 0.0
-    """The time at which the last run on this machine ended without an error, in seconds since 1970.
-
-    0 if it did not, or if another run has continued the task since.
+    None if it was killed, or if another run has continued the task since.
     """
     process: int = 0
     """The id of the process that runs the task on this machine; 0 if there is none."""
@@ -223,14 +218,12 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
     found = load_status(target, parts)
     sources = [part.source.source_id for part in parts]
     epochs = {each: _epoch(target, parts[0].name, each) for each in sources}
-    end = last_end(parts[0], max(source.moved_at for source in found.sources), epochs)
     process = running_process(parts[0])
     pauses = stored_pauses(parts[0], process)
     found = replace(
         found,
         sources=tuple(replace(one, pause=pauses.get(one.source)) for one in found.sources),
-        ended=end if end is not None and end.is_failure else None,
-        stopped_at=end.at if end is not None and not end.is_failure else 0.0,
+        ended=last_end(parts[0], max(source.moved_at for source in found.sources), epochs),
         process=process,
         has_run_here=has_run_here(parts[0]),
     )
