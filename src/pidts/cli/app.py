@@ -18,7 +18,7 @@ from pidts.cli import dmctl
 from pidts.cli.command import Debug, JsonAtEnd, JsonInstead, TaskFile, opened
 from pidts.cli.cutover.command import cutover
 from pidts.cli.ddl.command import binlog_commands, ddl_commands, list_ddl, shard_ddl_lock, unlock_ddl_lock
-from pidts.cli.errors import as_unexpected, remember_service, remember_task, show_error
+from pidts.cli.errors import as_unexpected, has_lost_output, remember_service, remember_task, show_error
 from pidts.cli.failover import failover
 from pidts.cli.grants import grants
 from pidts.cli.init import init
@@ -149,6 +149,11 @@ def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
 
     This function prints the errors of all commands, so that they look the same.
     """
+    code = _exit_code(arguments, commands)
+    return code or PidtsError.exit_code if has_lost_output() else code
+
+
+def _exit_code(arguments: Sequence[str], commands: typer.Typer) -> int:
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
         choose("", "text", None)
@@ -164,17 +169,27 @@ def run_command(arguments: Sequence[str], commands: typer.Typer = app) -> int:
     except typer.TyperException as error:
         show_error(ConfigError("usage", error.format_message(), todo=_help_for(arguments)), as_json=as_json)
         return ConfigError.exit_code
-    except typer.Abort:
-        return PidtsError.exit_code
+    except typer.Abort as error:  # Typer raises it after an EOFError, for which it prints nothing
+        return _show_unexpected(error.__cause__ or error, as_json=as_json, debug=debug)
+    except SystemExit as error:
+        # Typer raises it after a broken pipe, for which it prints nothing. The pipe need not be stdout.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _show_unexpected(error.__context__, as_json=as_json, debug=debug)
     except KeyboardInterrupt:
         result = _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can report it in one line
-        show_error(as_unexpected(error, debug=debug), as_json=as_json)
-        return PidtsError.exit_code
+        return _show_unexpected(error, as_json=as_json, debug=debug)
     if result == _INTERRUPTED:
         say_stopped()
         return PidtsError.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _show_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> int:
+    if not (isinstance(error, OSError) and has_lost_output("\n")):
+        show_error(as_unexpected(error, debug=debug), as_json=as_json)
+    return PidtsError.exit_code
 
 
 def _help_for(arguments: Sequence[str]) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 from rich.console import Console
 from rich.text import Text
 
-from pidts.cli.log_options import log_options
+from pidts.cli.log_options import log_options, write_line
 from pidts.model import DecodeError, PidtsError
 from pidts.model.advice import with_place, with_service, with_tables, with_task
 
@@ -59,9 +61,35 @@ def show_error(error: PidtsError, *, as_json: bool) -> None:
     if logs.file is not None or logs.has_json_on_stderr:
         _log.error("the command reports an error", **error.to_json())
     if not logs.has_json_on_stderr:
-        _show_text(error)
+        with suppress(OSError):
+            _show_text(error)
     if as_json:
-        print(json.dumps({"error": error.to_json()}, ensure_ascii=False), flush=True)
+        write_line(json.dumps({"error": error.to_json()}, ensure_ascii=False), sys.stdout)
+
+
+def has_lost_output(probe: str = "") -> bool:
+    """Whether stdout cannot be written to. Reports this on stderr, and drops the text that is not written yet.
+
+    If the reader of stdout has closed it, this is not reported. `probe` is written first: after an error, the stream
+    may have no text left.
+    """
+    stdout = getattr(sys.stdout, "wrapped", sys.stdout)  # Typer's wrapper hides that the reader has closed it
+    if stdout is None:  # the command was started without one
+        return False
+    try:
+        stdout.write(probe)
+        stdout.flush()
+    except OSError as error:
+        # Otherwise Python would report the error again at its exit.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stdout.fileno())
+        os.close(null)
+        if not isinstance(error, BrokenPipeError):
+            what = f"the output of the command cannot be written: {error.strerror}"
+            todo = "Make room where the output goes, or write it to another place. Then repeat the command"
+            show_error(PidtsError("unwritable-output", what, todo=todo), as_json=False)
+        return True
+    return False
 
 
 def _show_text(error: PidtsError) -> None:
@@ -72,16 +100,23 @@ def _show_text(error: PidtsError) -> None:
             console.print(Text.assemble((f"  {'' if number else label:<6}", "dim"), line))
 
 
-def as_unexpected(error: Exception, *, debug: bool) -> PidtsError:
+def as_unexpected(error: BaseException, *, debug: bool, folder: Path | None = None) -> PidtsError:
     """Turns an unexpected exception into an error of one line.
 
-    With --debug, the traceback is printed to stderr; otherwise it is written to a new file, which the error names.
+    The error names a new file in `folder` (None: that of temporary files), which contains the traceback. With --debug,
+    or if there is no room for this file, the traceback is printed to stderr.
     """
     text = "".join(traceback.format_exception(error))
     what = f"{type(error).__name__}: {error}".partition("\n")[0]
-    if debug:
-        print(text, file=sys.stderr)
-        return PidtsError("unexpected", what, todo="This is a bug in pidts; the traceback is above")
-    with tempfile.NamedTemporaryFile("w", prefix="pidts-", suffix=".log", delete=False) as log:
-        log.write(text)
-    return PidtsError("unexpected", what, todo=f"This is a bug in pidts; the traceback is in {log.name}")
+    place = "above"
+    if not debug:
+        with (
+            suppress(OSError),
+            tempfile.NamedTemporaryFile("w", prefix="pidts-", suffix=".log", dir=folder, delete=False) as log,
+        ):
+            log.write(text)
+            log.flush()
+            place = f"in {log.name}"
+    if place == "above":
+        write_line(text, sys.stderr)
+    return PidtsError("unexpected", what, todo=f"This is a bug in pidts; the traceback is {place}")
