@@ -23,7 +23,7 @@ from pidts.cli.failover import failover
 from pidts.cli.grants import grants
 from pidts.cli.init import init
 from pidts.cli.locks.command import locks_commands
-from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs, write_line
+from pidts.cli.log_options import LEVELS, choose, log_options, options_first, set_up_logs, write_line
 from pidts.cli.program import end_at_once_on_signals, note_signals, say_stopped
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
@@ -31,6 +31,7 @@ from pidts.cli.serve import State, TokenFile, serve
 from pidts.cli.service.client import service_client
 from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, resume, start, status_of_service, stop
 from pidts.cli.signals import RUN_ENDS_WITHIN, run_until_stopped
+from pidts.cli.slow_step import end_steps, said_steps, with_answer
 from pidts.cli.spark_conf import spark_conf
 from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
@@ -409,14 +410,18 @@ def _run_zones(
 @app.command("check", short_help="Check whether the servers are ready.")
 def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
     """Check whether the servers are ready for a task; change nothing."""
-    if directions := directions_of(task):
-        set_up_logs(debug=debug)
-        return check_zones(task, directions, as_json=as_json)
-    parts = opened(task, debug=debug, notes=True)
-    from pidts.cli.findings import show_findings
-    from pidts.task.checks.all_sources import check_all_sources, lost_log_findings
+    with said_steps("reading the task file", quiet=log_options().has_json_on_stderr) as step:
+        if directions := directions_of(task):
+            set_up_logs(debug=debug)
+            return check_zones(task, directions, step, as_json=as_json)
+        parts = opened(task, debug=debug, notes=True)
+        step("loading the checks")
+        from pidts.cli.findings import show_findings
+        from pidts.task.checks.all_sources import check_all_sources, lost_log_findings
 
-    findings = [*check_all_sources(parts), *lost_log_findings(parts)]
+        findings = check_all_sources(parts, step=step)
+        step("comparing the task's place with the sources' logs")
+        findings += lost_log_findings(parts)
     return show_findings(parts[0].name, findings, as_json=as_json)
 
 
@@ -627,21 +632,24 @@ def status(
     Exit code 5: something needs an operator.
     """
     if not task or not is_file(task):
+        end_steps()
         set_up_logs(debug=debug)
         client = service_client(state, service, token_file)
         return status_of_service(client, task, watch=watch, as_json=as_json)
     if watch or service or state or token_file:
         what = f"{task} is a task file, but --watch and the options of the service need a task of the service"
         raise ConfigError("usage", what, todo="Name the task of the service instead of the file")
-    if directions := directions_of(Path(task)):
-        set_up_logs(debug=debug)
-        return show_zones_status(Path(task), directions, as_json=as_json)
-    parts = opened(Path(task), debug=debug)
-    from pidts.cli.slow_step import with_answer
-    from pidts.cli.status_view import show_status
-    from pidts.task.operate.status import task_status
+    with said_steps("reading the task file", quiet=log_options().has_json_on_stderr) as step:
+        if directions := directions_of(Path(task)):
+            end_steps()
+            set_up_logs(debug=debug)
+            return show_zones_status(Path(task), directions, as_json=as_json)
+        parts = opened(Path(task), debug=debug)
+        step("loading the status")
+        from pidts.cli.status_view import show_status
+        from pidts.task.operate.status import task_status
 
-    found = with_answer(lambda: task_status(parts), f"the target {parts[0].target.place}")
+        found = with_answer(lambda: task_status(parts, step), f"the target {parts[0].target.place}")
     return show_status(found, Path(task), as_json=as_json)
 
 

@@ -1,10 +1,11 @@
 """Starts the program `pidts`. A signal that comes while its modules are loaded also ends a run as documented.
 
 Loading the commands takes a second. Until then, SIGTERM would end the process as the signal does by default, with an
-exit code that says nothing to a supervisor. So this module imports only what the interpreter has loaded anyway. The
-exit code depends on the task file: a run with `task-mode: full` that is stopped has not done its work. So a first
-signal is only noted until the file has been read, a second later. A comparison that is stopped prints its result, so
-its signals are noted, too. All other commands end at once.
+exit code that says nothing to a supervisor. So this module imports only what the interpreter has loaded anyway, and
+the small module that says on a busy machine that the commands are being loaded. The exit code depends on the task
+file: a run with `task-mode: full` that is stopped has not done its work. So a first signal is only noted until the file
+has been read, a second later. A comparison that is stopped prints its result, so its signals are noted, too. All other
+commands end at once.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
+from pidts.cli.slow_step import begin_steps
+
 _NOTING = frozenset({"run", "apply", "start-task", "resume-task", "verify"})
 """The commands that act on a signal later if it comes while they are loaded."""
 _WITH_VALUE = frozenset({"--log-level", "--log-format", "--log-file"})
+_SAYING_STEPS = frozenset({"status", "query-status", "check", "check-task"})
+"""The commands that say what they do if this takes long."""
 _STOPPED = "stopped"
 _noted: list[bool] = []
 """Has an item if a signal has come before the exit code was known."""
@@ -31,6 +36,8 @@ def main() -> None:
         note_signals()
     elif before is signal.default_int_handler:  # otherwise Ctrl-C is ignored, as in a background job of a script
         signal.signal(signal.SIGINT, lambda *_: _end(1))
+    if _command(sys.argv[1:]) in _SAYING_STEPS and not any(word.startswith("--log-format") for word in sys.argv):
+        begin_steps("loading the program")
     from pidts.cli.app import main as run_program
 
     if _command(sys.argv[1:]) not in _NOTING:

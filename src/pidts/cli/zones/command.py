@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -134,17 +134,23 @@ def show_zones_status(
     return exit_code(found)
 
 
-def check_zones(file: Path, directions: Sequence[Direction], *, as_json: bool) -> int:
-    """Checks each direction; returns the worst exit code."""
+def check_zones(
+    file: Path, directions: Sequence[Direction], step: Callable[[str], None] = lambda _: None, *, as_json: bool
+) -> int:
+    """Checks each direction; returns the worst exit code. `step` gets what is checked now."""
     from pidts.cli.findings import show_findings
     from pidts.task.checks.all_sources import check_all_sources, lost_log_findings, with_tables_from
     from pidts.task.config.task_file import load_parts
     from pidts.task.config.zones_file import path_of
 
+    def step_of(direction: Direction, text: str) -> None:
+        step(f"{direction}: {text}")
+
     codes = []
     for one in directions:
         parts = load_parts(path_of(file, one))
-        findings = [*check_all_sources(parts), *lost_log_findings(parts)]
+        findings = check_all_sources(parts, step=partial(step_of, one))
+        findings += lost_log_findings(parts)
         bringing = [other for other in directions if other.copies and other.target == one.source]
         if bringing and one.source != directions[0].source:
             # `pidts run` of the file starts this direction when the target has the tables.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -26,16 +26,22 @@ source.
 
 
 @lost_is_down()
-def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns] | None = None) -> list[Finding]:
-    """Returns the findings of every check.
+def check_all_sources(
+    parts: Sequence[TaskConfig],
+    resync: Mapping[str, Patterns] | None = None,
+    *,
+    step: Callable[[str], None] = lambda _: None,
+) -> list[Finding]:
+    """Returns the findings of every check. `step` gets what is checked now.
 
     With several sources, a finding that is the same for all of them is returned once and names "all sources", unless it
     concerns the task or its target. Any other finding names its source. Raises `ServerDown` if a connection is lost
     during the checks.
     """
+    step("comparing merged tables")
     together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
     seen: dict[str, Collection[TableName]] = {}
-    of_each = _of_each(parts, resync or {}, seen)
+    of_each = _of_each(parts, resync or {}, seen, step)
     if any(seen.values()):
         of_each = [_with_tables_elsewhere(one) for one in of_each]
     return [*of_each, *unused_rule_findings(parts, seen), *together]
@@ -82,11 +88,14 @@ def with_tables_from(finding: Finding, zone: str) -> Finding:
 
 
 def _of_each(
-    parts: Sequence[TaskConfig], wanted: Mapping[str, Patterns], seen: dict[str, Collection[TableName]]
+    parts: Sequence[TaskConfig],
+    wanted: Mapping[str, Patterns],
+    seen: dict[str, Collection[TableName]],
+    step: Callable[[str], None],
 ) -> list[Finding]:
     found = {
         part.source.source_id: check_one_source(
-            part, wanted.get(part.source.source_id), [other for other in parts if other is not part], seen
+            part, wanted.get(part.source.source_id), [other for other in parts if other is not part], seen, step
         )
         for part in parts
     }

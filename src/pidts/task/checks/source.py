@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.checks.task_records import target_name
 from pidts.task.checks.version_column import convergence_findings, version_column_findings
 from pidts.task.checks.zone_start import may_find_rows
+from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
 from pidts.task.operate.warehouse import catalog_finding, reached
@@ -66,8 +67,11 @@ def check_one_source(
     resync: Patterns = None,
     other_parts: Sequence[TaskConfig] = (),
     seen: dict[str, Collection[TableName]] | None = None,
+    step: Callable[[str], None] = lambda _: None,
 ) -> list[Finding]:
     """Returns the findings of every check. If a server cannot be reached, its other checks are left out.
+
+    `step` gets what is checked now.
 
     Tables of `resync` may have rows on the target, and so may tables that share their target table with a table of
     another source. The list contains a finding of an ignored check as passed. The source's tables are put into `seen`.
@@ -79,6 +83,8 @@ def check_one_source(
         target: TargetSession | None = None
         refusing: TargetSession | None = None
         resumed = False
+        place = f"the target {config.target.place}"
+        step(f"waiting for {place}")
         try:
             target = cleanup.enter_context(closing(config.target.server.connect()))
             resumed = bool(target.meta.checkpoints.read(config.name, config.source.source_id))
@@ -89,8 +95,11 @@ def check_one_source(
         except PidtsError as error:
             findings.append(_unreachable("target", error))
             target = None
-        findings += _source(config, target, tables, at_start, other_parts, resumed=resumed)
+        findings += _source(config, target, tables, at_start, other_parts, step, resumed=resumed)
+        if config.source.standbys:
+            step(f"checking the standbys of source {config.source.source_id}")
         findings += standby_findings(config)
+        step(f"comparing {plural('table', len(tables))} with {place}")
         if seen is not None:
             seen[config.source.source_id] = tables.keys()
         if refusing is not None and tables:
@@ -115,6 +124,7 @@ def _source(
     tables: dict[TableName, Table],
     at_start: dict[TableName, Table],
     other_parts: Sequence[TaskConfig],
+    step: Callable[[str], None],
     *,
     resumed: bool,
 ) -> list[Finding]:
@@ -124,13 +134,17 @@ def _source(
     known, puts them into `at_start`.
     """
     source = config.source.server
+    place = f"source {config.source.source_id} ({address_of(source)})"
+    step(f"waiting for {place}")
     try:
         with closing(connect(source)) as session:
             findings = [Finding("source_connection", ok=True, message="reachable")]
+            step(f"reading the tables of {place}")
             tables.update(read_structures(session, config.allow))
             if not resumed:
                 at_start.update(structures_at_start(config, session))
             sizes = table_sizes(session, tables)
+            step(f"checking {place}")
             given = config.source.start if config.mode == "incremental" and not resumed else None
             start = given if isinstance(given, Position) else None
             # A table that was created while the task ran is not copied, and needs no key.

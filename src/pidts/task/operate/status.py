@@ -6,7 +6,7 @@ the status also includes the amount of log that the relay keeps for waiting tabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,7 @@ from pidts.apply import TargetSession
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, PidtsError, Position, RecordKey, SourceTablesKey, TableName, Transient, Where
+from pidts.model.errors import named
 from pidts.plan import PlanState
 from pidts.replicate import ReceiveProblem, heard_at, not_receiving, silent_since
 from pidts.replicate.status import REPLICATOR_SILENT
@@ -191,11 +192,14 @@ class TaskStatus:
         return max((lag for lag in lags if lag is not None), default=None)
 
 
-def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
-    """Connects to the target and to the sources, and returns the task's status."""
+def task_status(parts: Sequence[TaskConfig], step: Callable[[str], None] = lambda _: None) -> TaskStatus:
+    """Connects to the target and to the sources, and returns the task's status. `step` gets what is read now."""
+    step(f"waiting for the target {parts[0].target.place}")
     with closing(parts[0].target.server.connect()) as target:
+        step(f"reading the task's records on the target {parts[0].target.place}")
         found = status_on(target, parts)
     # The sources are asked last: so no applied place is after the end of its log, even while a run applies changes.
+    step(f"asking {named('source', [part.source.source_id for part in parts])} where the log ends")
     ends = ask_for_ends(parts)
     return replace(
         found,
