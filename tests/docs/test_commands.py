@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from tests.forked_programs import LoadedPrograms
 
 from pidts.sandbox import Server, start_mariadb, start_postgres
+from pidts.sandbox.programs import mysql97
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -119,6 +121,27 @@ def test_the_quick_start(tmp_path: Path, run_sql: RunSql) -> None:
                     ran.append(command)
                     quick_start_command("; ".join([*exports, command]), tmp_path, source, target, run_sql)
         assert len(ran) == 5
+
+
+def test_the_mysql_for_a_trial() -> None:
+    """Docker is not run here. The server's own defaults, and the options that the page adds, are what a task needs."""
+    (command,) = [block.text for block in blocks("docs/start/quick-start.md") if block.text.startswith("docker run")]
+    words = shlex.split(command.replace("\\\n", " "))
+    assert {"--publish", "127.0.0.1:3306:3306", "MYSQL_DATABASE=shop"} <= set(words)
+    image = words.index("mysql:8.4")
+    program = mysql97()
+    shown = subprocess.run(
+        [*program.command, "--no-defaults", *words[image + 1 :], "--verbose", "--help"],
+        env={**os.environ, **program.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    settings = dict(re.findall(r"^([\w-]+) +(\S.*)$", shown.stdout, re.MULTILINE))
+    wanted = {"binlog-format": "ROW", "binlog-row-image": "FULL", "server-id": "1", "gtid-mode": "ON"}
+    assert {name: settings[name] for name in wanted} == wanted
+    assert settings["log-bin"] != "FALSE"
 
 
 def fill(source: Server, target: Server, run_sql: RunSql) -> None:
