@@ -55,7 +55,7 @@ need_environment() {
   spark=$!
   pinned --no-build-isolation -r .venv/without-spark.txt
   pip_install --no-deps --no-build-isolation --editable .
-  working 'compiling what decodes the log (a minute or two, the first time); then starting Spark once and keeping what it loads'
+  working 'compiling what decodes the log (a minute or two, the first time); then starting Spark once and keeping what it loads' compiled
   .venv/bin/python -m pidts.batch.compile_ahead &
   warm=$!
   wait "$spark" || exit

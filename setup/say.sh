@@ -7,17 +7,27 @@ exec 8>&2  # some callers discard what a program says on stderr, but not what se
 
 say() { printf '%s\n' "setup: $*" >&8; }
 
-# working WHAT: prints what setup does now, and every few seconds for how long, until `done_working` or another WHAT.
+installed() { echo ".venv has $(du -sm .venv 2>/dev/null | cut -f1 || true) MB"; }
+
+# Prints how many functions have machine code; those of an earlier version are in another folder.
+compiled() {
+  local newest
+  newest=$(command ls -td src/pidts/binlog/__pycache__/compiled-*/ 2>/dev/null | head -1 || true)
+  echo "$(installed); $(find "${newest:-/nowhere}" -name '*.nbi' 2>/dev/null | wc -l) functions are compiled"
+}
+
+# working WHAT [FIGURE]: prints what setup does now, and every few seconds for how long, until `done_working` or another
+# WHAT. FIGURE prints how far it is; by default it is `installed`.
 working() {
   done_working
   say "$1"
-  local began=$SECONDS
+  local began=$SECONDS figure=${2:-installed}
   # The subshell must not keep the lock of setup (9), and ends with the script, which is its parent.
   (
     while sleep "$progress_seconds" >/dev/null 2>&1 8>&1; do
       read -r _ _ _ parent _ <"/proc/$BASHPID/stat"
       [ "$parent" = $$ ] || break
-      say "  still working: $((SECONDS - began)) s; .venv has $(du -sm .venv 2>/dev/null | cut -f1 || true) MB"
+      say "  still working: $((SECONDS - began)) s; $("$figure")"
     done
   ) 9>&- &
   ticker=$!

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
 
-def said(script: str) -> list[str]:
+def said(script: str, folder: Path = ROOT) -> list[str]:
     """Runs lines of bash after the functions of setup/say.sh; returns what they print on stderr."""
-    text = f"set -euo pipefail; . setup/say.sh; progress_seconds=0.2; {script}"
-    done = subprocess.run(["bash", "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    text = f"set -euo pipefail; . {ROOT}/setup/say.sh; progress_seconds=0.2; {script}"
+    done = subprocess.run(["bash", "-c", text], cwd=folder, capture_output=True, text=True, timeout=30, check=True)
     return done.stderr.splitlines()
 
 
@@ -35,3 +38,31 @@ def test_a_quick_step_shows_no_progress() -> None:
         "setup: installing x",
         "setup: installing y",
     ]
+
+
+def test_a_compilation_shows_how_many_functions_are_ready(tmp_path: Path) -> None:
+    compiled = tmp_path / "src/pidts/binlog/__pycache__/compiled-1/kernel"
+    compiled.mkdir(parents=True)
+    one, other = compiled / "one.nbi", compiled / "other.nbi"
+    lines = said(f"working compiling compiled; touch {one}; sleep 2; touch {other}; sleep 2; done_working", tmp_path)
+    shown = [line.rpartition("; ")[2] for line in lines if "still working" in line]
+    assert (shown[0], shown[-1]) == ("1 functions are compiled", "2 functions are compiled")
+    assert " MB; " in lines[1]
+
+
+def test_a_compilation_that_has_kept_nothing_yet_shows_this(tmp_path: Path) -> None:
+    lines = said("working compiling compiled; sleep 2; done_working", tmp_path)
+    assert lines[-1].endswith("; 0 functions are compiled")
+
+
+def test_of_two_setups_in_one_folder_the_second_says_that_it_waits(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "setup", tmp_path / "setup")
+    first = os.open(tmp_path / "setup", os.O_RDONLY)
+    try:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        with subprocess.Popen(["setup/prepare.sh", "run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as second:
+            assert second.stderr is not None
+            assert second.stderr.readline() == "setup: another setup runs in this folder: waiting for it\n"
+            second.kill()
+    finally:
+        os.close(first)
