@@ -268,6 +268,39 @@ def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFi
     assert [text.count("too long") for text in said if text.startswith("shop: copy")] == [0] * 4
 
 
+def test_a_halt_that_was_just_printed_in_full_is_not_printed_again_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = [100.0]
+    show = view.LineView(lambda: clock[0])
+    halts = [
+        Halt(tables=(TableName("shop", f"t{n}"),), lsn=Lsn(0, 1, 4), code="target-refused", what="so") for n in range(4)
+    ]
+    show(replace(COPYING, sources=(replace(COPYING.sources[0], halted=tuple(halts)),)))
+    source = COPYING.sources[0].source
+    text = capsys.readouterr().err
+    printed = [f"halted {halt.tables[0]}: " in text for halt in halts]
+    assert printed == [True, True, True, False]
+    assert [show.has_shown(source, halt) for halt in halts] == printed
+    assert not show.has_shown("another", halts[0])
+    assert not show.has_shown(source, replace(halts[0], todo="Do something else"))
+    clock[0] += 3600
+    assert not show.has_shown(source, halts[0]), "in a long run it was scrolled away"
+
+
+def test_the_last_picture_shows_the_advice_about_a_few_halts() -> None:
+    halts = [
+        Halt(tables=(TableName("shop", f"t{n}"),), lsn=Lsn(0, 1, 4), code="target-refused", what="so") for n in range(3)
+    ]
+    source = COPYING.sources[0].source
+    picture = view.Picture()
+    assert not picture.has_shown(source, halts[0])
+    picture(replace(COPYING, sources=(replace(COPYING.sources[0], halted=tuple(halts[:2])),)))
+    assert [picture.has_shown(source, halt) for halt in halts] == [True, True, False]
+    picture(replace(COPYING, sources=(replace(COPYING.sources[0], halted=tuple(halts)),)))
+    assert not any(picture.has_shown(source, halt) for halt in halts), "of many halts it has no advice"
+
+
 def test_halts_that_differ_only_in_their_statement_or_row_are_each_printed(capsys: pytest.CaptureFixture[str]) -> None:
     row = Halt(tables=(TableName("shop", "a"),), lsn=Lsn(0, 3, 42), code="target-refused", what="too long", key="id=7")
     halts = (row, replace(row, key="id=8"), replace(row, key="", statement="ALTER TABLE a ADD x INT", what="no room"))

@@ -314,7 +314,7 @@ def _run(
         compile_before_run()
         from pidts.cli.ddl.view import show_halts
         from pidts.cli.final_summary import print_summary
-        from pidts.cli.view import every_view, in_a_line, progress_view
+        from pidts.cli.view import LiveView, every_view, in_a_line, progress_view
         from pidts.task.operate.progress import Progress
         from pidts.task.run.replicator_process import fork_replicators
         from pidts.task.run.task_run import run_task
@@ -325,6 +325,7 @@ def _run(
             # before any thread starts.
             replicators = resources.enter_context(closing(fork_replicators()))
         latest: list[Progress] = []
+        shown: list[LiveView] = []
 
         def keep(progress: Progress) -> None:
             latest[:] = [progress]
@@ -337,6 +338,7 @@ def _run(
 
         def work(stop: threading.Event) -> Progress:
             with progress_view() as view:
+                shown.append(view)
                 show = every_view([*views, view])
                 return run_task(
                     parts,
@@ -356,7 +358,9 @@ def _run(
             if not as_json and latest and any(one.position for one in latest[0].sources):
                 print_summary(in_a_line(latest[0], "ended by an error"))
             raise
-    show_halts([(one.source if len(parts) > 1 else "", halt) for one in summary.sources for halt in one.halted], task)
+    halts = [(one.source, halt) for one in summary.sources for halt in one.halted]
+    several = len(parts) > 1
+    show_halts([(one if several else "", halt) for one, halt in halts if not shown[0].has_shown(one, halt)], task)
     if as_json:
         print_summary(json.dumps(summary.to_json(), ensure_ascii=False))
     else:

@@ -36,6 +36,7 @@ _HaltKey: TypeAlias = tuple[str, Lsn, tuple[TableName, ...], str, str, str]
 """A halt's source, place, tables, code, statement and row."""
 
 LINE_SECONDS = 5.0
+_JUST_SECONDS = 60.0
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _TABLES_SHOWN = 12
 _HALTS_SHOWN = 8
@@ -64,6 +65,9 @@ class LiveView(Protocol):
     def __call__(self, progress: Progress) -> None:
         """Receives a new snapshot."""
 
+    def has_shown(self, source: str, halt: Halt) -> bool:
+        """Whether the view has just shown the halt of a source in full, with the advice."""
+
 
 def progress_view() -> AbstractContextManager[LiveView]:
     """Returns the live view if people read stderr on a terminal, otherwise the view that prints lines."""
@@ -71,8 +75,8 @@ def progress_view() -> AbstractContextManager[LiveView]:
     return _live_view() if is_live else _line_view()
 
 
-def every_view(views: Sequence[Callable[[Progress], None]]) -> LiveView:
-    """Returns a view that passes each snapshot to all of these views."""
+def every_view(views: Sequence[Callable[[Progress], None]]) -> Callable[[Progress], None]:
+    """Returns a function that passes each snapshot to all of these views."""
 
     def take(progress: Progress) -> None:
         for view in views:
@@ -95,26 +99,39 @@ def _counter(name: str) -> str:
     return _COUNTER_NAMES.get(name, name)
 
 
-@contextmanager
-def _live_view() -> Iterator[LiveView]:
-    latest: list[tuple[Progress, float]] = []
-    lags = LagHistory()
+class Picture:
+    """The last snapshot, as a picture for a terminal. After the run, the last picture stays there."""
 
-    def show() -> RenderableType:
-        if not latest:
+    def __init__(self) -> None:
+        self._latest: tuple[Progress, float] | None = None
+        self._lags = LagHistory()
+
+    def __call__(self, progress: Progress) -> None:
+        """Keeps the snapshot."""
+        self._latest = progress, time.monotonic()
+        self._lags.take(progress.lag_seconds, time.monotonic())
+
+    def show(self) -> RenderableType:
+        """Returns the picture."""
+        if self._latest is None:
             return Text("")
-        progress, taken = latest[-1]
+        progress, taken = self._latest
         # During a start, minutes may pass between two snapshots. Then only the shown seconds change.
         moving = replace(progress, seconds=progress.seconds + time.monotonic() - taken)
-        return live_picture(moving, lags.picture)
+        return live_picture(moving, self._lags.picture)
 
-    def take(progress: Progress) -> None:
-        latest[:] = [(progress, time.monotonic())]
-        lags.take(progress.lag_seconds, time.monotonic())
+    def has_shown(self, source: str, halt: Halt) -> bool:
+        """Whether the last picture shows the halt with the advice."""
+        halts = _of_sources(self._latest[0]) if self._latest is not None else []
+        return len(halts) <= _HALTS_WITH_ADVICE and (source, halt) in halts
 
+
+@contextmanager
+def _live_view() -> Iterator[LiveView]:
+    picture = Picture()
     # stdout is not redirected: it may be a pipe whose reader expects one JSON object.
-    with Live(get_renderable=show, console=Console(stderr=True), refresh_per_second=5, redirect_stdout=False):
-        yield take
+    with Live(get_renderable=picture.show, console=Console(stderr=True), refresh_per_second=5, redirect_stdout=False):
+        yield picture
 
 
 @contextmanager
@@ -140,8 +157,8 @@ class LineView:
         self._advised = ""
         """The advice about the cause of the pause that was printed; empty while the run is not paused."""
         self._due = 0.0
-        self._printed: dict[_HaltKey, Halt] = {}
-        """The halts that were printed in full."""
+        self._printed: dict[_HaltKey, tuple[Halt, float]] = {}
+        """The halts that were printed in full, with the time."""
         self._halts_due = 0.0
         """The time at which the next halts are printed, if the last ones left some out."""
 
@@ -165,6 +182,11 @@ class LineView:
         if options.shows_progress and not options.has_json_on_stderr:
             write_line(line(self._without_known_advice(progress)), sys.stderr)
 
+    def has_shown(self, source: str, halt: Halt) -> bool:
+        """Whether the halt was printed in full in the last minute. After a longer time, it is worth another look."""
+        printed, at = self._printed.get(_key(source, halt), (None, 0.0))
+        return printed == halt and self._now() - at < _JUST_SECONDS
+
     def _without_known_advice(self, progress: Progress) -> Progress:
         """Returns the snapshot without the advice about the cause of the pause, if it was printed before."""
         todo = progress.cause.todo if progress.cause is not None else ""
@@ -177,7 +199,7 @@ class LineView:
         """Prints the first new halts that need an operator."""
         # A thousand waiting shards have a thousand halts, each with a long list. None of these lists is looked at here.
         halts = {_key(source, halt): (source, halt) for source, halt in _of_sources(progress) if needs_operator(halt)}
-        self._printed = {key: halt for key, halt in self._printed.items() if key in halts and halts[key][1] == halt}
+        self._printed = {key: one for key, one in self._printed.items() if key in halts and halts[key][1] == one[0]}
         options = log_options()
         if not options.shows_progress or options.has_json_on_stderr or now < self._halts_due:
             return
@@ -188,7 +210,7 @@ class LineView:
             write_line(
                 f"{progress.task}: halted {text} {'. '.join(_advice(halt, source, several=several))}", sys.stderr
             )
-        self._printed |= {_key(source, halt): halt for source, halt in new[:_HALTS_IN_LINE]}
+        self._printed |= {_key(source, halt): (halt, now) for source, halt in new[:_HALTS_IN_LINE]}
         if len(new) > _HALTS_IN_LINE:
             self._halts_due = now + LINE_SECONDS
 
