@@ -41,7 +41,7 @@ def applied() -> list[str]:
         pairs.setdefault(place, {})[run["by"]] = run["changes_per_second"]
     if not pairs:
         return []
-    head = "| target | table | rows a transaction | PiDTS, changes a second | share of the limit "
+    head = "| target | table | rows per transaction | PiDTS, changes a second | share of the limit "
     head += "| SQL only, share of the SQL limit | row by row | replica | replica, 4 threads | two workers |"
     lines = [head, "|" + "---|" * 10]
     for (target, table, size), rates in sorted(pairs.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])):

@@ -30,7 +30,7 @@ def test_halted_and_held_tables_are_named() -> None:
     assert step.state is StepState.BLOCKED
     assert step.details == (
         "shop.t: a value is too long",
-        "shop.u, shop.v wait at an earlier place in the log",
+        "shop.u, shop.v wait at an earlier place in the log than the other tables",
     )
 
 
@@ -44,12 +44,12 @@ def test_tables_that_are_behind_without_a_halt_are_waited_for() -> None:
         StepState.TODO,
         "tables are behind the others in the log: this command waits for them",
     )
-    assert step.details == ("shop.t waits at an earlier place in the log",)
+    assert step.details == ("shop.t waits at an earlier place in the log than the other tables",)
     demand_ready(status, cast("TaskConfig", None))
     copying = replace(behind, copying=(TableProgress(name="shop.u"),))
     step = tables_step(TaskStatus("task", (copying,)))
     assert (step.state, step.about) == (StepState.TODO, "tables are still being copied: this command waits for them")
-    assert step.details == ("shop.u", "shop.t waits at an earlier place in the log")
+    assert step.details == ("shop.u", "shop.t waits at an earlier place in the log than the other tables")
 
 
 def test_locked_rows_block_a_cutover() -> None:

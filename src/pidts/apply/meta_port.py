@@ -1,7 +1,7 @@
 """The records that a target keeps in `pidts_meta`: checkpoints, structures, schema changes, halts, ddl commands, locks.
 
-A target implements these protocols without importing them. The rules of `port` hold here, too. A write is part of the
-open transaction, if there is one, and becomes visible with it.
+A target implements these protocols without importing them. The rules for every method in `pidts.apply.port` hold here,
+too. A write is part of the open transaction, if there is one, and becomes visible with it.
 """
 
 from __future__ import annotations

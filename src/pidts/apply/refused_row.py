@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 _SECONDS = 20.0
 """The longest time of a search, during which the source's other changes wait."""
 _BYTES = 64 << 20
-"""The most bytes of changes that are searched; they are in memory during the search."""
+"""How many bytes of changes are searched at most; they are in memory during the search."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ the same, because each change has the whole values of a row, not differences. Bu
 may collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such
 collisions. But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary
 unique keys is repaired at a moment when the log between checkpoint and reading has no change of the table. If there is
-no such moment, the place of the reading is recorded, and the task may stop once at a collision.
+no such moment, the place of the reading is recorded. Then the task may stop once at a collision, and uses safe mode up
+to this place after its next start.
 
 A merged table is repaired for all members at once: the checkpoints of all their sources are locked, and a row is
 removed if no member has it. If two members have a key, its row is not changed: it is not known which of the two rows

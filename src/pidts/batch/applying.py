@@ -63,7 +63,7 @@ few rows.
 """
 
 _FEW = 64
-"""The most rows that are handled one by one, since calls of Arrow would take longer for so few rows."""
+"""Up to this many rows are handled one by one, since calls of Arrow would take longer for so few rows."""
 
 _TRIES_AFTER_REFUSAL = 3
 """How often changes that the target has refused are prepared again. Each time, a program may have taken another unique

@@ -56,7 +56,7 @@ class JobContext:
     copy_threads: int = 4
     """The number of chunks of the full copy that are read at the same time, if Spark has as many slots."""
     copy_rate: int = 0
-    """The most rows per second that the full copy reads, in all of its tasks together; 0: no limit."""
+    """How many rows per second the full copy may read, in all of its tasks together; 0: no limit."""
 
     copying: frozenset[TableName] = frozenset()
     """The source's tables whose copy is not complete at the end of the batch that is being decoded."""

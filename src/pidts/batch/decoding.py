@@ -60,8 +60,8 @@ _log = structlog.get_logger(__name__)
 AT_ONCE = 16 << 20
 """The size up to which a slice is decoded in memory. A slice is larger only if it consists of one transaction."""
 _DECODED_BYTES = 64 << 20
-"""The most bytes of one table's rows in a slice that is decoded in memory. Rows of a compressed log may be hundreds of
-times as large as the log. A slice with more rows is decoded piece by piece.
+"""How many bytes one table's rows may have in a slice that is decoded in memory. Rows of a compressed log may be
+hundreds of times as large as the log. A slice with more rows is decoded piece by piece.
 """
 READ_BYTES = 4 << 20
 """The bytes of the log that are read at once if a slice is larger than `AT_ONCE`."""
@@ -73,7 +73,7 @@ _GAPS = 64 << 10
 this number.
 """
 _BLOB_BYTES = 8 << 20
-"""The most bytes of one blob, since the JVM needs several times a blob's size while Spark shuffles the blob."""
+"""How many bytes one blob may have, since the JVM needs several times a blob's size while Spark shuffles the blob."""
 
 
 class SliceReader:

@@ -32,9 +32,9 @@ Logged: TypeAlias = Callable[[], Iterable[Query]]
 
 _Key = TypeVar("_Key")
 _MOST = 4096
-"""The most temporary tables that are remembered."""
+"""How many temporary tables are remembered at most."""
 _MOST_PASSED = 1 << 16
-"""The most statements without side effects that are remembered."""
+"""How many statements without side effects are remembered at most."""
 
 
 class SideEffects:

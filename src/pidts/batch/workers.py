@@ -20,12 +20,12 @@ first worker would seem to be the slowest.
 A batch may end before the place of a worker that is ahead. The worker's checkpoint row then keeps the worker's place,
 but gets the copy progress as of the end of the batch. Between the end of the batch and the worker's place, a table may
 have been renamed or dropped, and the stored progress does not show this yet. So the row says at which place the batch
-ended (`copied_at`), and a run that uses this row's progress begins there. An example: two of three workers are after a
-RENAME, and the run crashes. The next run begins before the RENAME. Its first batch ends before the RENAME, too, so all
-workers store progress with the old name. The batch with the RENAME follows, and the run crashes when only the third
-worker has committed it. Now the places of all three are after the RENAME, but the progress in two of their rows still
-has the old name. The row's GTID set and position are as of the end of that batch, too. If no table is being copied, a
-run begins at the earliest of these places, whose GTID set is known.
+ended (`copied_at`), and a run that uses this row's progress begins there. An example: the checkpoints of two of three
+workers are after a RENAME in the log, and the run crashes. The next run begins before the RENAME. Its first batch ends
+before the RENAME, too, so all workers store progress with the old name. The batch with the RENAME follows, and the run
+crashes when only the third worker has committed it. Now the places of all three are after the RENAME, but the progress
+in two of their rows still has the old name. The row's GTID set and position are as of the end of that batch, too. If no
+table is being copied, a run begins at the earliest of these places, whose GTID set is known.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pidts.cli.forced_exit import end_within
 Result = TypeVar("Result")
 
 RUN_ENDS_WITHIN = 60.0
-"""The seconds within which a run ends after a signal. The run gives up early any work that the next run can do."""
+"""A run ends within this many seconds after a signal. It gives up early any work that the next run can do."""
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _AT_ONCE = "ended at once"
@@ -42,7 +42,7 @@ def run_until_stopped(
 
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
     at once, and `again` says so; it is False for work that has to clean up after itself. `at_once` is the last line of
-    a process that ends in this way.
+    a process that a second Ctrl-C ends.
 
     `ends_within` ends the process, as `kill -9` does, if the process still runs this number of seconds after the first
     signal. It may be set only if the process ends with this work, and if the next process can continue from any state.

@@ -47,7 +47,7 @@ Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
 numbers that follow the given numbers.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
-"""The largest numbers of rows and of bytes of one piece."""
+"""How many rows one piece may have, and how many bytes."""
 _SHARED_ROWS = 2_500
 """Fewer rows than this are not divided between connections: writing them takes less time than the commits of the
 pieces.

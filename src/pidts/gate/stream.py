@@ -77,8 +77,8 @@ _BUSY_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
 _UNKNOWN_TABLE = "The table was included after the channel began: exclude it, or begin a new channel"
 _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
-"""The most records that one transaction removes, and the most of these transactions in a row. Both are small, so that
-other programs do not wait long for a lock.
+"""How many records one transaction removes at most, and how many of these transactions may follow each other. Both
+numbers are small, so that other programs do not wait long for a lock.
 """
 
 

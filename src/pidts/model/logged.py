@@ -1,4 +1,7 @@
-"""Changes in the form of a source's log, for targets that have change tables."""
+"""The changes of a table one by one, in log order, before their net effect is computed.
+
+Targets with change tables get them.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from itertools import islice
 from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
 
 _LOOK_AHEAD = 100_000
-"""The most entries that are searched for the missing part, to find the kind of a break."""
+"""How many entries are searched at most for the missing part, to find the kind of a break."""
 _ADVICE = (
     "This part of the log is received again from the source once. If the error comes back: check the disk "
     "and the memory, then empty this folder and start again from the target's checkpoint"

@@ -18,13 +18,13 @@ class Limits:
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """The most bytes of log in a batch. This is less than the largest batch that the driver applies without a Spark
-    job, since a batch may be larger by one entry.
+    """How many bytes of log a batch may have. This is less than the largest batch that the driver applies without a
+    Spark job, since a batch may be larger by one entry.
     """
     chunk_rows: int = 20_000
     """The number of rows of a table's first chunk; fewer if rows are long, or if their length is not known."""
     most_rows: int = 200_000
-    """The most rows of any chunk."""
+    """How many rows a chunk may have."""
     chunks: int = 4
     """The number of large tables that are copied at the same time."""
     threads: int = 4
@@ -32,7 +32,7 @@ class Limits:
     follows: bool = True
     """Whether somebody waits for changes in the log while a copy is under way."""
     rate: int | None = None
-    """The most rows per second that are read, for all tables together; None: no limit."""
+    """How many rows per second are read at most, for all tables together; None: no limit."""
     idle_entries: int = 10_000
     """The number of transactions of other tables after which the position moves, although the batch has nothing to
     apply.

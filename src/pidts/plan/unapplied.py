@@ -19,7 +19,7 @@ from pidts.plan.relevance import JoinedTables, Log, Relevance, RelevanceKind, Re
 from pidts.plan.state import PlanState
 
 _MOST = 10_000
-"""The most entries that one search reads: its caller has other work, too."""
+"""How many entries one search reads at most: its caller has other work, too."""
 
 
 class UnappliedSearch:

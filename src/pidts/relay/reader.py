@@ -434,7 +434,7 @@ class RelayReader:
     def _pass_over(self, entry: LogEntry) -> None:
         if not self.repeats:
             lsn, place = str(entry.transaction.lsn), str(self._where(entry))
-            _logger.warning("an entry came a second time and is passed over", lsn=lsn, place=place)
+            _logger.warning("the relay has an entry twice, and the second one is skipped", lsn=lsn, place=place)
         self.repeats += 1
 
     def _where(self, entry: LogEntry) -> Where:

@@ -164,7 +164,14 @@ def _last(folder: Folder, number: int, *, restores: bool) -> RecoveredSegment | 
         log_end = restored[-1].extent.end if restored else log_end
     if index_cut or log_end < log_size:
         cut = {"index_bytes": index_cut, "log_bytes": log_size - log_end}
-        _logger.info("relay tail cut", source=folder.source_id, segment=number, lsn=str(lsn), damaged=damaged, **cut)
+        _logger.info(
+            "the end of the relay is incomplete or damaged, and is removed; it is received again",
+            source=folder.source_id,
+            segment=number,
+            lsn=str(lsn),
+            damaged=damaged,
+            **cut,
+        )
     cut_file(log, log_end)
     state = RelayState(lsn, header.origin, None, format_event, number, header.start)
     return RecoveredSegment(state, gtids, undecided, log_end, index_end)

@@ -64,7 +64,11 @@ def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: 
         stored = moved is None or _is_stored(folder, moved)
         removed = {segment.number for segment in purge(relay, source_id, start)}
         if moved is not None and not stored and not _is_stored(folder, moved):
-            _logger.warning("structures not moved to the relay's new start", source=source_id, code="relay-full")
+            _logger.warning(
+                "the purge does not store the tables' structures at the relay's new beginning",
+                source=source_id,
+                code="relay-full",
+            )
         drop_old_structures(relay, source_id)
     return replace(decided, gone=tuple(segment for segment in decided.gone if segment.number in removed))
 
@@ -116,7 +120,10 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | 
         return structures_before_purge(relay, source_id, start)
     except Halted as error:
         _logger.warning(
-            "structures not moved to the relay's new start", source=source_id, code=error.code, what=error.what
+            "the purge does not store the tables' structures at the relay's new beginning",
+            source=source_id,
+            code=error.code,
+            what=error.what,
         )
         return None
 

@@ -43,7 +43,7 @@ from pidts.source.replica import replica_id
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _MOST_BYTES = 256 << 20
-"""The most bytes of the relay in which a standby's transactions are looked up."""
+"""How many bytes of the relay are searched at most for a standby's transactions."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 _CONTENT = frozenset({*ROW_EVENTS, EventType.XID, EventType.QUERY})
 
@@ -66,8 +66,9 @@ class Known:
 
     all: Counter[Identity]
     awaited: Counter[Identity]
-    """The transactions that the standby's log must have after the sampled place: the standby cannot have written them
-    earlier.
+    """The transactions that were received after the sample's place in the source's log. The standby's log must have
+    them after the sample's place in the standby's log: everything before that place is before the sample's place in the
+    source's log.
     """
 
 

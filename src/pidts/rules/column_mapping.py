@@ -37,7 +37,7 @@ MOST = 1 << 44
 
 _BITS = (4, 7, 8)
 _DIGITS = 19
-"""The most digits of an integer of 63 bits."""
+"""How many digits an integer of 63 bits may have."""
 
 _TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR})

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 SPAWNER: Final = "pidts.cli.service.spawner"
 _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
-"""The seconds for which the start of a task waits for the spawner's answer. A fork takes only some milliseconds."""
+"""How long, in seconds, the supervisor waits for the spawner's answer. A fork takes only some milliseconds."""
 _LONGEST_LOAD: Final = 1800.0
 """The longest time for which a spawner may load the program.
 
@@ -144,7 +144,9 @@ class Spawner:
                 )
             except OSError as error:
                 _shut(self._ours)
-                _log.warning("tasks do not share memory: the spawner cannot be started", cause=str(error))
+                _log.warning(
+                    "tasks do not share memory: the process that forks them cannot be started", cause=str(error)
+                )
 
     def _ready(self) -> Forker | None:
         """Returns the connection to the spawner; None while it loads the program, or if it is lost."""
@@ -160,7 +162,7 @@ class Spawner:
 
     def _lost(self) -> None:
         """Ends the spawner; the tasks that it has forked continue. A later start of a task starts another spawner."""
-        _log.warning("the spawner is lost, and another one is started; the tasks go on")
+        _log.warning("the process that starts tasks is lost, and another one is started; running tasks continue")
         if self._ours is not None:
             _shut(self._ours)
         if self._process is not None:

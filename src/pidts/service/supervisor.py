@@ -67,7 +67,7 @@ class Supervisor:
             for folder in self._state.all():
                 task = self._tasks[folder.name] = WatchedTask.found(folder, now)
                 if task.is_alive:
-                    _log.info("a running task is adopted", task=task.name, process=task.process)
+                    _log.info("the task runs already, and the service watches it", task=task.name, process=task.process)
         self._thread.start()
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
 """Reads a dump's packets as blocks of events in compiled code, without a Python object for each event.
 
 The socket's bytes are in one buffer, packet after packet. The events in these packets are copied to a second buffer,
-which the caller gets. There they follow each other without gaps, as in a log file. An event may have a gigabyte. If it
-does not fit into the first buffer, it passes through this buffer in pieces.
+which the caller gets. There they follow each other without gaps, as in a log file. An event may be as large as a
+gigabyte. If it does not fit into the first buffer, it passes through this buffer in pieces.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _MANY = 80
 about twice the time of Spark's start.
 """
 _WHILE_SPARK_STARTS = 200_000
-"""The most rows that the driver reads at once while Spark starts: Spark waits until they are read."""
+"""While Spark starts, the driver reads at most this many rows at once: Spark waits until they are read."""
 _MOST_PAUSE = 2.5
 """The longest time, in seconds, for which a copy waits for its rate limit before it leaves rows to a later copy.
 

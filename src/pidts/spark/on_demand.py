@@ -227,7 +227,7 @@ class SparkOnDemand:
         self._give_back()
         self._is_given_back = True
         if was_there:
-            _log.debug("Spark has had no work for a while and is given back")
+            _log.debug("Spark has had no work for a while, and is released")
 
 
 def _ended_itself() -> Transient:

@@ -216,7 +216,7 @@ def is_alive(session: Session) -> bool:
     """Whether the JVM still answers."""
     try:
         session.sparkContext.defaultParallelism  # noqa: B018 - a JVM that has ended raises here
-    except Exception:  # noqa: BLE001 - py4j has a dozen ways to say that nobody is there
+    except Exception:  # noqa: BLE001 - py4j raises many kinds of errors if the JVM has ended
         return False
     return True
 
@@ -252,7 +252,7 @@ def forget_session() -> None:
     """Kills the JVM and removes all references to it, so that the next session starts a new one."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     if gateway is not None:
-        with suppress(Exception):  # the JVM is dead, or has to end
+        with suppress(Exception):  # an error here must not keep the references below
             gateway.proc.kill()
             gateway.proc.wait()
     SparkContext._active_spark_context = None  # noqa: SLF001

@@ -29,7 +29,7 @@ class SliceSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name by which Spark knows the source."""
+        """Returns the name by which Spark knows this data source."""
         return "pidts-slices"
 
     def schema(self) -> str:

@@ -111,7 +111,7 @@ _BUSY_SECONDS = 1.0
 _READS_ROWS = (Phase.ROWS, Phase.REREAD)
 """The phases of a copy in which rows of the source are read."""
 _DECODED_BYTES = 256 << 20
-"""The most bytes of decoded rows that the driver has in memory at once. A batch with more is carried out in parts. A
+"""How many bytes of decoded rows the driver may have in memory at once. A batch with more is carried out in parts. A
 batch has so many only if its log is compressed, or if its row images lack most columns.
 """
 _LITTLE_LOG = 64 << 10

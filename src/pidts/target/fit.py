@@ -19,7 +19,7 @@ CHANGED_TODO = (
     "Give the target's table the columns that the source has, then: pidts ddl retry TASK --source SOURCE --table TABLE "
     "--yes"
 )
-"""The advice to the operator if the target does not accept the name of a table's column."""
+"""The advice to the operator if the target's table lacks a column that PiDTS names."""
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:

@@ -176,7 +176,7 @@ def test_damaged_log_is_fetched_again_and_permanent_damage_halts(world, eventual
     said = run.log.read_text()
     assert "[relay-gap]" in said
     assert "again" in said
-    assert "nothing behind the break is applied" in said
+    assert "nothing after the break is applied" in said
     found, ((_, entries),) = ledger.rows(ledger.target)
     everything, _ = ledger.rows(ledger.source)
     assert list(found) == list(everything[: len(found)])

@@ -101,7 +101,10 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSuperseded:
-    """The end of an attempt that recorded nothing: a new ddl command or another source's new attempt came before it."""
+    """The end of an attempt that recorded nothing.
+
+    Before it could, a new ddl command was given, or another source began a new attempt.
+    """
 
     source: str = ""
     """The source that began a new attempt, in which its members reach the change again. Empty: another ddl command was

@@ -76,7 +76,8 @@ once, except inside a transaction.
   change that brings K back is followed by a change that removes it.
 - *In the end, m has K, since x.* If x is before the places of all lagging members, no other member has had K since.
   Otherwise the change at x was written while the table was lagging, so there is an entry, and it stays. All changes of
-  K by other members are before x, so they neither remove nor overwrite the row.
+  K by other members are before x in the log. If one of them is applied after the change at x, it is dropped because of
+  this entry. So none of them removes or overwrites the row.
 
 Two kinds of keys get no entry: keys of copied rows, since nothing shows when their table got them, and keys that a
 repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's collation

@@ -221,7 +221,8 @@ class Convergence(VersionGuard):
     def _answered(self, applied: Mask) -> pa.Table:
         """Returns the rows that a tombstone of the target keeps out, one for each key, with the tombstone's version.
 
-        An UPDATE without all columns cannot be written. It needs no answer: the row before it has got one.
+        An UPDATE without all columns cannot be written. It needs no answer: the row as it was before the UPDATE has got
+        one.
         """
         is_buried = self._found.kind == TOMBSTONE
         is_buried[self._key[applied]] = False
@@ -290,7 +291,7 @@ def _latest_before(level: Numbers, there: Numbers, first: Mask, key: Numbers) ->
 def _texts(table: Table, rows: pa.Table) -> list[tuple[str, ...]]:
     """Returns the texts that order rows of one version.
 
-    Columns of which servers return different forms are left out.
+    Leaves out columns whose value a server may return in another form than the log contains (`values_differ`).
     """
     columns = sorted(
         (column for column in table.columns if not values_differ(column)), key=lambda column: column.name.lower()

@@ -3,7 +3,8 @@
 A `LogWalker` and a `TransactionScanner` follow the log, one event at a time. With this module, their caller can skip
 many neighbouring events at once (`OrdinaryEvents`). Both then have the same state as if they had read every event, so
 the caller may feed them the next event at any time. The skipped events may begin between two transactions. They may
-also begin within a transaction whose beginning was skipped, if no event was fed to the walker and the scanner since.
+also begin inside a transaction whose first events an earlier call has skipped, if the caller has not fed an event to
+the walker and the scanner after that call.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from pidts.model.table import Table
 _FIRST_ROWS = 64
 _FIRST_TEXT = 1024
 _LARGEST_ROOM = 16 << 10
-"""The most bytes of room for one column's values before their size is known."""
+"""How many bytes of room one column's values get at most while their size is not known."""
 _FEW = 64
 """Up to this many rows are counted in Python, since calls of NumPy take longer for so few."""
 _ALIGNED = 64
@@ -35,7 +35,7 @@ _OF_ROWS = [field // 8 for field in (at.ROWS, at.BEFORE_FILLED, at.AFTER_FILLED,
 """The places, in a table's state, of the numbers that describe its present rows."""
 _TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
-"""The most bytes of text in one column, since Arrow stores the ends of values in 32 bits."""
+"""How many bytes of text one column may have, since Arrow stores the ends of values in 32 bits."""
 
 
 class ImageBuffers:

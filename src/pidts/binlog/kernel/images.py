@@ -174,7 +174,7 @@ def put_presence(table: int, row: int, call: int) -> None:
 
 @inline
 def add_row(table: int, op: int, row: int) -> None:
-    """Adds a row whose images and Lsn are written."""
+    """Adds a row after its images and its Lsn have been written: stores its operation, and counts the row."""
     store8(load64(table + at.OPS) + row, op)
     store64(table + at.ROWS, row + 1)
 

@@ -176,7 +176,10 @@ def _shortest(value: float) -> tuple[int, int]:
 
 @inline
 def _with_point(out: int, count: int, point: int) -> int:
-    """Puts a decimal point after the first `point` of the digits at `out`."""
+    """Turns the `count` digits at `out` into the text of a number; returns the place after the text.
+
+    The decimal point of the number follows the first `point` digits. Zeros or an exponent are added if needed.
+    """
     if 0 < point < count:
         for place in range(count - 1, point - 1, -1):
             store8(out + place + 1, load8(out + place))

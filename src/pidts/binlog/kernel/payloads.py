@@ -17,7 +17,7 @@ from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
 LARGEST = 1 << 20
 """A transaction is decompressed together with others only if it has at most this many bytes after decompression."""
 MOST, _MOST_BYTES = 1024, 4 << 20
-"""The most transactions that are decompressed together, and the most bytes that they may have."""
+"""How many transactions are decompressed together at most, and how many bytes they may have."""
 _END, _SIZE, _ALGORITHM, _RAW_SIZE = range(4)
 _ZSTD = 0
 _MAGIC = 0xFD2FB528

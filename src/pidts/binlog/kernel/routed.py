@@ -39,9 +39,9 @@ _RESERVE = 1.1
 _NOT_IN_PAYLOAD = _NO_COMMIT = -1
 _ARENA = 1 << 18
 _MOST_KEPT = 64
-"""The most table maps that are kept for the next slice."""
+"""How many table maps are kept for the next slice at most."""
 _MOST_PRESENCES = 1024
-"""The most column presences of one table that are kept for the next slice."""
+"""How many column presences of one table are kept for the next slice at most."""
 
 
 class RoutedDecoder(decode.RowDecoder):

@@ -68,7 +68,7 @@ PACKED = 5
 (GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(37, 43)
 STATE_SIZE = 43
 LARGEST_INFLATED = 1 << 26
-"""The most bytes of images that are decompressed in compiled code.
+"""Up to this many bytes of images are decompressed in compiled code.
 
 Compiled code takes the memory for all bytes that the event announces. Python's `zlib` takes memory only for bytes that
 exist, so it decompresses larger images.

@@ -41,7 +41,7 @@ class WriteBarrier:
         self._moved = threading.Condition()
 
     def attend(self, source: str, keep: Keep, held: Collection[TableName] = ()) -> None:
-        """Registers a new attempt of a part, with its held tables."""
+        """Registers a new attempt of a part, with its waiting tables."""
         with self._moved:
             self._keeps[source] = keep
             self._held[source] = frozenset(held)
@@ -57,7 +57,7 @@ class WriteBarrier:
                 self._moved.notify_all()
 
     def set_held(self, source: str, tables: Collection[TableName]) -> None:
-        """Sets the tables of a part that are held after its last batch."""
+        """Sets the tables of a part that wait after its last batch."""
         with self._moved:
             self._held[source] = frozenset(tables)
             self._moved.notify_all()

@@ -80,7 +80,7 @@ from pidts.model import Lsn, TableName
 KeyValues = tuple[Any, ...]
 
 MOST_REREADS = 1000
-"""The most keys in one record, and in one request that reads recorded keys again."""
+"""How many keys one record may have, and how many recorded keys one request may read again."""
 
 
 class CopyMode(StrEnum):

@@ -33,7 +33,7 @@ from pidts.relay.segments.steps import ALONE, NO_GROUP, SettledGroups, settled_s
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The size of the smallest record, which has neither a GTID nor tables."""
 _STEP = XA_FIXED_SIZE + 2 + 4 + 1 + PREPARED_SIZE
-"""The most bytes that a step of an XA transaction adds to a record, besides the name and the tables."""
+"""How many bytes a step of an XA transaction adds to a record at most, besides the name and the tables."""
 _NO_STEPS = SettledGroups(None, b"", None, (), ())
 _PREPARE = int(XaStep.PREPARE)
 

@@ -22,7 +22,7 @@ from pidts.relay.segments.files import open_file, write_all
 from pidts.relay.segments.index import Origin, encode_entry, frame, position_of
 
 UNFLUSHED_BYTES = 1 << 20
-"""The most bytes of events whose entries are not flushed."""
+"""How many bytes of events may have entries that are not flushed."""
 
 
 def has_checksums(format_event: bytes) -> bool:

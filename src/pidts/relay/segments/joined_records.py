@@ -45,8 +45,8 @@ from pidts.relay.segments.index import (
 
 _MOST = 1000
 _BYTES = 1 << 20
-"""The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits by one entry. A
-joined entry must not look like one large transaction, which a batch may cut into parts.
+"""How many bytes one joined entry may have; a single transaction may be larger. A batch may exceed its limits by one
+entry. A joined entry must not look like one large transaction, which a batch may cut into parts.
 """
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 _XA_AT, _XA_AT_OFFSET = 1, 9
@@ -60,7 +60,7 @@ _OTHER, _PLAIN, _XA_COMMIT, _XA_STEP = range(4)
 
 Stops = tuple[LsnKey, LsnKey]
 Most = tuple[int, int]
-"""The most transactions of one joined entry, and the most row events."""
+"""How many transactions one joined entry may have, and how many row events."""
 _ANY: Most = 1 << 62, 1 << 62
 
 (_COUNT, _BEHIND, _END, _TIME, _ALL_ROWS, _ALL_BYTES, _FIRST_NUMBER, _LAST_NUMBER, _GROUPS, _FIELDS) = range(10)

@@ -57,7 +57,7 @@ from pidts.target.iceberg.metadata_file import FILE_PATH, POSITION, MetadataFile
 from pidts.target.iceberg.open_table import OpenTable, WrittenRows
 
 KEPT_SECONDS = 3600
-"""The seconds for which a file that the current snapshot does not need is kept."""
+"""A file that the current snapshot does not need is kept for this many seconds."""
 SNAPSHOTS = 100
 """The largest number of snapshots that a metadata file names."""
 MANIFESTS = 30

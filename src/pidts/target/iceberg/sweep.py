@@ -124,7 +124,7 @@ def sweep(session: CatalogConnection) -> int:
             try:
                 removed += _sweep_table(session, folder)
             except Halted as error:
-                _log.warning("this sweep does not check the files of a table", folder=folder, cause=str(error))
+                _log.warning("unneeded files of a table are not removed this time", folder=folder, cause=str(error))
         removed += _sweep_dropped(session)
     return removed
 

@@ -48,7 +48,7 @@ _ROWS, _SCANNED_ROWS = 100, 400
 table.
 """
 _NUMBERS = 1000
-"""The largest number of numbers in one statement that removes near rows."""
+"""How many numbers one statement that removes near rows may have."""
 _CROWD, _FEW_NEAR = 4, 1000
 """Near rows are read only if the target has at most `_FEW_NEAR` of them, and at most `_CROWD` for each row to remove.
 """

@@ -126,8 +126,8 @@ class MySqlCheckpoints(CheckpointRecord):
     def _claiming(self, task: str, source: str) -> Iterator[None]:
         """Takes a named lock, since there may be no row to lock yet.
 
-        The claim then waits for the row locks of an earlier run. A schema change that an earlier run has left running
-        has a lock of its own.
+        The claim then waits for the row locks of an earlier run. It does not wait for a schema change that an earlier
+        run has left running: such a change holds a named lock with another name.
         """
         with self._ddl_lock(task, source):
             self._connection.begin()

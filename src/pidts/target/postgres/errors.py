@@ -182,7 +182,7 @@ def _row_todo(error: psycopg.Error, grant: str) -> str:
 
 
 def _views(detail: str) -> list[str]:
-    """Returns the statements that show and drop the views of which the server says that they depend on a table.
+    """Returns statements that show and drop the views that depend on a table, according to the server's message.
 
     The server names a view before the views that depend on it, so the last view is dropped first.
     """

@@ -141,7 +141,10 @@ class _RoleQueries:
         """Yields the privilege to switch off triggers; before version 15 only a superuser may do so."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
-            why = f"{name} has foreign keys or triggers, which must not fire, since rows arrive in a different order"
+            why = (
+                f"{name} has foreign keys or triggers, which must not fire, since rows arrive in another order than "
+                "on the source"
+            )
             yield self._need("SET", "parameter", "session_replication_role", why, held=has)
 
     def _sequences(self, oid: object) -> list[str]:

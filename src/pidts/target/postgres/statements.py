@@ -235,8 +235,8 @@ def _on_conflict(table: Table, forms: dict[str, Form]) -> str:
 def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:
     """Returns SQL that removes rows.
 
-    For the first row of which there are too few copies, the SQL returns the row's number, and how many copies are
-    wanted and found.
+    If the target has too few copies of some rows, the SQL returns the number of the first of these rows, and how many
+    copies are wanted and found.
 
     `gone` contains a line for each matching row, with its partition and its `ctid`, which is unique in a partition
     only.

@@ -45,7 +45,8 @@ _WAYS = ("enable_hashjoin", "enable_seqscan")
 _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
-"""The largest numbers of rows and bytes of one statement. They limit the memory of a large batch on both sides."""
+"""How many rows one statement may have, and how many bytes. They limit the memory of a large batch on both sides.
+"""
 _MANY = 500
 """For fewer rows than this, finding the changed columns costs more than it saves."""
 

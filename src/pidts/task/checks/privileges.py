@@ -34,7 +34,7 @@ HEARTBEAT_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 """MariaDB also needs SELECT for an INSERT that updates an existing row."""
 _PATTERN = frozenset("*?[")
 _PLACES = 5
-"""The most schemas whose privileges one finding names."""
+"""How many schemas one finding about missing privileges names at most."""
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:

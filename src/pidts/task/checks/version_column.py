@@ -82,8 +82,8 @@ def version_column_findings(
 def added(config: TaskConfig, table: TableName, *, resumed: bool) -> str:
     """Returns the SQL that adds the version column to a table, on the source and, if needed, on the target.
 
-    The first statement gives no value to present rows, and NULL is earlier than every version. With the current time as
-    the default, only the source would have values in present rows, and the table would halt on PostgreSQL. A default
+    The first statement gives no value to existing rows, and NULL is earlier than every version. If the default were the
+    current time, existing rows would get values on the source only, and the table would halt on PostgreSQL. A default
     that the target computed would be later than changes that have not arrived yet, and these would be ignored.
     """
     name, place = quoted(config.version_column), quoted_table(table)

@@ -111,7 +111,7 @@ class TaskConfig:
     relay_from: RelayOrigin | None
     """The relay server whose relay is copied into `relay`; None: a replicator receives the log here."""
     relay_keep: int
-    """The seconds for which the relay keeps received log after the target has it."""
+    """The relay keeps received log for this many seconds after the target has it."""
     hive_refresh: float
     """Seconds between two publications of a warehouse's tables to a Hive metastore."""
     hive_keep_changes: int

@@ -145,7 +145,7 @@ def tables_step(status: TaskStatus) -> CutoverStep:
     behind: list[str] = []
     if without_halt := sorted(held.difference(*(halt.tables for halt in halts))):
         verb = "wait" if len(without_halt) > 1 else "waits"
-        behind.append(f"{listed(without_halt)} {verb} at an earlier place in the log")
+        behind.append(f"{listed(without_halt)} {verb} at an earlier place in the log than the other tables")
     if halts or locked:
         details = [f"{listed(halt.tables) or 'all tables'}: {halt.what}" for halt in halts] + behind + locked
         about = "tables are halted, wait for a schema change, or have locked rows"

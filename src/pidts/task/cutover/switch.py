@@ -26,9 +26,9 @@ This list contains the crash points, with the state at each. The record is a row
    is created, so `--undo` finds it, as at 5. These steps come after the claim, since they would change rows that a run
    writes, or block its statements.
 9. *Done* is recorded, together with the end of the target's own log and the structures of the target's tables at that
-   place. Only then does the command tell the user to switch. So no write of the application is before that place, and
-   the way back can read the application's first write, whatever schema changes come later. A second command changes
-   nothing and prints the same text.
+   place. Only then does the command tell the user to switch. So no write of the application is before that place in the
+   log, and the way back can read the application's first write, whatever schema changes come later. A second command
+   changes nothing and prints the same text.
 
 After an error or Ctrl-C between 1 and 6, the command undoes what it has done: the source is writable again, and the
 task, which was not stopped, goes on.

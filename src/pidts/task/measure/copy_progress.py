@@ -15,7 +15,7 @@ from pidts.plan import CopyState, Phase
 from pidts.task.operate.progress import TableProgress
 
 _COPY_SECONDS = 20.0
-"""The seconds over which the copy's rate is measured. Chunks are committed in jobs of some seconds each."""
+"""The copy's rate is measured over this many seconds. Chunks are committed in jobs of some seconds each."""
 
 
 class CopyProgress:

@@ -19,7 +19,9 @@ from pidts.relay.folder import Folder
 from pidts.relay.receive_times import ReceiveTimes
 
 _RECENT_SECONDS = 1.0
-"""The seconds for which a batch's delay counts, so that steady writes also show a lag between two batches."""
+"""A batch's delay counts for this many seconds after its commit. So during steady writes, the lag is also shown at
+moments when no batch is under way.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class CatalogPublications:
                 with closing(self._session()) as session:
                     self._note_lag(session)
                     self._watch(session)
-            except Exception as error:  # noqa: BLE001 - whatever it is, readers would see an old state for ever
+            except Exception as error:  # noqa: BLE001 - if it ended the thread, readers would see an old state for ever
                 if self._cause != str(error):
                     self._cause, is_known = str(error), isinstance(error, PidtsError)
                     _log.warning("the tables are published later", cause=self._cause, exc_info=not is_known)

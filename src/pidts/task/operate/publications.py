@@ -90,7 +90,7 @@ class Publications:
                     if turns.is_due(self._config, session):
                         turns.last, turns.failed_at = time.time(), None
                         _publish(self._parts(), session)
-            except Exception as error:  # noqa: BLE001 - whatever it is, readers would see an old state for ever
+            except Exception as error:  # noqa: BLE001 - if it ended the thread, readers would see an old state for ever
                 turns.failed_at = time.monotonic()
                 is_known = isinstance(error, PidtsError)
                 _log.warning("the tables are published later", cause=str(error), exc_info=not is_known)

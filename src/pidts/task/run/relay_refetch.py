@@ -112,7 +112,7 @@ class RelayRefetch:
     def _alert(self, found: Discontinuity, error: Halted) -> Halted:
         where: Where = error.where
         _log.error(
-            "the relay is broken, and nothing behind the break is applied",
+            "the relay is broken, and nothing after the break is applied",
             alert=True,
             code=error.code,
             what=error.what,

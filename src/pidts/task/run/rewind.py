@@ -82,7 +82,7 @@ _log = structlog.get_logger(__name__)
 
 _PART_BYTES = 8 << 20
 _MOST_BYTES = 1 << 30
-"""The most log of one transaction that is read into memory."""
+"""Up to this many bytes of log of one transaction are read into memory."""
 _PENDING_KEYS = 100_000
 """When so many keys of one table are collected, they are written as records. Equal keys become one record."""
 _PENDING_IN_ALL = 1_000_000
@@ -135,7 +135,10 @@ class Rewind:
     def record(
         self, point: RewindPoint, reached: Lsn, state: PlanState, tables: Mapping[TableName, Table]
     ) -> SentAgain:
-        """Records the keys of all changes of `tables` after `point`, up to the place that a worker has reached."""
+        """Records the keys of all changes of `tables` after `point`, up to `reached`.
+
+        `reached` is the place of the worker that is furthest in the log.
+        """
         self._demand_same_server(reached)
         found = SentAgain()
         _log.info("a past range of the log is read again", source=self._config.source.source_id, after=shown(point))

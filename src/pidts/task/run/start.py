@@ -324,7 +324,7 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
             lsn, gtids = _given_start(given, relay)
             if isinstance(given, Position) and (tables := structures_at_start(config, source)):
                 end = max(lsn, Lsn.at(here, lsn.change_no))
-                _log.info("tables begin with the structures that they had at the switch", position=str(given))
+                _log.info("tables begin with the structures that they had at the cutover", position=str(given))
                 return StructureReading(lsn, end, gtids, relay.position(lsn) or given, tables, {})
             return reader.read(relay, lsn, here, gtids, on_change=lambda change: _refuse_change(config, change))
         return reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)

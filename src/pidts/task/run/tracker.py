@@ -395,7 +395,8 @@ def _source(part: Progress) -> str:
 def _message(parts: Sequence[Progress]) -> str:
     """Returns one text with the messages of all sources' parts.
 
-    A message that all parts have occurs once; any other message names its source.
+    If all parts have the same message, the text contains it once. Otherwise the name of the source precedes each
+    message.
     """
     said = {part.message for part in parts}
     if len(said) == 1:

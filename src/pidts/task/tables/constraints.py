@@ -152,7 +152,7 @@ def remade_statement(part: TaskConfig, found: UncarriedObject, target: TargetSes
         return ""
     try:
         return remade_columns.statement(target, wanted)
-    except Halted:  # a foreign key needs the plain column
+    except Halted:  # a foreign key needs the plain column, so no statement can replace it
         return ""
 
 

@@ -26,7 +26,9 @@ from pidts.rules.expressions.letters import POINTS, Numbers, code_points, replac
 
 UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
-"""For implicit weights: the start of the first weight, and the byte that stands for such weights in the file.
+"""For each kind of character with implicit weights: a number, and the byte that stands for this kind in the file.
+
+The first weight is this number plus the upper bits of the code point (all but the lowest 15).
 
 Ideographs have the lowest weights, ideographs in extensions higher ones, unassigned characters the highest.
 """

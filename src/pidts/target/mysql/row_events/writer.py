@@ -69,7 +69,7 @@ LEAST = 256
 """The fewest rows that are written as events: a transaction with events takes two more round trips."""
 _SIZE = 1 << 20
 _PRIVILEGES_SECONDS = 10.0
-"""The time for which the privileges that were read count. Without TRIGGER, a new trigger would not be seen."""
+"""Privileges that were read count for this many seconds. Without TRIGGER, a new trigger would not be seen."""
 _PAUSE = 100
 """The number of a table's changes that are written as SQL after a refusal."""
 _OTHER_WORK = re.compile(

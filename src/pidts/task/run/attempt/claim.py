@@ -1,8 +1,8 @@
-"""Claims a task together with a note of its number of workers, which shows later that a checkpoint was deleted by hand.
+"""Claims a task, and notes its number of workers.
 
-The note is written in the transaction of the claim. Each command that begins a task uses this module. Otherwise this
-could happen: a run notes four workers, a command then claims the task for two, and the next run reports the two other
-checkpoints as deleted.
+By this note, a later command notices if a checkpoint was deleted by hand. The note is written in the transaction of the
+claim. Each command that begins a task uses this module. Otherwise this could happen: a run notes four workers, a
+command then claims the task for two, and the next run reports the two other checkpoints as deleted.
 """
 
 from __future__ import annotations

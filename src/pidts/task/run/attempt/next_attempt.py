@@ -1,4 +1,4 @@
-"""Decides what the next attempt has to do besides going on, and which errors it can resolve in this way.
+"""Decides what the next attempt has to do besides going on, and which errors this can resolve.
 
 The next attempt may let tables join, take a new position in the log, or copy tables again. It forgets these requests
 when it has recorded them on the target.
