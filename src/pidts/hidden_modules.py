@@ -4,8 +4,8 @@ pyarrow imports pandas as soon as it makes its first array, which takes a quarte
 Spark uses pandas: a process that starts Spark makes it visible again. In a session that PiDTS starts, Spark's Python
 processes do not need it, either (`spark/worker_start.py`).
 
-pyarrow imports its own `dataset` when it first groups rows, during the first batches, and groups tables without it.
-This takes 60 ms on an idle machine, and 8 MB in each process. Other importers of `dataset` find it.
+pyarrow imports its own `dataset` when it first groups rows, during the first batches, and groups tables without it. The
+import takes 60 ms on an idle machine, and 8 MB in each process. Other importers of `dataset` find it.
 """
 
 from __future__ import annotations

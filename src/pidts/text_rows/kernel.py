@@ -11,8 +11,8 @@ from pidts.binlog.kernel.temporal import days
 
 # For each column: how its values are read, the size of its cells, and two numbers. For integers, the two numbers are
 # the lowest and the highest value. For decimals, the first is the number of digits after the point, and the second is
-# 10 ** (digits of the type - 1). A number that has reached this value, read without the point, has no room for another
-# digit.
+# 10 ** (digits of the type - 1). A decimal that has reached the second number, read without the point, has no room for
+# another digit.
 TEXT, WHOLE, LARGE, DECIMAL, DATE, MOMENT, TIME = range(7)
 CODE, CELL, A, B, PROGRAM = 0, 8, 16, 24, 32
 
