@@ -17,7 +17,7 @@ from tests.examples import examples
 
 from pidts.apply import Outcome, settle
 from pidts.batch.workers import Commit, Workers, resume_point
-from pidts.model import Checkpoint, Halted, LogEntry, Lsn, TableName
+from pidts.model import Checkpoint, Halted, LogEntry, LogFile, Lsn, TableName
 from pidts.plan import (
     ChunkRequest,
     CopyState,
@@ -83,6 +83,18 @@ def test_workers_without_copies_move_as_those_with_a_copy_that_is_done(stored: P
     workers = Workers((replace(checkpoint(stored), epoch=3),))
     done = PlanState(at, {table("b"): CopyState(done=True)})
     assert workers.moved(PlanState(at), "0-1-1", "bin.000001:104") == workers.moved(done, "0-1-1", "bin.000001:104")
+
+
+@pytest.mark.parametrize("copy", [{}, {table("b"): CopyState()}])
+def test_the_log_file_moves_with_the_position_of_all_workers(copy: dict[TableName, CopyState]) -> None:
+    at = [START, *(entry.transaction.lsn for entry in log("a a a"))]
+    rows = [checkpoint(PlanState(place, copy), worker=number) for number, place in enumerate((at[1], at[3]))]
+    first, second = LogFile("bin.000001", 1, 7, "s"), LogFile("bin.000002", 2, 7, "s")
+    moved = Workers(tuple(replace(row, log_file=first) for row in rows)).moved(PlanState(at[2], copy), log_file=second)
+    assert [row.log_file for row in moved.checkpoints] == [second, second]
+    kept = moved.moved(PlanState(at[2], copy))
+    assert [row.log_file for row in kept.checkpoints] == [second, second], "this batch has no log"
+    assert resume_point(kept.checkpoints).log_file == second
 
 
 def test_a_chunk_that_one_worker_lacks_is_not_taken_for_written_because_another_is_ahead():

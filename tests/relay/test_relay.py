@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,7 @@ from time import sleep
 
 import pytest
 
-from pidts.model import ConfigError, Halted, LogEntry, Lsn, Position, Transaction
+from pidts.model import ConfigError, Halted, LogEntry, LogFile, Lsn, Position, Transaction
 from pidts.relay import Origin, RelayReader, RelayWriter, list_segments, purge
 from pidts.relay.copy_writer import CopyWriter, SegmentPiece
 
@@ -41,6 +42,38 @@ def test_entries_come_back_with_their_events(relay: Path, make_writer: MakeWrite
     assert reader.first == START
     assert reader.log_base == "bin"
     assert reader.position(log[3].transaction.lsn) == Position("bin.000001", log[3].transaction.lsn.offset)
+
+
+def test_each_entry_is_in_a_log_file(relay: Path) -> None:
+    """The server rotates its log, dies at the end of the second file, and is then replaced by another server."""
+
+    def head(created: int, server_id: int = 1) -> bytes:
+        return struct.pack("<IBI", created, 15, server_id) + FORMAT_EVENT[9:]
+
+    first = sample_log(2)
+    end = first[-1].transaction
+    rotated = replace(end, lsn=Lsn(0, 2, 4), prev_lsn=end.lsn, begin=end.lsn)
+    second = sample_log(2, after=Lsn(0, 2, 4), log_index=2)
+    third = sample_log(2, after=second[-1].transaction.lsn, log_index=3)
+    with closing(RelayWriter.open(relay, "s")) as writer, closing(RelayReader(relay, "s")) as reader:
+        assert reader.log_file(first[0].transaction.lsn) is None
+        writer.begin(ORIGIN, START, None)
+        writer.start_segment(head(100))
+        assert reader.log_file(START) is None
+        store(writer, first)
+        writer.append(event(4, b"next file"))
+        writer.commit(rotated)
+        for created, pieces in ((200, second), (300, third)):
+            writer.start_segment(head(created))
+            store(writer, pieces)
+        last = third[-1].transaction.lsn
+        writer.begin(Origin("server-b", "bin", 1), last, None)
+        writer.start_segment(head(50, 2))
+        (other,) = sample_log(1, after=Lsn(1, 3, 4), log_index=3)
+        store(writer, [replace(other, transaction=replace(other.transaction, prev_lsn=last))])
+        found = [reader.log_file(entry.transaction.lsn) for entry in reader.entries()]
+    one, two, three = (LogFile(f"bin.00000{number}", 100 * number, 1, "server-a") for number in (1, 2, 3))
+    assert found == [one, one, one, two, two, three, three, LogFile("bin.000003", 50, 2, "server-b")]
 
 
 def test_a_segment_is_a_binary_log_and_entries_lie_end_to_end(relay: Path, make_writer: MakeWriter) -> None:

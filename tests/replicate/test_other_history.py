@@ -200,6 +200,39 @@ def test_a_log_is_reset_before_the_relay_has_received_anything(
             assert halted(replace(config, use_gtid=use_gtid)).code == "source-went-back"
 
 
+@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql97, sandbox.start_mysql56])
+def test_a_log_is_reset_and_the_relay_is_lost(
+    start_server: Callable[..., Server], run_sql: RunSql, tmp_path: Path
+) -> None:
+    """The new log has a transaction's end at the checkpoint's place, and the same GTIDs before this place."""
+
+    def fill(word: str) -> None:
+        run_sql(server, "DROP DATABASE IF EXISTS d")
+        time.sleep(1.1)  # the head of a log file has the second in which the file was created
+        run_sql(server, "RESET BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "RESET MASTER")
+        run_sql(server, "CREATE DATABASE d")
+        write(run_sql, server, "d", 2)
+        run_sql(server, f"INSERT INTO d.t (v) VALUES ('{word}')")
+
+    with start_server() as server:
+        fill("old")
+        config = ReplicatorConfig(source_of(server), tmp_path / "lost", Position("bin.000001", 4))
+        with following(config) as run:
+            run.until_received(server)
+        start = applied(config.relay, server)
+        write(run_sql, server, "d", 2)
+        for use_gtid in (True, False):  # the same log
+            again = replace(config, relay=tmp_path / f"again {use_gtid}", start=start, use_gtid=use_gtid)
+            with following(again) as run:
+                run.until_received(server)
+        fill("new")
+        assert (str(end_of(server)), executed_on(server)) == (start.position, start.gtid_set)
+        write(run_sql, server, "d", 2)
+        for use_gtid in (True, False):
+            error = halted(replace(again, relay=tmp_path / f"new {use_gtid}", use_gtid=use_gtid))
+            assert (error.code, "bin.000001 (created" in error.what) == ("source-went-back", True)
+
+
 @pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql56])
 def test_a_relay_that_has_only_the_head_of_the_next_file_is_of_the_same_log(
     start_server: Callable[..., Server], tmp_path: Path
@@ -300,9 +333,10 @@ def test_a_relay_that_was_lost_is_made_again_with_the_same_lsns(run_sql: RunSql,
 
 
 def applied(relay: Path, server: Server) -> AppliedPlace:
-    received = RelayReader(relay, "s").received
+    reader = RelayReader(relay, "s")
+    received = reader.received
     assert received is not None
-    return AppliedPlace(received, str(end_of(server)), executed_on(server))
+    return AppliedPlace(received, str(end_of(server)), executed_on(server), reader.log_file(received))
 
 
 def entries_of(relay: Path, start: AppliedPlace) -> list:

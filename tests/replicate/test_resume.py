@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.model import Halted, Lsn, Position, Where, parse_gtid_set
+from pidts.model import Halted, LogFile, Lsn, Position, Where, parse_gtid_set
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
 from pidts.relay.refetch import Refetch, Refetches
@@ -156,6 +156,73 @@ def test_a_lost_relay_without_gtid_trusts_no_other_log(position: str, found: str
     with pytest.raises(Halted) as caught:
         start_again(SERVER, replace(APPLIED, position=position), found, use_gtid=False, where=HERE)
     assert caught.value.code == code
+
+
+FILE = LogFile("bin.000004", 1_800_000_000, 7, SERVER.identity)
+ANEW = replace(FILE, created=FILE.created + 60)
+
+
+@pytest.mark.parametrize("use_gtid", [False, True])
+def test_a_lost_relay_begins_only_in_the_log_file_of_the_checkpoint(use_gtid: bool) -> None:
+    """The new log has a transaction's end at the checkpoint's place, and the same GTIDs before this place."""
+    applied, found = replace(APPLIED, log_file=FILE), f"{A}:1-7"
+    same = start_again(SERVER, applied, found, FILE, use_gtid=use_gtid, where=HERE)
+    assert same == start_again(SERVER, APPLIED, found, use_gtid=use_gtid, where=HERE)
+    with pytest.raises(Halted) as caught:
+        start_again(SERVER, applied, found, ANEW, use_gtid=use_gtid, where=HERE)
+    assert caught.value.code == "source-went-back"
+    assert "08:00:00" in caught.value.what
+    assert "08:01:00" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("position", "known", "there"),
+    [
+        ("bin.000009:4", replace(FILE, name="bin.000008"), None),  # the log was reset, and has fewer files
+        ("bin.000004:900", FILE, FILE),  # the server has lost the end of the file, and has begun another file
+    ],
+)
+@pytest.mark.parametrize("use_gtid", [False, True])
+def test_a_lost_relay_does_not_begin_if_the_same_server_has_lost_log(
+    position: str, known: LogFile, there: LogFile | None, use_gtid: bool
+) -> None:
+    """By GTID, another log with as many transactions seems to continue the checkpoint."""
+    applied = replace(APPLIED, position=position, log_file=known)
+    server = replace(SERVER, executed=f"{A}:1-9")
+    with pytest.raises(Halted) as caught:
+        start_again(server, applied, None, there, use_gtid=use_gtid, where=HERE)
+    assert caught.value.code == "source-went-back"
+
+
+@pytest.mark.parametrize(
+    ("known", "there"),
+    [
+        (None, ANEW),  # an earlier version stored the checkpoint
+        (replace(FILE, name="bin.000003"), replace(FILE, name="bin.000003")),  # the checkpoint is at this file's end
+        (replace(FILE, name="bin.000002"), None),  # the server has purged the file, or its head cannot be read
+        (FILE, None),
+        (replace(FILE, name="old.000009"), None),  # the server was given another name for its log files
+        (replace(FILE, server="mysql " + B), FILE),  # a server with copies of the other server's log files
+        (replace(FILE, server="mysql " + B, name="bin.000009"), None),
+    ],
+)
+@pytest.mark.parametrize("use_gtid", [False, True])
+def test_no_other_log_file_keeps_a_lost_relay_from_beginning(
+    known: LogFile | None, there: LogFile | None, use_gtid: bool
+) -> None:
+    resumed = start_again(SERVER, replace(APPLIED, log_file=known), f"{A}:1-7", there, use_gtid=use_gtid, where=HERE)
+    assert resumed == start_again(SERVER, APPLIED, f"{A}:1-7", use_gtid=use_gtid, where=HERE)
+
+
+def test_a_position_in_another_servers_file_means_nothing() -> None:
+    """The servers' log files have the same names. By GTID, the task continues as after any failover."""
+    applied = replace(APPLIED, log_file=replace(ANEW, server="mysql " + B))
+    server = replace(SERVER, executed=f"{A}:1-9")
+    with pytest.raises(Halted) as caught:
+        start_again(server, applied, f"{A}:1-7", FILE, use_gtid=False, where=HERE)
+    assert caught.value.code == "other-source"
+    resumed = start_again(server, applied, f"{A}:1-7", FILE, use_gtid=True, where=HERE)
+    assert (resumed.start, resumed.begin) == (parse_gtid_set(APPLIED.gtid_set), Origin(server.identity, "bin", 3))
 
 
 def test_a_relay_that_was_left_behind_is_not_filled_up() -> None:

@@ -33,9 +33,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from pidts.model import Checkpoint, Halted, Lsn, Position, TableName, Where
+from pidts.model import Checkpoint, Halted, LogFile, Lsn, Position, TableName, Where
 from pidts.plan import (
     CopyState,
     Places,
@@ -184,9 +184,22 @@ class Workers:
                 )
         return workers, begin, checkpoints[latest_there]
 
-    def moved(self, end: PlanState, gtid: str = "", position: str = "", dealing: str = "") -> Workers:
-        """Returns the workers after a batch; a worker that is ahead does not go back."""
+    def moved(
+        self,
+        end: PlanState,
+        gtid: str = "",
+        position: str = "",
+        dealing: str = "",
+        log_file: LogFile | None = None,
+    ) -> Workers:
+        """Returns the workers after a batch; a worker that is ahead does not go back.
+
+        Without `log_file`, the workers keep their log files.
+        """
         moved = []
+        place: dict[str, Any] = {"gtid": gtid, "position": position}
+        if log_file is not None:
+            place["log_file"] = log_file
         is_plain = not (end.copy or end.held or dealing)
         places = end.places
         made: dict[tuple[Lsn, str, int], tuple[Lsn, str]] = {}
@@ -195,7 +208,7 @@ class Workers:
         for one in self.checkpoints:
             if is_plain and not one.copy and one.lsn <= end.lsn:
                 # The code below would return the same, but would take many times as long.
-                moved.append(replace(one, batch=one.batch + 1, lsn=end.lsn, gtid=gtid, position=position))
+                moved.append(replace(one, batch=one.batch + 1, lsn=end.lsn, **place))
                 continue
             before = one.lsn, one.copy, one.epoch
             if before not in made:  # most workers have equal states
@@ -208,7 +221,7 @@ class Workers:
                     made[before] = found = state.lsn, state.copy_json(one.epoch, dealing, end)
                     known[found] = state.places
             lsn, copy = made[before]
-            moved.append(replace(one, batch=one.batch + 1, lsn=lsn, gtid=gtid, position=position, copy=copy))
+            moved.append(replace(one, batch=one.batch + 1, lsn=lsn, copy=copy, **place))
         return Workers(tuple(moved), KnownPlaces(known), KnownCopies({copy: copies for _, copy in known}))
 
 

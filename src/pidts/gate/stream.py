@@ -310,7 +310,8 @@ class ChannelStream:
     ) -> None:
         gtids = with_gtids(self._gtids, plan.gtids)
         position = self._relay.position(plan.end.lsn)
-        moved = self._workers.moved(plan.end, gtids, str(position or ""))
+        log_file = self._relay.log_file(plan.end.lsn) if plan.end.lsn != self._state.lsn else None
+        moved = self._workers.moved(plan.end, gtids, str(position or ""), log_file=log_file)
         counted = _RecordCount(records)
         has_records = bool(plan.log) or records.first is not None
         self.times.step("apply")

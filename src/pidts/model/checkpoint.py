@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pidts.model.log_file import LogFile
 from pidts.model.lsn import Lsn
 
 
@@ -29,6 +30,10 @@ class Checkpoint:
     gtid: str = ""
     position: str = ""
     """The place of `lsn`, as a log file and a byte in it: `bin.000001:42`."""
+    log_file: LogFile | None = None
+    """The log file that contains the last byte before `position`. None if the task has not applied any log yet, or if
+    an earlier version stored the checkpoint.
+    """
     epoch: int = 0
     """Each claim of the task raises this number; a run with an older epoch may not write."""
     copy: str = ""

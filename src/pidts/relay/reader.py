@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pidts.model import Extent, Halted, LogEntry, Lsn, Position, Transaction, Transient, Where
+from pidts.model import Extent, Halted, LogEntry, LogFile, Lsn, Position, Transaction, Transient, Where
 from pidts.plan.continuity import Discontinuity, followed
-from pidts.relay.folder import Folder
+from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.gtids import ExecutedGtids
 from pidts.relay.recovery import read_format
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
@@ -77,6 +77,8 @@ class RelayReader:
         self._signature: Signature = _NEVER
         self._origin: Origin | None = None
         """The server of the last place of which the position was asked for."""
+        self._log_file: tuple[tuple[int, int], LogFile] | None = None
+        """The last log file that was asked for, after its change number and its number."""
         self._end: LsnKey | None = None
         """The place to which the relay will be cut back. Nothing after this place is read."""
         self.damage: Discontinuity | None = None
@@ -354,6 +356,23 @@ class RelayReader:
                 return position
         return None
 
+    def log_file(self, lsn: Lsn) -> LogFile | None:
+        """Returns the log file of the entry that ends at this Lsn; None if the relay has no such entry.
+
+        All entries of a segment are of one file. The last entry of a file may end at the head of the next file.
+        """
+        key = lsn.change_no, lsn.log_index - (lsn.offset <= len(MAGIC))
+        if self._log_file is not None and self._log_file[0] == key:
+            return self._log_file[1]
+        self.renew()
+        header = next((one for one in reversed(self._index.listed()) if one.start < lsn), None)
+        if header is None or header.origin.change_no != lsn.change_no:
+            return None
+        name = Position.of(header.origin.log_base, key[1], 0).file
+        found = LogFile.of_head(name, self.format(header.segment), header.origin.server)
+        self._log_file = key, found
+        return found
+
     def former_source_log(self, change_no: int) -> FormerSourceLog | None:
         """Returns the log received from the server that was the source after `change_no` replacements.
 
@@ -422,7 +441,7 @@ class RelayReader:
         self._signature = refetch_signature(self.folder)
         pending = read_refetches(self.folder).pending
         self._end = key_of(pending.after) if pending is not None else None
-        self._tail = self._origin = None
+        self._tail = self._origin = self._log_file = None
         self._index.forget()
         self.close()
 

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from pidts.binlog.events import HEADER, HEADER_SIZE
-from pidts.model import Extent, Lsn, Position
+from pidts.model import Extent, LogFile, Lsn, Position
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayReader, RelayState
 from pidts.replicate.resume import SOURCE_BEHIND, SourceState, is_same_file, is_same_log
@@ -93,6 +93,16 @@ def _has_file(
     known, at = reader.format(segments[-1]), files.index(place.file)
     heads = [event_at(source, Position(name, _FILE_HEAD), server_id) for name in files[at : at + 2]]
     return any(is_same_file(known, head) for head in heads if head is not None) if None not in heads else None
+
+
+def log_file_there(
+    source: SourceConfig, server: SourceState, known: LogFile | None, server_id: int | None
+) -> LogFile | None:
+    """Returns the server's log file that has the name of a known file; None if it has none, or if this is not known."""
+    if known is None or known.name not in dict(server.logs):
+        return None
+    head = event_at(source, Position(known.name, _FILE_HEAD), server_id)
+    return LogFile.of_head(known.name, head, server.identity) if head is not None else None
 
 
 def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:

@@ -26,7 +26,7 @@ from pidts.relay.standby_samples import read_samples
 from pidts.relay.task_needs import refused
 from pidts.replicate.heartbeat import Heartbeat, HeartbeatConfig
 from pidts.replicate.observer import Observer
-from pidts.replicate.proof import has_last_event
+from pidts.replicate.proof import has_last_event, log_file_there
 from pidts.replicate.receive_lag import ReceiveLag
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.receiving_rate import ReceivingRate
@@ -353,7 +353,8 @@ class Replicator:
             if isinstance(start, AppliedPlace):
                 at = Position.parse(start.position) if start.position else None
                 known = self._gtids_before(connection, info, at, server_id) if at is not None else None
-                return start_again(server, start, known, use_gtid=config.use_gtid, where=self._where), server
+                there = log_file_there(config.source, server, start.log_file, server_id)
+                return start_again(server, start, known, there, use_gtid=config.use_gtid, where=self._where), server
             gtid_set = self._gtids_before(connection, info, start, server_id) if isinstance(start, Position) else None
             return first_start(server, start, gtid_set, use_gtid=config.use_gtid), server
 

@@ -15,7 +15,10 @@ The cases, with what the check of the server's log has found:
    it has not executed everything, wait for some time until it has. Without GTIDs, continue at the place that was found
    in a standby's log (`standby_start`).
 5. An empty relay, but the target has a checkpoint: the checkpoint's position is used if the GTIDs before this position
-   are those of the checkpoint. If they are not, this is another server, and continuing is only possible by GTID.
+   are those of the checkpoint. If they are not, this is another server, and continuing is only possible by GTID. The
+   checkpoint also has the log file that contains its position, with the second in which the file was created. If the
+   same server has made this file anew, it was reset or restored: halt. The position and the file are stored in one row,
+   so they belong together after any crash.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from pidts.model import GtidSet, Halted, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
+from pidts.model import GtidSet, Halted, LogFile, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
 from pidts.model.advice import RESYNC_ALL, START_ANEW
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayState
@@ -104,6 +107,8 @@ class AppliedPlace:
     known.
     """
     gtid_set: str
+    log_file: LogFile | None = None
+    """The checkpoint's log file; None if it is not known."""
 
 
 def first_start(server: SourceState, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
@@ -126,15 +131,27 @@ def first_start(server: SourceState, start: Position | str | None, gtid_set: str
 
 
 def start_again(
-    server: SourceState, applied: AppliedPlace, found: str | None, *, use_gtid: bool, where: Where
+    server: SourceState,
+    applied: AppliedPlace,
+    found: str | None,
+    there: LogFile | None = None,
+    *,
+    use_gtid: bool,
+    where: Where,
 ) -> Resume:
     """Returns where an empty relay of a task with a checkpoint continues.
 
-    `found`: the server's GTIDs at the checkpoint's position.
+    `found`: the server's GTIDs at the checkpoint's position. `there`: the server's log file that has the name of the
+    checkpoint's log file; None if there is no such file.
     """
     place = Position.parse(applied.position) if applied.position else None
-    if place is not None and place.base == server.log_base:
-        if not use_gtid:
+    known = applied.log_file
+    is_own = known is not None and known.server == server.identity
+    is_another = known is not None and there is not None and known.is_another(there)
+    if is_own and is_another:
+        raise _went_back(f"the checkpoint is in the log file {known}, and the source now has {there}", where)
+    if place is not None and place.base == server.log_base and not is_another:
+        if is_own or not use_gtid:
             _check_not_behind(place, server, where)
         if _is_of(applied, found, server, exactly=use_gtid):
             origin = Origin(server.identity, server.log_base, applied.lsn.change_no)

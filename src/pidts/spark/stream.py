@@ -506,7 +506,8 @@ class TaskStream:
         gtids = with_gtids(self._gtids, plan.gtids)
         self._known_tables.demand(self._context, plan)
         position = self._relay.position(end.lsn)
-        moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
+        log_file = self._relay.log_file(end.lsn) if end.lsn != self._state.lsn else None
+        moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing, log_file)
         commit = Commit.of(self._workers, moved, plan.origin)
         clock.step("plan")
         counts = None if execution is Execution.IN_PARTS else self._carry_out(slices, plan, commit, clock, waiting)

@@ -6,6 +6,9 @@ and the changes after this place are applied a second time. A table without a ke
 The digest is the first member of the JSON in `copy_progress`. An earlier version of this program, without digests,
 reads that JSON and writes it without the digest, or writes an empty text if nothing is copied. A row without a digest
 is accepted if its position agrees with its Lsn.
+
+The second member, `log`, is the checkpoint's log file. It is part of the digested text, so that the earlier version
+accepts the row. That version writes the row without this member, and a row without it is accepted.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from functools import lru_cache
 
-from pidts.model import Checkpoint, Lsn, Position
+from pidts.model import Checkpoint, LogFile, Lsn, Position
 from pidts.model.records.altered_record import UNREADABLE
 from pidts.plan.state import PlanState, copied_at, dealing_of, run_of
 
@@ -24,6 +28,10 @@ _NOTHING = '{"copy": [], "held": [], "run": 0, "dealing": ""}'
 _UNFIT = "0" * 32
 """Replaces the digest of a row that was altered, until a task saves a new place in the row."""
 _DIGESTED = re.compile(r'\{"digest": "([0-9a-f]{32})"(?:, )?')
+_LOG = '{"log": '
+"""The beginning of a text that names the log file, without the digest."""
+_log_text = lru_cache(maxsize=64)(LogFile.dumps)
+"""Returns a log file as JSON. The text is the same for all batches of a file."""
 
 
 def written_progress(row: Checkpoint) -> str:
@@ -31,8 +39,10 @@ def written_progress(row: Checkpoint) -> str:
     text = row.copy or _NOTHING
     if not text.startswith("{"):
         return text  # a list, as the first versions wrote it
-    rest = text[1:]
-    return f'{{"digest": "{_digest(row)}"{"" if rest == "}" else ", "}{rest}'
+    digested = row.copy
+    if row.log_file is not None:
+        digested = text = f"{_LOG}{_log_text(row.log_file)}{_joined(text[1:])}"
+    return f'{{"digest": "{_digest(row, digested)}"{_joined(text[1:])}'
 
 
 def read_progress(row: Checkpoint) -> Checkpoint:
@@ -42,9 +52,14 @@ def read_progress(row: Checkpoint) -> Checkpoint:
     found = _DIGESTED.match(row.copy)
     if found is None:
         return _read(row, _contradiction(row))
-    text = "{" + row.copy[found.end() :]
-    row = replace(row, copy="" if text == _NOTHING else text)
-    if _digest(row) != found[1]:
+    digested = "{" + row.copy[found.end() :]
+    try:
+        log_file, text = _log_file(digested)
+    except UNREADABLE as error:
+        return replace(row, copy="", altered=f"its copy_progress is not readable: {error}")
+    digested = "" if digested == _NOTHING else digested
+    row = replace(row, copy="" if text == _NOTHING else text, log_file=log_file)
+    if _digest(row, digested) != found[1]:
         return _read(row, "its values do not match the digest that is stored with them")
     return row
 
@@ -61,14 +76,29 @@ def _read(row: Checkpoint, altered: str) -> Checkpoint:
     return replace(row, altered=altered)
 
 
-def _digest(row: Checkpoint) -> str:
+def _log_file(text: str) -> tuple[LogFile | None, str]:
+    """Returns the log file that a text names, and the text without it."""
+    if not text.startswith(_LOG):
+        return None, text
+    values, end = json.JSONDecoder().raw_decode(text, len(_LOG))
+    return LogFile.load(values), "{" + text[end:].removeprefix(", ")
+
+
+def _joined(rest: str) -> str:
+    """Returns the rest of a JSON object, with the comma between an earlier member and this rest."""
+    return rest if rest == "}" else f", {rest}"
+
+
+def _digest(row: Checkpoint, text: str) -> str:
     """Returns the digest of all values of the row except the epoch, which a run changes when it takes over.
+
+    `text` is the text of the column `copy_progress` without the digest.
 
     For an altered row, the function returns a digest that matches no values.
     """
     if row.altered:
         return _UNFIT
-    values = [row.task, row.source, row.worker, row.batch, str(row.lsn), row.gtid, row.position, row.copy]
+    values = [row.task, row.source, row.worker, row.batch, str(row.lsn), row.gtid, row.position, text]
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
 
 

@@ -32,7 +32,7 @@ from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
 from pidts.forked import ForkedProcess, Forker, end_with_parent, fork_forker
 from pidts.hidden_modules import hide_modules
-from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient, Where
+from pidts.model import Checkpoint, Halted, LogFile, Lsn, PidtsError, Position, Transient, Where
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
     AppliedPlace,
@@ -165,7 +165,8 @@ class ReplicatorProcess:
         arguments = [str(self.config.path), "--source", self.config.source.source_id]
         if self.resume_at is not None:
             at = self.resume_at
-            arguments += ["--applied", json.dumps([str(at.lsn), at.position, at.gtid])]
+            log_file = at.log_file.dumps() if at.log_file is not None else ""
+            arguments += ["--applied", json.dumps([str(at.lsn), at.position, at.gtid, log_file])]
         elif self.start_at:
             arguments += ["--from", self.start_at]
         with open(folder / "replicator.log", "ab", opener=private_opener) as log:
@@ -376,8 +377,9 @@ def _replicate(given: argparse.Namespace) -> int:
 
 
 def _applied(text: str) -> AppliedPlace:
-    lsn, position, gtid_set = json.loads(text)
-    return AppliedPlace(Lsn.parse(lsn), position, gtid_set)
+    lsn, position, gtid_set, log_file = json.loads(text)
+    known = LogFile.load(json.loads(log_file)) if log_file else None
+    return AppliedPlace(Lsn.parse(lsn), position, gtid_set, known)
 
 
 def _start(text: str) -> Position | str | None:

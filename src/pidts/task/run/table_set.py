@@ -507,7 +507,7 @@ class TableSet:
             empty_relay(config.relay, config.source.source_id)
             # The Lsns of a log that was reset must differ from the Lsns of the former log.
             lsn = Lsn.at(here, max(one.lsn.change_no for one in claimed) + 1)
-            replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), gtid=gtids, copy="")
+            replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), log_file=None, gtid=gtids, copy="")
             if config.relay_from is not None:
                 # The relay server's log continues with its own Lsns.
                 replicator.resume_at, replicator.start_at = None, str(here)
@@ -534,7 +534,8 @@ class TableSet:
         text = PlanState(read.lsn, copy).copy_json()
 
         def moved(row: Checkpoint) -> Checkpoint:
-            return replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position), copy=text, altered="")
+            begun = replace(row, lsn=read.lsn, gtid=read.gtids, position=str(read.position), log_file=None)
+            return replace(begun, copy=text, altered="")
 
         structures: dict[TableName, Table | None] = {**dict.fromkeys(left), **read.structures}
         begun = self._write(claimed, structures, read.lsn, moved, read.shadows, shared)

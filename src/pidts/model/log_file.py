@@ -1,0 +1,53 @@
+"""A file of a source's log, with what distinguishes it from another file of the same name."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_CREATED = struct.Struct("<IxI")
+"""The time and the server id at the beginning of an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log file, as its first event describes it.
+
+    If a server was reset (RESET MASTER) or restored, it makes files of the same names anew, at another time.
+    """
+
+    name: str
+    created: int
+    """The second in which the server created the file, since 1970 UTC."""
+    server_id: int
+    """The `server_id` with which the server created the file."""
+    server: str
+    """The identity of the server from which the file was read."""
+
+    @classmethod
+    def of_head(cls, name: str, head: bytes, server: str) -> LogFile:
+        """Returns the file that begins with this FORMAT_DESCRIPTION event."""
+        created, server_id = _CREATED.unpack_from(head)
+        return cls(name, created, server_id, server)
+
+    def is_another(self, there: LogFile) -> bool:
+        """Whether `there` is not this file, although it has the same name."""
+        return self.name == there.name and (self.created, self.server_id) != (there.created, there.server_id)
+
+    def dumps(self) -> str:
+        """Returns the file as JSON."""
+        return json.dumps([self.name, self.created, self.server_id, self.server])
+
+    @classmethod
+    def load(cls, values: object) -> LogFile:
+        """Returns the file from the parsed JSON of `dumps`."""
+        match values:
+            case [str() as name, int() as created, int() as server_id, str() as server]:
+                return cls(name, created, server_id, server)
+        raise ValueError(f"not a log file: {values}")
+
+    def __str__(self) -> str:
+        """Returns the name and the time of creation."""
+        return f"{self.name} (created {datetime.fromtimestamp(self.created, UTC):%Y-%m-%d %H:%M:%S} UTC)"

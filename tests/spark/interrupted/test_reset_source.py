@@ -1,0 +1,70 @@
+"""A source is reset while the task does not run, and the relay is lost, too: no change of the new log is left out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import pytest
+from tests.running import connect
+
+from pidts import sandbox
+
+
+@pytest.mark.parametrize("use_gtid", [pytest.param(False, marks=pytest.mark.long), True])
+def test_a_log_that_matches_the_checkpoint_only_by_chance_is_refused(use_gtid, make_task, target_server, open_session):
+    """The new log has other rows, with a transaction's end at the checkpoint's place and the same GTIDs before it."""
+    postgres = target_server("postgres")
+    schema = f"reset_{int(use_gtid)}"
+
+    def rows(session):
+        cursor = session.cursor()
+        cursor.execute(f"SELECT id, v FROM {schema}.t ORDER BY id")
+        return [tuple(row) for row in cursor.fetchall()]
+
+    with sandbox.start_mariadb() as server:
+        session, target = connect(server), open_session(postgres)
+        source = session.cursor()
+
+        def begin(word):
+            source.execute(f"DROP DATABASE IF EXISTS {schema}")
+            time.sleep(1.1)  # the head of a log file has the second in which the file was created
+            source.execute("RESET MASTER")
+            source.execute(f"CREATE DATABASE {schema}")
+            source.execute(f"CREATE TABLE {schema}.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(9))")
+            for _ in range(3):
+                source.execute(f"INSERT INTO {schema}.t (v) VALUES ('{word}')")
+
+        def end_of_log():
+            source.execute("SHOW MASTER STATUS")
+            file, offset, *_ = source.fetchone()
+            source.execute("SELECT @@gtid_binlog_pos")
+            return f"{file}:{offset}", source.fetchone()[0]
+
+        begin("old")
+        task = make_task(server, postgres, [schema], name=schema, instance={"enable-gtid": True} if use_gtid else None)
+        relay = task.path.parent / "relay"
+        task.sync()
+        source.execute(f"INSERT INTO {schema}.t (v) VALUES ('old')")
+        applied = end_of_log()
+        task.sync()
+        shutil.rmtree(relay)
+        task.sync()  # the same log
+        shutil.rmtree(relay)
+        begin("new")
+        source.execute(f"INSERT INTO {schema}.t (v) VALUES ('new')")
+        assert end_of_log() == applied
+        source.execute(f"INSERT INTO {schema}.t (v) VALUES ('more')")
+        run = task.start("--until-synced", "--json")
+        assert run.process.wait(120) == 5
+        assert json.loads(run.log.read_text().splitlines()[-1])["error"]["code"] == "source-went-back"
+        assert [value for _, value in rows(target)] == ["old"] * 4
+        run = task.start("--until-synced", "--resync")
+        assert run.process.wait(120) == 0, task.logs()
+        assert rows(target) == rows(session)
+        source.execute(f"INSERT INTO {schema}.t (v) VALUES ('last')")
+        shutil.rmtree(relay)
+        task.sync()  # the new log
+        assert rows(target) == rows(session)
+        session.close()
