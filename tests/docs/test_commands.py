@@ -123,6 +123,7 @@ def test_the_quick_start(tmp_path: Path, run_sql: RunSql) -> None:
         assert len(ran) == 5
 
 
+@pytest.mark.usefixtures("mysql97")
 def test_the_mysql_for_a_trial() -> None:
     """Docker is not run here. The server's own defaults, and the options that the page adds, are what a task needs."""
     (command,) = [block.text for block in blocks("docs/start/quick-start.md") if block.text.startswith("docker run")]
@@ -131,7 +132,7 @@ def test_the_mysql_for_a_trial() -> None:
     image = words.index("mysql:8.4")
     program = mysql97()
     shown = subprocess.run(
-        [*program.command, "--no-defaults", *words[image + 1 :], "--verbose", "--help"],
+        [*program.command, *words[image + 1 :], "--verbose", "--help"],
         env={**os.environ, **program.environment},
         capture_output=True,
         text=True,
