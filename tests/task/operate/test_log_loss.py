@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,15 @@ from pidts.task.operate.log_loss import with_loss_explained
 NOWHERE = {"host": "127.0.0.1", "port": 1, "user": "u"}
 
 
-def _task(folder: Path, zone: dict[str, str]) -> TaskConfig:
+CHANNEL = {"type": "datacenter", **NOWHERE, "database": "dc"}
+
+
+def _task(folder: Path, zone: dict[str, str], target: Mapping[str, object] | None = None) -> TaskConfig:
     path = folder / "t.yaml"
     content = {
         "name": "t",
         "task-mode": "incremental",
-        "target-database": {"type": "mysql", **NOWHERE},
+        "target-database": dict(target or {"type": "mysql", **NOWHERE}),
         "mysql-instances": [{"source-id": "s", "from": NOWHERE}],
         "pidts": zone,
     }
@@ -36,3 +40,12 @@ def test_between_zones_nothing_is_copied_again_but_a_zone_is_filled(tmp_path: Pa
     alone = with_loss_explained(_task(tmp_path, {}), error)
     assert f"pidts run {tmp_path / 't.yaml'} --resync" in alone.todo
     assert "zones return" not in alone.todo
+
+
+@pytest.mark.parametrize("code", ["position-lost", "relay-purged", "source-went-back", "other-source"])
+def test_a_channel_copies_nothing_again_but_begins_anew(tmp_path: Path, code: str) -> None:
+    channel = with_loss_explained(_task(tmp_path, {}, CHANNEL), Halted(code, "the log is gone", todo="Look for it"))
+    assert "--resync" not in channel.todo
+    assert "Look for it" in channel.todo
+    assert "drop the datacenter dc" in channel.todo
+    assert str(tmp_path / "relay" / "t") in channel.todo

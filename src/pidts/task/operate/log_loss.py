@@ -155,7 +155,7 @@ class _Logs:
 def with_loss_explained(
     config: TaskConfig, error: Halted, moved_at: float = 0.0, *, is_one_of_several: bool = False
 ) -> Halted:
-    """Returns the error with a description of the loss and the repairing command; unchanged if no log is lost.
+    """Returns the error with a description of the loss and the way to repair it; unchanged if no log is lost.
 
     `moved_at` is the time at which the task last applied a change, in seconds since 1970; 0 if it is not known. This
     function queries the servers. The description leaves out what no server can tell any more.
@@ -166,8 +166,15 @@ def with_loss_explained(
         command += f" {config.source.source_id}:"
     if config.is_between_zones:
         command = "pidts zones return FILE ZONE, which fills a zone again from another one (docs/operate/zones.md)"
+    equal, repair = f"and make the target equal: {command}", f"Copy the rows that may have changed, online: {command}"
+    if config.target.is_datacenter:
+        anew = (
+            f"empty {_folder(config).path}, drop the datacenter {config.target.database} or name another database, and "
+            "start again at the position of a new baseline of the rows (docs/operate/log-purged.md#a-channel)"
+        )
+        equal, repair = f"begin the channel anew: {anew}", f"A channel copies no rows. Begin it anew: {anew}"
     if error.code in _ELSEWHERE:
-        todo = f"{sentence(error.todo)} To continue with the source as it is now, and make the target equal: {command}"
+        todo = f"{sentence(error.todo)} To continue with the source as it is now, {equal}"
         return Halted(error.code, error.what, where=error.where, todo=todo)
     if not is_lost:
         return error
@@ -178,7 +185,7 @@ def with_loss_explained(
             todo = f"Nothing is lost, because the source still has this part of its log: empty {folder} and start again"
             return Halted(error.code, error.what, where=error.where, todo=todo)
         error = Halted(error.code, f"{sentence(error.what)} {found}", where=error.where, todo=error.todo)
-    todo = f"Copy the rows that may have changed, online: {command}" + (f"   (or: {error.todo})" if error.todo else "")
+    todo = repair + (f"   (or: {error.todo})" if error.todo else "")
     return Halted(error.code, error.what, where=error.where, todo=todo)
 
 
