@@ -222,7 +222,7 @@ def test_every_line_of_the_log_says_of_which_source(process: Callable[..., Shard
         parts[0].give(CommandKind.SKIP)
         until(lambda: all(part.marks == (False, True) for part in parts))
     assert {line["event"] for line in lines} >= {
-        "a schema change fails, its tables wait for an operator",
+        "a schema change has failed, and its tables wait for an operator",
         "an operator has decided about a schema change",
     }
     assert all(line["source"] in "ab" for line in lines)

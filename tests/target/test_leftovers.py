@@ -10,8 +10,8 @@ from pidts.target.difference import left_out
 
 KEPT = "foreign key (p): not made on the target; the source enforces it"
 DRIFTS = (
-    ". Rows that ON DELETE CASCADE ON UPDATE SET NULL changes on the source are in no log, "
-    "so the target keeps them as they are"
+    ". If the source does not log row changes by ON DELETE CASCADE ON UPDATE SET NULL, "
+    "the target keeps these rows as they are"
 )
 
 

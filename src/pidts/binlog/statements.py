@@ -136,7 +136,7 @@ def _folded(name: str) -> str:
 
 
 def _terminated(cursor: Cursor) -> str:
-    """Returns a text that ends with a zero byte."""
+    """Reads a text up to its final zero byte, and returns it without this byte."""
     found = bytearray()
     while (byte := bytes(cursor.take(1))) != b"\0":
         found += byte

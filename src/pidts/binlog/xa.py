@@ -71,7 +71,7 @@ class PreparedXa(Generic[Place]):
 
 
 class PreparedEventGroups(Generic[Place]):
-    """The event groups that have prepared XA transactions, until these are committed or rolled back."""
+    """The event groups of prepared XA transactions. A group stays here until its transaction has ended."""
 
     def __init__(self, groups: Iterable[PreparedXa[Place]] = ()) -> None:
         self._by_xid = {group.xa.xid: group for group in groups}

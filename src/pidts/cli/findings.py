@@ -152,7 +152,10 @@ def _in_short(report: Report) -> str:
 
 
 def _hint(one: TableReport) -> str:
-    """Returns which rows of a filtered table may differ on purpose; empty if no row of the report may."""
+    """Returns a note that a table's filters may be the reason for its differences.
+
+    Empty if the filters cause only extra rows, and the report has none.
+    """
     if not one.only_extra:
         return "its filters leave out some of its changes, so this may be intended"
     return "its filters leave out changes that remove rows, so extra rows may be intended" if one.extra else ""

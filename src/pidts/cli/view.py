@@ -121,7 +121,7 @@ class Picture:
         return live_picture(moving, self._lags.picture)
 
     def has_shown(self, source: str, halt: Halt) -> bool:
-        """Whether the last picture shows the halt with the advice."""
+        """Whether the picture of the last snapshot shows this halt together with what to do."""
         halts = _of_sources(self._latest[0]) if self._latest is not None else []
         return len(halts) <= _HALTS_WITH_ADVICE and (source, halt) in halts
 

@@ -1,8 +1,8 @@
 """Reads a consistent snapshot of a whole table. This is the only way to copy a table without a key.
 
-All rows come from one snapshot, with bounded memory, however long this takes. The two log positions are read before and
-after the start of the snapshot. Positions before and after the whole reading would be useless, since a busy table
-always changes while it is read.
+All rows come from one snapshot, with bounded memory, however long this takes. The log position `low` is read before the
+rows, and `high` after the first of them; for an InnoDB table of MariaDB, `high` equals `low`. Positions before and
+after the whole reading would be useless, since a busy table always changes while it is read.
 """
 
 from __future__ import annotations

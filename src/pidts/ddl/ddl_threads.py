@@ -406,7 +406,9 @@ class DdlThreads:
         if not halt.tables:
             error.todo = halt.todo
             raise error
-        _log.error("a schema change fails, its tables wait for an operator", halt=str(halt), statement=halt.statement)
+        _log.error(
+            "a schema change has failed, and its tables wait for an operator", halt=str(halt), statement=halt.statement
+        )
         signal_halted(due.context.staging, due.lsn)
         self._halt(due.lsn, _HaltedChange(halt, time.monotonic()))
 

@@ -144,7 +144,9 @@ class Follower:
 
     def _report_failure(self, error: Transient, **changes: Lsn | None) -> None:
         if error.code != self._logged_code:
-            self._log.warning("the relay server is not followed", code=error.code, what=error.what, todo=error.todo)
+            self._log.warning(
+                "following the relay server has failed", code=error.code, what=error.what, todo=error.todo
+            )
             self._logged_code = error.code
         self._status.update(connected=False, error=error, **changes)
 

@@ -38,8 +38,8 @@ def run_receiver(receive: Callable[[StopEvent], None]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    # A signal handler calls `stop.set`. If the handler interrupted the thread that waits for `stop`, the handler would
-    # wait for ever for the event's lock, so another thread receives.
+    # A signal handler runs in the main thread, and calls `stop.set`. If it interrupted a `stop.wait` of this thread, it
+    # could wait for ever for the lock of `stop`. So `receive`, which waits for `stop`, runs in a thread of its own.
     thread = Thread(target=follow, name="replicator", daemon=True)
     thread.start()
     while thread.is_alive():

@@ -44,5 +44,5 @@ def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
 
 
 def _copy(here: Path, there: Path) -> None:
-    """Copies files with their owners. Holes are not filled: a new server's logs are large, and consist of holes."""
+    """Copies files with their owners. Sparse files stay sparse: a new server's logs are large, and consist of holes."""
     subprocess.run(["cp", "-a", "--sparse=always", str(here), str(there)], check=True)

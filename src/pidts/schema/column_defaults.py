@@ -28,8 +28,8 @@ _DIGITS = Context(prec=80)
 def default_value(column: Column) -> pa.Array | None:
     """Returns the value as an array of length one; None if it is not known.
 
-    For example, the value is not known for a column that the server computes: the log always has the values of such a
-    column.
+    For example, it is not known if the column is auto_increment, or if its default is an expression or the current
+    time. An INSERT logs such a value (see above).
     """
     parsed = parse_default(column.default)
     if column.generated or column.auto_increment or isinstance(parsed, (CurrentTime, Expression)):

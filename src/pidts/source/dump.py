@@ -1,7 +1,7 @@
 """Reads the source's log as a stream of raw events. `BinlogStream` logs in as a client, and then acts as a replica.
 
-Events come in bursts. `read_burst` returns all events that have arrived. So its caller can make them durable at once,
-even if the transactions are small.
+Events come in bursts. `read_burst` returns all events that have arrived. So its caller can make all of them durable
+together, even if the transactions are small.
 """
 
 from __future__ import annotations

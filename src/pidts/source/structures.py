@@ -234,7 +234,7 @@ def _by_table(
     for part in parts:
         placeholders = ", ".join(["%s"] * len(part))
         for row in named(connection, sql.format(placeholders), [schema, *part]):
-            # The server compares names without case here, so both `t` and `T` may come.
+            # The server compares names without case here, so it may return both `t` and `T`.
             if row["table_schema"] == schema:
                 found[str(row["table_name"])].append(row)
     return dict(found)

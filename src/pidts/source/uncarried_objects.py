@@ -46,18 +46,25 @@ class UncarriedObject:
     text: str = ""
     """The object's SQL on the source; empty if the account may not see it."""
     clause: str = ""
-    """The expression of a check that the source enforces; empty if some of its characters are not certain."""
+    """The expression of a check that the source enforces.
+
+    Empty on MySQL if the expression has characters beyond ASCII: the catalog shows these encoded twice (`_decoded`).
+    """
     parts: tuple[str, ...] = ()
     """The parts of a key over expressions: expressions in parentheses, and quoted columns.
 
-    Empty if some characters are not certain.
+    Empty if a part is the prefix of a column, or if the catalog shows an expression with a backslash or with characters
+    beyond ASCII (`is_plain`).
     """
     unique: bool = False
     """Whether the object is a unique key."""
     digits: int | None = None
     """The fractional digits of a second in an automatic timestamp; None for other objects."""
     expression: str = ""
-    """The expression of a generated column; empty if some of its characters are not certain."""
+    """The expression of a generated column.
+
+    Empty if the catalog shows it with a backslash or with characters beyond ASCII (`is_plain`).
+    """
     stored: bool = False
     """Whether the values of a generated column are stored."""
     declared: str = ""
@@ -406,7 +413,7 @@ def _decoded(shown: str) -> str:
 
 
 def _unescaped(shown: object) -> str:
-    """Returns an expression from MySQL's catalog without the escapes, which are those of a text literal."""
+    """Returns an expression from MySQL's catalog without its escapes. The catalog escapes it like a text literal."""
     return _ESCAPED.sub(r"\1", _text(shown))
 
 

@@ -78,7 +78,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     conf = SparkConf(loadDefaults=False).setAll(list({**fixed, **settings}.items()))
-    # If a JVM is killed while it sends to this server, the server's base class would print a traceback.
+    # If a JVM is killed while it sends to an accumulator server, the base class of that server would print a traceback.
     for server in accumulator_servers():
         server.handle_error = _accumulators_lost  # type: ignore[attr-defined]
     try:

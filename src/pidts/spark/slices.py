@@ -42,7 +42,7 @@ class SliceSource(DataSource):
 
 
 class SliceStreamReader(DataSourceStreamReader):
-    """Makes offsets from the driver's notes, and partitions from offsets."""
+    """Makes Spark's offsets from the driver's notes, and the partitions of a job from the offset at its end."""
 
     def __init__(self, path: str) -> None:
         self._options = SliceOptions.load(path)

@@ -294,7 +294,7 @@ def _notes(actions: Iterable[Action]) -> Iterator[str]:
         match action:
             case AddKey(key=key, supports_foreign_key=True, rule=rule):
                 note = f"foreign key ({', '.join(key.columns)}): not made on the target; the source enforces it"
-                drift = f". Rows that {rule} changes on the source are in no log, so the target keeps them as they are"
+                drift = f". If the source does not log row changes by {rule}, the target keeps these rows as they are"
                 yield note + (drift if rule else "")
             case AlterOption(what="check"):
                 yield f"{action.text}: not made on the target; the source enforces it"

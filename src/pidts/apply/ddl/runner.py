@@ -261,7 +261,11 @@ class DdlRunner:
         return self._finish(session, change, journal, lsn)
 
     def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | ChangeEnd | None:
-        """Returns the journal that was begun and not ended, or how the attempt ends; None if nothing was begun."""
+        """Returns the journal's entry for the change if it was begun and not completed.
+
+        If this attempt to make the change has to end here, returns how it ends. Returns None if the change is to begin:
+        the journal has no entry for it, or another member's change has emptied the entry.
+        """
         session.begin()
         if left := self._lock_epochs(session, change):
             return left

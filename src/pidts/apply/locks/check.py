@@ -289,8 +289,9 @@ def _with_equal_keys(
 
     Returns the rows and the result.
 
-    A joined key may have to be locked, and may then be equal to further keys: this repeats until no key is joined any
-    more. `judges`: rows are compared; otherwise keys are joined only.
+    After keys were joined, further keys may have to be locked. Then the keys that the target treats as equal to these
+    have to be joined, too. So this repeats until no key is joined any more. `judges`: rows are compared; otherwise keys
+    are joined only.
     """
     while True:
         more = aside.with_locked_keys(key_rows, judged.divergence if settings.policy is OnDivergence.LOCK else None)

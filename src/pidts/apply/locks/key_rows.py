@@ -100,7 +100,7 @@ def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Se
 
 
 def _one_a_row(found: KeyRows) -> KeyRows:
-    """Joins the keys that have the same row; returns the events and rows with the joined keys."""
+    """Makes one key of the keys that have the same row; returns the events and rows with the new keys."""
     at, has_row = found.at, found.at >= 0
     if has_row.sum() < 2 or np.bincount(at[has_row]).max() == 1:
         return found

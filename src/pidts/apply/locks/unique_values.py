@@ -40,7 +40,7 @@ class Holders:
 
 
 def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
-    """Returns the unique keys of the target's table, with the source's column names; without the identity.
+    """Returns the unique keys of the target's table, except the identity, with the source's column names.
 
     A key that only the source has is left out: the target refuses no row because of it.
     """

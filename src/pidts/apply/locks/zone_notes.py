@@ -18,8 +18,8 @@ the tasks out of c. These tasks learn of the change from a note in c's log:
    worker finds the record.
 
 **The argument** is as in `already_applied`, but for any number of zones. There, a state is a unit vector, and a step u
--> v is the difference v - u. Let all steps of all zones together lead to S. Suppose that no zone has a lock of the row,
-and that the change x -> y was already made in one zone.
+-> v is the difference v - u. Let S be the sum of the row's first state and all steps of all zones. Suppose that no zone
+has a lock of the row, and that the change x -> y was already made in one zone.
 
 1. That zone has no later change of the row, neither of its own programs nor of other zones. So it has made all steps
    but x -> y, and ends at y. So S = y + (y - x) = 2y - x, which is not a state.

@@ -28,8 +28,10 @@ If two zones write equal rows, the two rows are one state. A zone that has the f
 log does not have the second row. Whether another zone then misses the row depends on the shape:
 
 - In a mesh, each change reaches each zone by one task, so nothing is missed.
-- In a ring, let r be the last zone before d that wrote the row. Each state that could have stopped the row on its way
-  to d has passed through r. It would have stopped r's own row, too.
+- In a ring, let r be the last zone before d that wrote the row. A zone between r and d could ignore r's row only if it
+  already had this row, since no write is later. It did not write the row. So the row would have come through r, and r
+  would have had the row before r's own program wrote it. But a program's write has to be later than its zone's state
+  before it (see below). So no zone between r and d ignores r's row, and the row reaches d.
 - In a star or a line, the paths of both rows to d meet in one zone. That zone passes on the row that arrives first.
 - For other shapes, it is not proved that nothing is missed.
 
@@ -95,7 +97,7 @@ bytes, and no other unique key. With another unique key, a row might take the un
 would be a conflict of two rows. In all other tables rows that differ are locked (`pidts.apply.locks`).
 
 A tombstone is kept for seven days in the meta schema of each zone that a task writes to (`pidts.target.tombstones`). If
-a change takes longer to arrive, a deleted row appears again.
+an earlier change of a deleted row arrives later than that, the row may appear again.
 """
 
 from __future__ import annotations

@@ -51,11 +51,11 @@ A row that was loaded ahead of the log may have been removed from the target aga
 same key or unique value. The removed row's chunk is settled and is not read again. So if the target may be ahead, a
 missing row is left to the copy only if the update changes neither its key nor a unique value.
 
-**A key that would not be read after `e` is recorded** (`unread`), and the target's row at this key is removed. Then the
-copy reads the key again (`pidts.batch.copy.rereads`). Until a recorded key is settled, it counts as a key that is read
-after `e`. A missing row does no harm to other rows. The target's rows are always a subset of the source's rows at one
-place in the log. A missing row takes no unique value on the target, and another row can get that value only by a change
-that is in the log. Where a key cannot be recorded, the table halts with `partial-row-image`.
+**If a key would not be read after `e`**, it is recorded (`unread`), and the target's row at this key is removed. Then
+the copy reads the key again (`pidts.batch.copy.rereads`). Until a recorded key is settled, it counts as a key that is
+read after `e`. A missing row does no harm to other rows. The target's rows are always a subset of the source's rows at
+one place in the log. A missing row takes no unique value on the target, and another row can get that value only by a
+change that is in the log. Where a key cannot be recorded, the table halts with `partial-row-image`.
 
 **If the target may already have had the change** (`seen_until`), the target's rows are those of a later place in the
 log, until a batch reaches this place. A row that is missing was deleted later, and its changes are dropped. But the

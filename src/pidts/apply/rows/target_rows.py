@@ -24,7 +24,7 @@ from pidts.reduce.key_numbers import Numbers, chunkless, key_numbers, merged
 def target_rows(
     session: TargetSession, table: Table, keys: pa.Table, *, lock: bool = True, again: bool = False
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, and for each key the first index of its row among them, or -1.
+    """Returns the rows, and for each key the index of its row among them (of the first, if there are several), or -1.
 
     With `lock`, the rows are locked. `again`: keys without a row are queried once more, even if no two keys are equal
     under the source's collations.

@@ -44,9 +44,9 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
 # The results: for each array its address, the used part, and its size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
-# For MySQL's compressed transactions: the entries of those that are decompressed (`UnpackedTransactions`), the number
-# of entries, and the next entry. Then the place of an unknown table's event inside a compressed transaction (-1: it is
-# not inside one), and the number of table maps in the last compressed transaction.
+# For MySQL's compressed transactions that are already decompressed: the address of `UnpackedTransactions.entries`, the
+# number of these entries, and the index of the next one. Then the place of an unknown table's event inside a compressed
+# transaction (-1: it is not inside one), and the number of table maps in the last compressed transaction.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INNER_AT, INNER_MAPS) = range(32, 37)
 # Whether steps of XA transactions are read, and the number of steps in the results.
 (STEPS, STEP_COUNT) = range(37, 39)

@@ -55,9 +55,9 @@ PACKED = 5
 # For compressed events: the memory into which images are decompressed, the arguments `done` and `uncompress` of
 # `inflate`, and the images of the event that is being read.
 (ARENA, ARENA_ROOM, NEEDED, DONE_SIZE, UNCOMPRESS, INFLATED, INFLATED_SIZE) = range(23, 30)
-# For MySQL's compressed transactions: the entries of those that are decompressed (`UnpackedTransactions`), the number
-# of entries, and the next entry. Then: whether `route` is inside a compressed transaction, the address and the size of
-# the transaction's events, and the next byte in them.
+# For MySQL's compressed transactions that are already decompressed: the address of `UnpackedTransactions.entries`, the
+# number of these entries, and the index of the next one. Then: whether `route` is inside a compressed transaction, the
+# address and the size of the transaction's events, and the next byte in them.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
 # For event groups that have prepared XA transactions: the entries of the groups, the number of entries, and the next
 # entry. An entry consists of three numbers. The first is the byte of the block at which the group begins. The second is

@@ -156,7 +156,7 @@ def _misfit(operation: int, path: Sequence[Leg]) -> DecodeError:
 
 
 def _changed(data: bytes, at: int, columns: Documents) -> tuple[frozenset[int], int]:
-    """Returns the JSON columns that are written as changes, and the place after their bits."""
+    """Returns the JSON columns whose new values are written as changes, and where the rest of the image begins."""
     cursor = Cursor(data[at : at + 9], "the options of an after image")
     options = cursor.packed()
     if options & ~_DIFFS:

@@ -78,7 +78,8 @@ def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
         lines.append(f"  from {listed(map(shard_name, group))}")
     if apart:
         lines.append(
-            "if their rows do not fit the table then, these shards still wait and need a ddl command of their own"
+            "if the rows of these shards do not fit the changed table, the shards still wait and need a ddl command of "
+            "their own"
         )
     return lines
 

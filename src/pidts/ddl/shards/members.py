@@ -214,8 +214,9 @@ class Members:
 
         Until they begin, some shards of these target tables are unknown.
 
-        `targets` None: all target tables. In optimistic mode, sources that are only known from the record have to
-        begin, too: an unfinished change of an earlier process may have changed the group's structure.
+        `targets` None: all target tables. If `targets` are given, in optimistic mode, the result also has the sources
+        that have not begun, but whose shards of these tables are known from the record: an unfinished change of an
+        earlier process may have changed the group's structure.
         """
         if targets is None:
             return tuple(sorted(self.absent))

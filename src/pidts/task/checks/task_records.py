@@ -41,7 +41,7 @@ FORWARDS = TableName("", "forwards")
 
 
 MERGES = TableName("", "both have rows")
-"""The key of the note with the block-allow-list of a task that has begun to copy into a zone with rows of its own."""
+"""The key of the note that holds a task's block-allow-list, once the task copies into a zone with rows of its own."""
 
 _WITHOUT_TABLES = "yes"
 """The note `MERGES` of an earlier version, which recorded no block-allow-list."""

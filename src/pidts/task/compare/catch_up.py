@@ -131,11 +131,11 @@ class TaskCatchUp:
             pause = min(pause * 1.5, _LONGEST_POLL)
 
     def _copying(self, table: TableName, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a copy does not continue: its table is halted, or no run is seen.
+        """Returns the reason why a copy does not continue: its table is halted, or no run of the task was found.
 
-        The reason is empty if a run is seen: it may still copy.
+        The reason is empty if a run was found: it may still copy.
 
-        A halted table is named even if no run is seen, since a run would not continue its copy.
+        A halted table is named even if no run was found, since a run would not continue its copy.
         """
         if (halt := self._halt(table, at)) is not None:
             why = f"the copy of {self._prefix}{table} waits for a halt: [{halt.code}] {halt.why}"
@@ -145,7 +145,7 @@ class TaskCatchUp:
         return self._no_run("the copy is not finished, and no run of the task is seen")
 
     def _stays(self, at: Lsn) -> NotCaughtUp:
-        """Returns the reason why a checkpoint does not move: no run is seen. The reason is empty if a run is seen."""
+        """Returns the reason why a checkpoint does not move: no run was found. It is empty if a run was found."""
         name, source = self._config.name, self._config.source.source_id
         if is_present(self._target, name, source):
             self._say(f"the target stays at {at}, although a run of the task is seen")

@@ -510,7 +510,7 @@ def _start(meta: Section, *, use_gtid: bool) -> Position | str | None:
 
 
 def _source_file(instance: Section, source_id: str) -> Section:
-    """Returns the DM source file beside the task file that has this `source-id`."""
+    """Returns the DM source file with this `source-id` from the folder of the task file."""
     document = instance.document
     directory = document.file.absolute().parent
     found: list[tuple[Path, Item]] = []

@@ -52,9 +52,10 @@ class CountersAhead:
 
 
 def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.Event, failed: set[TableName]) -> None:
-    """Sets the sequences that are below the rows' AUTO_INCREMENT values, for the part's tables whose copy is done.
+    """Raises the sequences that are below the rows' AUTO_INCREMENT values, and creates missing ones.
 
-    The tables whose sequences cannot be set are added to `failed`; there is one warning for each of these tables.
+    This concerns the part's tables whose copy is done. The tables whose sequences cannot be set are added to `failed`;
+    there is one warning for each of these tables.
     """
     source = config.source.source_id
     rows = tuple(session.meta.checkpoints.read(config.name, source))

@@ -1,8 +1,8 @@
 """Encodes Arrow columns as the cells of row images, a whole column at a time, as MariaDB writes them to its log.
 
 A cell has the same bytes as in the log of a server whose table has exactly this column. The cells of a column are one
-or two binary arrays: for a text, its length, and then the text itself. A NULL has no bytes: only the row's bitmap shows
-it.
+binary array, or two: a text column has an array of the lengths and an array of the texts. A NULL has no bytes: only the
+row's bitmap shows it.
 
 `cells` returns None if a value cannot be encoded here, such as a zero date, or a text beyond ASCII in a latin1 column.
 The caller then writes these rows as SQL.

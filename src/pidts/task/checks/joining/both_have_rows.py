@@ -194,8 +194,8 @@ def demand_selected(config: TaskConfig, opposite: WritingTask, tables: Iterable[
     """Raises if the task of the opposite direction does not select all tables of this task.
 
     The opposite task may select a table whose structure it has not recorded. If the table was created after the place
-    where that task reads the log, it carries the table. If the table was dropped before that place, this task finds no
-    table in the target's zone, and halts it.
+    where that task reads the log, that task carries the table. If the table was dropped before that place, this task
+    finds no table in the target's zone, and halts it.
     """
     selects = opposite.merges
     missing = sorted(one for one in tables if one not in opposite.tables and not (selects and selects(one)))
