@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 _COMPILED_FROM = ("binlog", "model", "relay/segments", "source", "target/postgres/encode", "text_rows")
@@ -68,12 +70,15 @@ def last_kept_at() -> float:
 
 
 def _mark(machine: Path = Path("/proc/cpuinfo")) -> Path:
-    """Returns the file that exists if the machine code is complete; the folder may come from another machine."""
-    processor = ""
+    """Returns the file that exists if the machine code is complete for this processor, this Python and this Numba.
+
+    The folder may come from another machine.
+    """
+    what = f"{version('numba')} {sys.implementation.cache_tag}"
     with suppress(OSError):
         lines = machine.read_text(encoding="utf-8").splitlines()
-        processor = "".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
-    return cache_folder() / f"complete-{hashlib.sha256(processor.encode()).hexdigest()[:16]}"
+        what += "".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
+    return cache_folder() / f"complete-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
 
 
 def _writable(beside: Path) -> Path:

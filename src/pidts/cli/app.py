@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import threading
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
 
+_OF_LOST_OUTPUT = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _COMPILES = "compiling code for this machine: only the first runs do this; it takes minutes on a busy machine"
 _JOURNEY = (
     *("init", "grants", "check", "plan", "run", "status", "ddl", "locks"),
@@ -188,7 +190,8 @@ def _exit_code(arguments: Sequence[str], commands: typer.Typer) -> int:
 
 
 def _show_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> int:
-    if not (isinstance(error, OSError) and has_lost_output("\n")):
+    may_be_of_stdout = isinstance(error, OSError) and error.errno in _OF_LOST_OUTPUT
+    if not (may_be_of_stdout and has_lost_output("\n")):
         show_error(as_unexpected(error, debug=debug), as_json=as_json)
     return PidtsError.exit_code
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pidts.durable_folder import replace_file
 from pidts.model import PidtsError, Where
@@ -48,26 +48,38 @@ class Pause:
 
 
 class PauseFile:
-    """The file in which a run stores its present pauses. It exists only while a source is paused."""
+    """The file in which a run stores its present pauses. It exists only while a source is paused.
+
+    It is removed when the run begins and when it ends. In a container, a run may have the process id of a run that was
+    killed.
+    """
 
     def __init__(self, config: TaskConfig) -> None:
         self._path, self._stored = _path(config), dict[str, Pause]()
+
+    def __enter__(self) -> Self:
+        self._remove()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
 
     def store(self, pauses: Mapping[str, Pause]) -> None:
         """Stores the pause of each source that has one, if they have changed."""
         if pauses == self._stored:
             return
+        self._remove()
         self._stored = dict(pauses)
-        with suppress(OSError):  # if the disk is full, only this record is missing
-            self._path.unlink(missing_ok=True)
-            if pauses:
-                sources = {source: pause.to_json() for source, pause in pauses.items()}
-                text = json.dumps({"process": os.getpid(), "sources": sources}, ensure_ascii=False)
+        if pauses:
+            sources = {source: pause.to_json() for source, pause in pauses.items()}
+            text = json.dumps({"process": os.getpid(), "sources": sources}, ensure_ascii=False)
+            with suppress(OSError):  # if the disk is full, only this record is missing
                 replace_file(self._path, text, durable=False)
 
-    def close(self) -> None:
-        """Removes the record, since the run ends."""
-        self.store({})
+    def _remove(self) -> None:
+        self._stored = {}
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 def stored_pauses(config: TaskConfig, process: int) -> dict[str, Pause]:

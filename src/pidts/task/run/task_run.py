@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def run_task(
         cleanup.enter_context(sole_run(parts[0]))  # after the checks: a first run that fails in them leaves no file
         epochs = cleanup.enter_context(remembered_end(parts[0]))
         cleanup.enter_context(alerting(alerts, parts[0].alerts))
-        cleanup.enter_context(closing(pauses))
+        cleanup.enter_context(pauses)
         cleanup.enter_context(private_files())
         if down is not None and not wait_for_servers(parts, trackers, wanted, down, stop):
             return combined([tracker.summary(synced=False) for tracker in trackers])
