@@ -14,14 +14,24 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _PREFIX: Final = "pidts-"
 _LOCK: Final = "run.lock"
 _making = threading.Lock()
-_own: dict[int, Path] = {}
+_own: dict[int, OwnedFolder] = {}
 """The folder of this process, by process id: a process that is forked from this one gets its own folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedFolder:
+    """A temporary folder of a process."""
+
+    path: Path
+    lock: int
+    """The descriptor of the lock. If a child process inherits it, the folder remains until the child has ended, too."""
 
 
 @contextmanager
@@ -30,6 +40,12 @@ def owned_folder(name: str) -> Iterator[Path]:
 
     The folders that killed processes have left are removed first.
     """
+    with _locked_folder(name) as folder:
+        yield folder.path
+
+
+@contextmanager
+def _locked_folder(name: str) -> Iterator[OwnedFolder]:
     _remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
     # The file gets its name only after it is locked: another process would remove a folder whose lock is free.
@@ -38,19 +54,19 @@ def owned_folder(name: str) -> Iterator[Path]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         draft.rename(folder / _LOCK)
-        yield folder
+        yield OwnedFolder(folder, handle)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
 
-def process_folder() -> Path:
+def process_folder() -> OwnedFolder:
     """Returns the folder that exists as long as this process, for files that outlive a run in this process."""
     with _making:
         mine = _own.get(os.getpid())
         if mine is None:
             stack = ExitStack()
-            mine = _own[os.getpid()] = stack.enter_context(owned_folder("process"))
+            mine = _own[os.getpid()] = stack.enter_context(_locked_folder("process"))
             atexit.register(_close, os.getpid(), stack)
         return mine
 

@@ -18,7 +18,8 @@ The cases, with what the check of the server's log has found:
    are those of the checkpoint. If they are not, this is another server, and continuing is only possible by GTID. The
    checkpoint also has the log file that contains its position, with the second in which the file was created. If the
    same server has made this file anew, it was reset or restored: halt. The position and the file are stored in one row,
-   so they belong together after any crash.
+   so they belong together after any crash. If tables wait at an earlier place, the position is that place, and may be
+   in an earlier file. The comparison is still right, since it looks up the file by the file's own name.
 """
 
 from __future__ import annotations

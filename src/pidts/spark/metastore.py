@@ -18,10 +18,9 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 
 from pidts.model import Halted, Transient, Where
-from pidts.spark.session import jvm_options, not_started
+from pidts.spark.session import not_started, start_gateway
 
 _END_SECONDS = 10.0
 _LOST = ("TTransportException", "TProtocolException")
@@ -236,9 +235,8 @@ def metastore(address: str, folder: Path, lock: int | None = None) -> Iterator[M
     still complete the last call. So the JVM also has the lock, until the JVM ends.
     """
     try:
-        with jvm_options():
-            how = {"stderr": subprocess.DEVNULL, "pass_fds": [] if lock is None else [lock]}
-            gateway = launch_gateway(SparkConf(loadDefaults=False), how)  # type: ignore[no-untyped-call]
+        conf = SparkConf(loadDefaults=False)
+        gateway = start_gateway(conf, subprocess.DEVNULL, () if lock is None else (lock,))
     except (OSError, Py4JError, PySparkRuntimeError) as error:
         raise not_started(error) from error
     try:

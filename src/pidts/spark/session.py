@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, Any, TypeAlias
 
 import structlog
 from py4j.protocol import Py4JError
@@ -51,6 +51,11 @@ _MEASURED = {
 }
 _JAVA = 17
 _starting = threading.Lock()
+"""Held while a JVM starts: the options are in the environment, which all threads share."""
+_jvms: list[Any] = []
+"""The processes of the JVMs that this process has started, without those that had ended before the last start."""
+_START_SECONDS = 30.0
+"""At its end, this process waits at most this long for a JVM that is starting."""
 _END_SECONDS = 5.0
 """The seconds that the JVM may take to end with this process."""
 _STOP_SECONDS = 10.0
@@ -120,56 +125,66 @@ def _accumulators_lost(_server: object, _request: object, _client: object) -> No
 def _start_jvm(conf: SparkConf, log: Path) -> None:
     """Starts the JVM. Its messages are written to the file, not to the terminal."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file, jvm_options():
-        gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+    with log.open("ab") as file:
+        gateway = start_gateway(conf, file)
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as above
 
 
+def start_gateway(conf: SparkConf, errors: IO[bytes] | int, descriptors: Sequence[int] = ()) -> Any:
+    """Starts a JVM with PiDTS's options, unless the user has set options. Returns pyspark's connection to the JVM.
+
+    The JVM writes its messages to `errors`, and inherits `descriptors`.
+
+    The JVM's temporary folder contains files of its libraries and of Spark. It must not belong to one run, since later
+    sessions of this process use the same JVM. When it has started, the JVM writes its port into the folder, and then
+    waits for the end of this process. If it cannot write the port, it never ends. So the folder remains as long as a
+    JVM is starting: `_end_jvms` waits for it, and if this process is killed, the JVM still has the folder's lock.
+    """
+    with _starting, _options() as lock:
+        gateway = launch_gateway(conf, {"stderr": errors, "pass_fds": [*descriptors, *lock]})  # type: ignore[no-untyped-call]
+        _jvms[:] = [*(one for one in _jvms if one.poll() is None), gateway.proc]
+        return gateway
+
+
 @contextmanager
-def jvm_options() -> Iterator[None]:
-    """Gives PiDTS's options to a JVM that starts in the block, unless the user has set options.
-
-    Only one thread at a time may use this context manager.
-
-    The JVM's temporary folder contains files of its libraries and of Spark. The folder is removed when this process
-    ends, however it ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
-    """
-    with _starting:
-        name = "PYSPARK_SUBMIT_ARGS"
-        if name in os.environ:
-            yield
-            return
-        folder = process_folder() / "java"
-        if not folder.exists():
-            folder.mkdir()
-            atexit.register(_end_jvm, os.getpid())
-        usual, tempfile.tempdir = tempfile.tempdir, str(folder)  # a folder of pyspark's own would remain after kill -9
-        escaped = str(folder).replace("\\", "\\\\").replace('"', '\\"')
-        words = f'{JAVA_OPTIONS} {java_options()} "-Djava.io.tmpdir={escaped}"'
-        os.environ[name] = f"--driver-java-options {shlex.quote(words)} pyspark-shell"
-        try:
-            yield
-        finally:
-            del os.environ[name]
-            tempfile.tempdir = usual
-
-
-def _end_jvm(owner: int) -> None:
-    """Ends the JVM at the end of this process, before the JVM's folder is removed.
-
-    If the JVM still ran, it might write into its folder again.
-    """
-    gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
-    process = getattr(gateway, "proc", None)
-    if process is None or os.getpid() != owner:
+def _options() -> Iterator[Sequence[int]]:
+    """Sets PiDTS's options for a JVM that starts in the block. Returns the lock of the JVM's folder, if it has one."""
+    name = "PYSPARK_SUBMIT_ARGS"
+    if name in os.environ:
+        yield ()
         return
-    with suppress(OSError):
-        process.stdin.close()  # this makes the JVM end
+    owned = process_folder()
+    folder = owned.path / "java"
+    if not folder.exists():
+        folder.mkdir()
+        atexit.register(_end_jvms, os.getpid())
+    usual, tempfile.tempdir = tempfile.tempdir, str(folder)  # a folder of pyspark's own would remain after kill -9
+    escaped = str(folder).replace("\\", "\\\\").replace('"', '\\"')
+    words = f'{JAVA_OPTIONS} {java_options()} "-Djava.io.tmpdir={escaped}"'
+    os.environ[name] = f"--driver-java-options {shlex.quote(words)} pyspark-shell"
     try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        yield (owned.lock,)
+    finally:
+        del os.environ[name]
+        tempfile.tempdir = usual
+
+
+def _end_jvms(owner: int) -> None:
+    """Ends the JVMs at the end of this process, before their folder is removed.
+
+    A JVM that still ran might write into its folder again.
+    """
+    if os.getpid() != owner:
+        return
+    _starting.acquire(timeout=_START_SECONDS)  # another thread may be starting a JVM
+    for process in _jvms:
+        with suppress(OSError):
+            process.stdin.close()  # this makes the JVM end
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _load_decoder() -> None:
@@ -204,7 +219,7 @@ def answering_early(session: Session) -> Iterator[None]:
     usual = context.pythonExec
     is_own = usual == sys.executable or not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & os.environ.keys()
     if is_own and is_local(context.master or ""):
-        folder = Path(tempfile.mkdtemp(prefix="python-", dir=process_folder()))
+        folder = Path(tempfile.mkdtemp(prefix="python-", dir=process_folder().path))
         context.pythonExec = str(launcher(folder))
     try:
         yield

@@ -64,7 +64,7 @@ class HostedRelay:
         if self.server is None or self._thread is not None:
             return
         if self._given is None:
-            self._private = Path(tempfile.mkdtemp(prefix="binlog-", dir=process_folder()))
+            self._private = Path(tempfile.mkdtemp(prefix="binlog-", dir=process_folder().path))
             atexit.register(self.close)
         config = ReplicatorConfig(self.server, self.relay, start, segment_bytes=_SEGMENT_BYTES)
         self._thread = Thread(target=self._receive, args=(config,), name="replicator", daemon=True)
