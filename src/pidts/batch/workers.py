@@ -33,7 +33,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from pidts.model import Checkpoint, Halted, LogFile, Lsn, Position, TableName, Where
 from pidts.plan import (
@@ -196,19 +196,18 @@ class Workers:
 
         Without `log_file`, the workers keep their log files.
         """
-        moved = []
-        place: dict[str, Any] = {"gtid": gtid, "position": position}
-        if log_file is not None:
-            place["log_file"] = log_file
+        moved = list[Checkpoint]()
         is_plain = not (end.copy or end.held or dealing)
         places = end.places
         made: dict[tuple[Lsn, str, int], tuple[Lsn, str]] = {}
         known: dict[tuple[Lsn, str], Places] = {}
         copies = end.unread_copies
         for one in self.checkpoints:
+            file = log_file or one.log_file
             if is_plain and not one.copy and one.lsn <= end.lsn:
                 # The code below would return the same, but would take many times as long.
-                moved.append(replace(one, batch=one.batch + 1, lsn=end.lsn, **place))
+                batch = one.batch + 1
+                moved.append(replace(one, batch=batch, lsn=end.lsn, gtid=gtid, position=position, log_file=file))
                 continue
             before = one.lsn, one.copy, one.epoch
             if before not in made:  # most workers have equal states
@@ -221,7 +220,8 @@ class Workers:
                     made[before] = found = state.lsn, state.copy_json(one.epoch, dealing, end)
                     known[found] = state.places
             lsn, copy = made[before]
-            moved.append(replace(one, batch=one.batch + 1, lsn=lsn, copy=copy, **place))
+            batch = one.batch + 1
+            moved.append(replace(one, batch=batch, lsn=lsn, gtid=gtid, position=position, copy=copy, log_file=file))
         return Workers(tuple(moved), KnownPlaces(known), KnownCopies({copy: copies for _, copy in known}))
 
 
