@@ -84,6 +84,9 @@ class MemoryRelay:
     def position(self, lsn: Lsn) -> Any:
         return lsn.position(self.log_base)
 
+    def log_file(self, lsn: Lsn) -> None:
+        """Returns nothing: the source has no log files."""
+
     def format(self, segment: int) -> bytes:
         del segment
         return b""

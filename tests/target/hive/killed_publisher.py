@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pidts.spark import metastore
+from pidts.spark import metastore, session
 from pidts.target.hive.change_record import ChangeRecord
 from pidts.target.hive.record import PublicationRecord
 from pidts.target.hive.session import HiveSession
@@ -67,7 +67,7 @@ class Client:
 def main(task: Path, place: str, call: int, when: str) -> None:
     """Publishes the states that wait for a publication, and kills its own process while doing so."""
     jvm: list[int] = []
-    launch = metastore.launch_gateway
+    launch = session.launch_gateway
     connected = metastore._connected
 
     def launched(*words: Any) -> Any:
@@ -80,7 +80,7 @@ def main(task: Path, place: str, call: int, when: str) -> None:
         store._client = Client(store._client, place, Killing(getattr(store._client, place), call, when, jvm))
         return store
 
-    metastore.launch_gateway = launched
+    session.launch_gateway = launched  # type: ignore[attr-defined]
     if place in OWNERS:
         killing = Killing(getattr(OWNERS[place], place), call, when, jvm)
 
@@ -91,9 +91,9 @@ def main(task: Path, place: str, call: int, when: str) -> None:
     else:
         metastore._connected = watched
     parts = load_parts(task)
-    with closing(parts[0].target.server.connect()) as session:
-        assert isinstance(session, HiveSession)
-        publication.publish(parts, session)
+    with closing(parts[0].target.server.connect()) as target:
+        assert isinstance(target, HiveSession)
+        publication.publish(parts, target)
 
 
 if __name__ == "__main__":
