@@ -28,7 +28,20 @@ from pidts.batch.context import JobContext
 from pidts.batch.lagging_merge import MovedKeysCleanup
 from pidts.batch.log_parts import LogPart
 from pidts.batch.workers import Commit
-from pidts.model import ChangeBatch, Checkpoint, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
+from pidts.model import (
+    ChangeBatch,
+    Checkpoint,
+    Column,
+    ColumnType,
+    Key,
+    Kind,
+    Lsn,
+    Op,
+    Position,
+    Table,
+    TableName,
+    change_schema,
+)
 from pidts.reduce import NetChange, buckets, with_whole_keys
 from pidts.rules import RouteRule, Routes, Rules
 from pidts.schema import Dialect
@@ -326,7 +339,7 @@ class Run:
     def attempt(self) -> None:
         """Runs from the claim to the end of the log, which is cut at random."""
         history = self.history
-        first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
+        first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4), position=str(Position("bin.000001", 4)))
         session = self.target.connect()
         checkpoints = session.meta.checkpoints.claim("t", "s", self.workers, first)
         watched = session.schema.collision_columns(history.structure)
@@ -338,7 +351,11 @@ class Run:
         with Committer(self.target, "t", "s", checkpoints[0].epoch, sleep=lambda _: None, rules=rules) as committer:
             while begin < len(history.transactions):
                 end = min(len(history.transactions), begin + self.chance.randrange(1, 6))
-                moved = [replace(c, lsn=max(c.lsn, history.end(end - 1)), batch=c.batch + 1) for c in checkpoints]
+                position = str(Position("bin.000001", history.end(end - 1).offset))
+                moved = [
+                    replace(c, lsn=max(c.lsn, history.end(end - 1)), batch=c.batch + 1, position=position)
+                    for c in checkpoints
+                ]
                 blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
                 for number, batches in enumerate(history.decoded(begin, end, self.chance.randrange(1, 4))):
                     for place, batch in enumerate(map(with_whole_keys, batches)):
