@@ -29,8 +29,7 @@ class LogFile:
     @classmethod
     def of_head(cls, name: str, head: bytes, server: str) -> LogFile:
         """Returns the file that begins with this FORMAT_DESCRIPTION event."""
-        created, server_id = _CREATED.unpack_from(head)
-        return cls(name, created, server_id, server)
+        return cls(name, *creation(head), server)
 
     def is_another(self, there: LogFile) -> bool:
         """Whether `there` is not this file, although it has the same name."""
@@ -51,3 +50,9 @@ class LogFile:
     def __str__(self) -> str:
         """Returns the name and the time of creation."""
         return f"{self.name} (created {datetime.fromtimestamp(self.created, UTC):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def creation(head: bytes) -> tuple[int, int]:
+    """Returns the second in which a log file was created, and the server's id then, from the file's first event."""
+    created, server_id = _CREATED.unpack_from(head)
+    return created, server_id

@@ -24,12 +24,12 @@ The cases, with what the check of the server's log has found:
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 from pidts.model import GtidSet, Halted, LogFile, Lsn, MySqlGtidSet, Position, Where, parse_gtid_set
 from pidts.model.advice import RESYNC_ALL, START_ANEW
 from pidts.model.errors import Transient
+from pidts.model.log_file import creation
 from pidts.relay import Origin, RelayState
 from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
@@ -42,7 +42,6 @@ SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
-_WRITER = struct.Struct("<IxI")
 _VERSION = slice(21, 71)
 
 Start = Position | GtidSet
@@ -265,7 +264,7 @@ def is_same_file(known: bytes, seen: bytes) -> bool:
     A file's FORMAT_DESCRIPTION event records the second in which the file was created, and the server's id. The rest of
     the event may differ: a server clears some fields if a dump starts in the middle of the file.
     """
-    return _WRITER.unpack_from(known) == _WRITER.unpack_from(seen) and known[_VERSION] == seen[_VERSION]
+    return creation(known) == creation(seen) and known[_VERSION] == seen[_VERSION]
 
 
 def _check_not_behind(position: Position, server: SourceState, where: Where) -> None:

@@ -20,7 +20,7 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 
 from pidts.model import Halted, Transient, Where
-from pidts.spark.session import not_started, start_gateway
+from pidts.spark.session import end_jvm, not_started, start_gateway
 
 _END_SECONDS = 10.0
 _LOST = ("TTransportException", "TProtocolException")
@@ -244,13 +244,7 @@ def metastore(address: str, folder: Path, lock: int | None = None) -> Iterator[M
     finally:
         with suppress(Exception):
             gateway.shutdown()
-        with suppress(OSError):
-            gateway.proc.stdin.close()  # this makes the JVM end
-        try:
-            gateway.proc.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            gateway.proc.kill()
-            gateway.proc.wait()
+        end_jvm(gateway.proc, _END_SECONDS)
 
 
 def _connected(jvm: Any, address: str, folder: Path) -> Metastore:

@@ -178,13 +178,18 @@ def _end_jvms(owner: int) -> None:
         return
     _starting.acquire(timeout=_START_SECONDS)  # another thread may be starting a JVM
     for process in _jvms:
-        with suppress(OSError):
-            process.stdin.close()  # this makes the JVM end
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_jvm(process, _END_SECONDS)
+
+
+def end_jvm(process: Any, seconds: float) -> None:
+    """Ends the process of a JVM. If it has not ended after `seconds`, it is killed."""
+    with suppress(OSError):
+        process.stdin.close()  # this makes the JVM end
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _load_decoder() -> None:

@@ -64,7 +64,7 @@ class TableFit:
     """The reason why the target table cannot be used; empty if it can."""
     fix: str = ""
     notes: tuple[str, ...] = ()
-    """What will be different on the target, if the target table has to be created."""
+    """The differences that the target table will have from the source table, if it has to be created."""
 
     def __str__(self) -> str:
         return str(self.name) if self.target_table.name == self.name else f"{self.name} -> {self.target_table.name}"
