@@ -265,6 +265,45 @@ def test_a_pause_between_two_attempts_is_visible_while_the_run_lives(recorded: R
     assert "paused" not in recorded.text(), "a run that was killed leaves its record"
 
 
+def test_while_the_target_does_not_answer_the_state_of_the_run_here_comes_before_the_error(
+    tmp_path: Path, capsys: Output
+) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(TASK.format(target="{host: 127.0.0.1, port: 9, user: root}"))
+    (config, _) = load_parts(path)
+
+    def status(*words: str) -> Any:
+        assert run_command(["status", str(path), *words]) == 1
+        return capsys.readouterr()
+
+    pause = Pause(Transient("target-full", "no space", todo="Make room"), time.time() - 125, time.time() + 25)
+    said = status()
+    assert said.out == "t: the rest of the status is on the target, which cannot be read now\n"
+    assert "error [target-unreachable] " in said.err
+    with sole_run(config):
+        PauseFile(config).store({"s2": pause})
+        found = json.loads(status("--json").out)
+        said = status()
+    assert found["error"]["code"] == "target-unreachable"
+    assert (found["task"], found["runs"], found["process"], found["ended"]) == ("t", True, os.getpid(), None)
+    assert found["sources"] == [{"source": "s1", "paused": None}, {"source": "s2", "paused": pause.to_json()}]
+    lines = said.out.splitlines()
+    assert lines[0] == "s2:"
+    assert "(2 min ago): [target-full] no space. Make room" in lines[1]
+    assert "the next attempt begins at" in lines[2]
+    assert lines[3] == (
+        f"t: it is running (process {os.getpid()}), but is paused after an error, see above; "
+        "the rest of the status is on the target, which cannot be read now"
+    )
+    with pytest.raises(PrecheckFailed), sole_run(config), remembered_end(config):
+        raise PrecheckFailed("access-denied", "the login is refused")
+    found = json.loads(status("--json").out)
+    assert (found["runs"], found["process"], found["ended"]["code"]) == (False, None, "access-denied")
+    said = status()
+    assert "t: the last run here ended at " in said.out
+    assert "t: it is not running, as far as this machine can tell; the rest of the status" in said.out
+
+
 def test_a_task_that_waits_for_its_first_start_names_the_server(recorded: RecordedTask) -> None:
     (config, _) = load_parts(recorded.path)
     gone = Transient("source-unreachable", "the task waits for the source at h:1: refused")

@@ -653,11 +653,17 @@ def status(
             return show_zones_status(Path(task), directions, as_json=as_json)
         parts = opened(Path(task), debug=debug)
         step("loading the status")
-        from pidts.cli.status_view import show_status
-        from pidts.task.operate.status import task_status
+        from pidts.cli.status_view import show_status, show_without_target
+        from pidts.task.operate.status import TaskStatus, local_status, task_status
 
-        found = with_answer(lambda: task_status(parts, step), f"the target {parts[0].target.place}")
-    return show_status(found, Path(task), as_json=as_json)
+        answer: TaskStatus | PidtsError
+        try:
+            answer = with_answer(lambda: task_status(parts, step), f"the target {parts[0].target.place}")
+        except PidtsError as error:
+            answer = error
+    if isinstance(answer, PidtsError):
+        return show_without_target(local_status(parts), answer, Path(task), as_json=as_json)
+    return show_status(answer, Path(task), as_json=as_json)
 
 
 @app.command("schema", short_help="Print the JSON Schema of a task file.")

@@ -8,8 +8,10 @@ import shlex
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 from rich.console import Console
@@ -50,8 +52,11 @@ def for_this_service(text: str) -> str:
     return with_service(text, *_service)
 
 
-def show_error(error: PidtsError, *, as_json: bool) -> None:
-    """Prints an error: its code, what happened, where, and what to do. Names and values are never read as markup."""
+def show_error(error: PidtsError, *, as_json: bool, beside: Mapping[str, object] = MappingProxyType({})) -> None:
+    """Prints an error: its code, what happened, where, and what to do. Names and values are never read as markup.
+
+    `beside` are further values for the JSON object.
+    """
     todo = with_place(error.todo or error.usual_todo, error.where.source, error.where.position)
     if isinstance(error, DecodeError) and error.where.table:
         # Other errors may name a table of the target, which may have another name on the source.
@@ -64,7 +69,7 @@ def show_error(error: PidtsError, *, as_json: bool) -> None:
         with suppress(OSError):
             _show_text(error)
     if as_json:
-        write_line(json.dumps({"error": error.to_json()}, ensure_ascii=False), sys.stdout)
+        write_line(json.dumps({"error": error.to_json(), **beside}, ensure_ascii=False), sys.stdout)
 
 
 def has_lost_output(probe: str = "") -> bool:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pidts.cli.backlog_text import indented, moment, retained_log, time_text
 from pidts.cli.ddl.lock_view import show_lock
 from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
+from pidts.cli.errors import show_error
 from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
-from pidts.model import Halted, Lsn, TableName
+from pidts.model import Halted, Lsn, PidtsError, TableName
 from pidts.model.advice import with_task
 from pidts.model.errors import listed, plural
 from pidts.plan import Phase
@@ -53,6 +54,30 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
     return Halted.exit_code if found.needs_operator else 0
 
 
+def show_without_target(found: TaskStatus, error: PidtsError, task: Path, *, as_json: bool) -> int:
+    """Prints what this machine knows about the run, and then why the target's records cannot be read.
+
+    Returns the error's exit code.
+    """
+    beside = {
+        "task": found.task,
+        "runs": found.runs,
+        "process": found.process or None,
+        "ended": _failure_json(found),
+        "sources": [{"source": source.source, "paused": _pause_json(source)} for source in found.sources],
+    }
+    if not as_json:
+        for source in found.sources:
+            if source.pause is not None:
+                print(f"{source.source}:")
+                _show_pause(source, task)
+        _show_end(found, task)
+        rest = "the rest of the status is on the target, which cannot be read now"
+        print(f"{found.task}: {_running(found)}{rest}", flush=True)
+    show_error(error, as_json=as_json, beside=beside)
+    return error.exit_code
+
+
 def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
     """Returns the status as plain values."""
     several, end = len(found.sources) > 1, found.ended
@@ -68,7 +93,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
         **({} if found.published is None else {"published": _published_json(found.published, found.change_tables)}),
         **({} if found.server_catalog is None else {"server_catalog": found.server_catalog.to_json()}),
-        "ended": end.to_json() if end is not None and end.is_failure else None,
+        "ended": _failure_json(found),
         "runs": found.runs,
         "process": found.process or None,
         "stopped_at": end.at if end is not None and not end.is_failure else None,
@@ -95,6 +120,14 @@ def _place_json(one: Publication | ChangeTable | None) -> dict[str, Any]:
     return {"lsn": one.lsn or None, "read_at": one.read_at or None, "problem": one.problem}
 
 
+def _failure_json(found: TaskStatus) -> dict[str, Any] | None:
+    return found.ended.to_json() if found.ended is not None and found.ended.is_failure else None
+
+
+def _pause_json(source: SourceStatus) -> dict[str, Any] | None:
+    return source.pause.to_json() if source.pause is not None else None
+
+
 def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str, Any]:
     held = source.held.to_json()
     return {
@@ -105,7 +138,7 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
         "moved_at": source.moved_at or None,
         "silent_since": source.silent_since or None,
         "not_receiving": source.lack.to_json() if source.lack else None,
-        "paused": source.pause.to_json() if source.pause else None,
+        "paused": _pause_json(source),
         "copy": {
             "done": source.tables - len(source.copying),
             "of": source.tables,

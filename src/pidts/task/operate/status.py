@@ -222,19 +222,31 @@ def status_on(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
     found = load_status(target, parts)
     sources = [part.source.source_id for part in parts]
     epochs = {each: _epoch(target, parts[0].name, each) for each in sources}
-    process = running_process(parts[0])
-    pauses = stored_pauses(parts[0], process)
-    found = replace(
-        found,
-        sources=tuple(replace(one, pause=pauses.get(one.source)) for one in found.sources),
-        ended=last_end(parts[0], max(source.moved_at for source in found.sources), epochs),
-        process=process,
-        has_run_here=has_run_here(parts[0]),
-    )
+    found = _with_run_here(found, parts, max(source.moved_at for source in found.sources), epochs)
     if found.runs is not False:
         return found
     pairs = zip(found.sources, parts, strict=True)
     return replace(found, sources=tuple(replace(one, lack=_without_run(part, one.lack)) for one, part in pairs))
+
+
+def local_status(parts: Sequence[TaskConfig]) -> TaskStatus:
+    """Returns what this machine knows without the target: whether the task runs here, and why it is paused or ended."""
+    return _with_run_here(TaskStatus(parts[0].name, _none_begun(parts)), parts, 0.0, {})
+
+
+def _with_run_here(
+    found: TaskStatus, parts: Sequence[TaskConfig], moved_at: float, epochs: Mapping[str, int]
+) -> TaskStatus:
+    """Adds the state of the run on this machine. `moved_at` and `epochs` are the target's, for `last_end`."""
+    process = running_process(parts[0])
+    pauses = stored_pauses(parts[0], process)
+    return replace(
+        found,
+        sources=tuple(replace(one, pause=pauses.get(one.source)) for one in found.sources),
+        ended=last_end(parts[0], moved_at, epochs),
+        process=process,
+        has_run_here=has_run_here(parts[0]),
+    )
 
 
 def _without_run(config: TaskConfig, lack: ReceiveProblem | None) -> ReceiveProblem | None:
@@ -254,9 +266,7 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     """Returns the task's status as the target's records show it."""
     name = parts[0].name
     if not any(target.meta.checkpoints.read(name, part.source.source_id) for part in parts):
-        return TaskStatus(
-            name, tuple(_not_begun(part, HeldTablesOfSource(part.source.source_id, {}, 0)) for part in parts)
-        )
+        return TaskStatus(name, _none_begun(parts))
     commands = TaskCommands(parts, target)
     blocked = [one for one in commands.with_backlogs(commands.blocked_changes()) if one.is_blocked]
     known = [(key, table) for task, key, table in target.meta.structures.tables() if task == name]
@@ -312,6 +322,10 @@ def _source(
             if config.allow(name) and (SourceTablesKey(source), name) not in known
         ),
     )
+
+
+def _none_begun(parts: Sequence[TaskConfig]) -> tuple[SourceStatus, ...]:
+    return tuple(_not_begun(part, HeldTablesOfSource(part.source.source_id, {}, 0)) for part in parts)
 
 
 def _not_begun(config: TaskConfig, held: HeldTablesOfSource) -> SourceStatus:
