@@ -15,7 +15,7 @@ from pidts.rules import Owners, Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRules:
-    """The task's rules for writing, which are the same during a whole run."""
+    """The task's rules for writing. They do not change during a run."""
 
     task: str = ""
     source: str = ""
@@ -23,11 +23,11 @@ class ApplyRules:
     version_column: str = ""
     safe: bool = False
     safe_until: Lsn | None = None
-    """The place up to which changes may have been applied before the task began; None: there is no such change."""
+    """The place up to which the target may already have changes; None: it has none of them."""
     merged: frozenset[TableName] = frozenset()
     """The merged tables of the target."""
     beside: bool = False
-    """Whether the task has other sources whose tables may map to the target tables of this source, too."""
+    """Whether tables of other sources of the task may map to the same target tables."""
     converges: bool = False
     """Whether versions decide between zones that all accept writes (`pidts.apply.rows.convergence`)."""
     zone: str = ""
@@ -35,18 +35,21 @@ class ApplyRules:
     into_zone: str | None = None
     """The zone of the target; empty: a zone that the task file does not name; None: the target is not a zone.
 
-    In a zone, a copy removes extra rows only while `pidts zones return` fills the zone (`removes_extra_rows`).
+    In a zone, a copy does not remove extra rows, except while `pidts zones return` fills the zone
+    (`removes_extra_rows`).
     """
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows. A write by another zone is set aside."""
     seeks_rivals: bool = False
-    """Whether a row that needs another row's unique value is set aside: true after the target has refused such a row.
+    """Whether to look for other rows that have a unique value which a change writes (`after_refusal`).
+
+    The change is then set aside. True after the target has refused such a row.
     """
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False
     """Whether rows may be locked already."""
     lock_limit: int = 1000
-    """The highest number of locked rows in one table."""
+    """How many rows of one table may be locked."""
     find_transactions: FindTransactions = unknown_transactions
     """Returns the GTID and the time of each held change's transaction."""
     keeps_changes: bool = False
@@ -54,22 +57,23 @@ class ApplyRules:
     expects: bool = False
     """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
     inserts: bool = False
-    """Whether the target may be asked to refuse a new row whose key another program has inserted since rows were read.
+    """Whether the target may be asked to refuse a new row if its key exists. Another program may have inserted the key
+    after the task has read the rows.
     """
     read_first: frozenset[str] = frozenset()
     """Target tables whose rows are read before they are written: for them, `expects` and `inserts` do not apply. An
     empty name means all tables.
     """
     filters: Rules = field(default_factory=Rules)
-    """The filters of the task. If a table is filtered, the target need not have the rows that the source had."""
+    """The task's filters. If a filter leaves out changes of a table, the target may lack rows that the source had."""
     _plain: dict[TableName, tuple[Table, bool]] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """For each source table, the target table of its last changes, and whether `is_plain` is true for it."""
+    """For each source table, the target table of its last changes, and the result of `is_plain` for it."""
 
     def is_plain(self, batch: ChangeBatch) -> bool:
-        """Whether this table's changes, if they have whole images, are written as the reduction returns them.
+        """Whether this table's changes, if they have whole images, are written exactly as `reduce` returns them.
 
-        True if nothing has to be read from the target first, no row is set aside, and no other table has rows in the
-        target table.
+        True if all of these hold: no row has to be read from the target first, no row is set aside, and the target
+        table has no rows of other tables.
         """
         known = self._plain.get(batch.origin)
         if known is None or known[0] is not batch.table:
@@ -95,8 +99,8 @@ class ApplyRules:
     def compares(self, batch: ChangeBatch) -> bool:
         """Whether the target's rows are compared with those that the source had; see `pidts.apply.locks.divergence`.
 
-        If versions decide about a table, none of its rows is locked. Otherwise a change with an older version, which is
-        left out on purpose, would lock its row.
+        If versions decide about a table, no comparison locks its rows: a change with an older version is left out on
+        purpose, and would lock its row.
         """
         if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
             return False
@@ -107,16 +111,16 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        If versions decide about a table (`guards`), the target must not compare them: it may have to remove more rows
-        than the changes name.
+        Not if versions decide about a table (`guards`): then the target may have to remove more rows than the changes
+        name.
         """
         is_read = not self.read_first.isdisjoint({"", *(str(batch.table.name) for batch in batches)})
         return self.expects and not is_read and not self._guards_any(batches)
 
     def may_insert(self, batches: Sequence[ChangeBatch]) -> bool:
-        """Whether the target may be told to refuse new rows of these changes whose keys it already has.
+        """Whether the target may refuse new rows of these changes whose keys it already has.
 
-        If row versions decide which rows are written (`guards`), the target is not told to refuse rows.
+        Not if versions decide which rows are written (`guards`).
         """
         return self.inserts and not self._guards_any(batches)
 
@@ -132,8 +136,8 @@ class ApplyRules:
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
         """Returns the rules under which refused changes are prepared again; None if the rules would be the same.
 
-        Between zones, a program in the target's zone may have given a unique value to another row. So the next attempt
-        looks for other rows that have the new unique values.
+        In a zone, a program may have given the unique value of a change to another row. So the next attempt looks for
+        rows that have the unique values of the changes.
         """
         is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
         if not self.zone or not is_locking or refusal.code != "target-refused":
@@ -152,8 +156,8 @@ class ApplyRules:
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether a row may be left to a copy under way, which reads the row again by its recorded key.
 
-        The copy must not read the row again if a filter may have left it out on purpose, or if the version guard
-        decides which version counts.
+        False if a filter may have left out the row on purpose, or if versions decide which row counts: the copy must
+        not read such a row again.
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False

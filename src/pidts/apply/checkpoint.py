@@ -16,7 +16,7 @@ _SET_RIGHT = (
 
 
 class Outcome(Enum):
-    """The ways in which a commit ends."""
+    """How a commit has ended."""
 
     APPLIED = "applied"
     ALREADY = "already"
@@ -26,10 +26,13 @@ class Outcome(Enum):
 def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> Outcome:
     """Returns APPLIED if the batch has to be written, ALREADY if the target has the batch; otherwise raises an error.
 
-    The batch begins at `expected` and ends at `new`. A batch that only copies existing rows, or only moves waiting
-    tables, ends where it begins. Then the copy progress in the stored checkpoint shows whether this is a first attempt
-    or a repeated one. An attempt may be so late that the target already has the next batch. If that batch also ends at
-    the same place, only the batch number in the checkpoint shows that this attempt is late.
+    The batch begins at `expected` and ends at `new`. Some batches end where they begin: they only copy existing rows,
+    or only move waiting tables. For such a batch:
+
+    - If the stored copy progress differs from the batch's, this is the first attempt. If it is equal, the attempt is
+      repeated.
+    - If the stored batch number is larger, the attempt is late: the target already has the next batch, which ends at
+      the same place.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)
@@ -88,8 +91,8 @@ def demand_not_fenced(
     """Raises if another run has claimed the task since this run's claim.
 
     `epoch` is the epoch of this run's claim; 0: this run has made no claim. `has_begun`: the claim was certainly
-    committed. Then the function also raises if there is no checkpoint: a run that begins anew would leave out all
-    changes since the deleted checkpoint.
+    committed. Then a missing checkpoint is an error, too: a run that begins anew would omit all changes since the
+    deleted checkpoint.
     """
     if has_begun:
         _demand_some(stored, task, source)

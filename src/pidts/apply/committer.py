@@ -8,23 +8,23 @@ COMMIT. A commit can be interrupted at these points:
    the server rolls back. Until the server has rolled back, the row stays locked, so the next attempt waits for the lock
    and sees the old checkpoint.
 3. While COMMIT is under way, and its answer is lost: the target has the whole transaction or nothing of it. The next
-   attempt, here or in another process, locks the row, and gets the lock when the old transaction has ended. Then it
-   reads the row: the new Lsn means that the batch is committed (ALREADY), the old one means that the batch has to be
-   written again. The row is never read without its lock. A read without the lock could still show the old Lsn while the
-   commit is being made, and the batch would be written twice.
+   attempt, here or in another process, locks the row. It gets the lock when the old transaction has ended. Then it
+   reads the row. The new Lsn means that the batch is committed (ALREADY). The old Lsn means that the batch has to be
+   written again. A read without the lock could show the old Lsn while the commit is being made, and the batch would be
+   written twice.
 4. After COMMIT, before the caller is informed: the caller repeats the batch and gets ALREADY.
 5. A run that another run has replaced may still execute any of these steps. If the old run holds the lock, the new
    run's `claim` waits for it, and the old run's batch is valid. If not, the old run finds a newer epoch when it next
-   locks the row, and ends with `Fenced`. A run's writes and its lock are in one transaction, so a run never writes
-   without having checked its epoch under the lock.
+   locks the row, and ends with `Fenced`. The lock and the writes are in one transaction, so each write comes after a
+   check of the epoch.
 
 If this committer itself was the last to write the row, it does not read the row first. It begins the transaction with a
-statement that *advances* the row. The statement locks the row, saves the new checkpoint, and fails unless the row was
-exactly as this committer has left it. After a failed statement the server executes nothing, neither the writes nor
-COMMIT. So the whole transaction is sent at once. Then:
+statement that *advances* the row. The statement locks the row and saves the new checkpoint. It fails if the row is not
+exactly as this committer has left it. The whole transaction is sent at once, since after a failed statement the server
+executes neither the writes nor COMMIT. Then:
 
-6. The row is as it was left: no other transaction has written it, and none writes it before COMMIT. Reading the row
-   would have led to the same decision. Cases 2 to 4 apply from here on.
+6. The row is as this committer has left it: no other transaction has written it, and none writes it before COMMIT.
+   Reading the row would have led to the same decision. Cases 2 to 4 apply from here on.
 7. The row differs or does not exist: another run has taken over, a repeated attempt has committed the batch, or
    somebody has changed the row by hand. Nothing was written. A second attempt locks and reads the row.
 8. After any error, the committer no longer assumes that the row is as it has left it. Its next attempt locks and reads
@@ -58,7 +58,7 @@ Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
 Largest: TypeAlias = Callable[[str], TableName | None]
 """Returns the source table with the most changes in a table of the target; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
-"""Returns whether changes that the target has refused are prepared and written once more, with other rules."""
+"""Returns whether changes that the target has refused are prepared and written once more, under other rules."""
 
 _log = structlog.get_logger(__name__)
 
@@ -67,11 +67,11 @@ _KEPT_ROW = (
     "that the source has changed or removed. This is the likely cause: correct that row on the target, or remove it. "
     "Otherwise: {}"
 )
-"""The advice to the operator if a filter may be the cause of a unique value that two rows have."""
+"""The advice to the operator if two rows need one unique value, and a filter may be the cause."""
 _MOST_TO_ADVANCE = 16 << 10
-"""The largest number of characters of the copy progress and the GTID sets in two checkpoint rows: the former row and
-the new one. If they have more, the row is not advanced. The statement contains both rows. It must not exceed what the
-server accepts, and must be small enough to be sent together with the next statements.
+"""How many characters the copy progress and the GTID sets may have in the former checkpoint row and the new one
+together. A larger row is read and not advanced: the advancing statement contains both rows, the server must accept it,
+and it must be small enough to be sent together with the next statements.
 """
 
 
@@ -86,7 +86,7 @@ class _Commit:
     rows: int
     origin: str
     asked: bool = False
-    """Whether an attempt has sent COMMIT, so that the target may have the changes already."""
+    """Whether an attempt has sent COMMIT. Then the target may have the changes already."""
 
 
 class Committer:
@@ -117,9 +117,9 @@ class Committer:
         """The rules for batches that the target itself may compare with its rows while it writes them."""
         self._session: TargetSession | None = None
         self._left: dict[int, Checkpoint] = {}
-        """The checkpoint row of each worker as this committer has left it; none after an error."""
+        """The checkpoint row of each worker as this committer has left it. A worker has no entry after an error."""
         self._advances = True
-        """Whether the target can find out that a checkpoint row is as this committer has left it."""
+        """Whether the target can compare a checkpoint row with the row that this committer has left."""
         self._trips = 0
         """The number of the session's round trips so far."""
         self.times = CommitMeter()
@@ -140,12 +140,14 @@ class Committer:
     ) -> Outcome:
         """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that this was already done.
 
-        Each attempt calls `changes` after the statement that locks the worker's checkpoint, and writes the changes;
-        `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never
-        returns ALREADY, even if the connection was lost. The error of a refused row names the row and its source table,
-        if they can be found. If the whole transaction is too large, the error names the source table that `largest`
-        returns for the target table. `origin` is the other zone from which the rows came. When the target refuses the
-        changes, the attempt has failed; `again` says whether another attempt follows.
+        Each attempt first locks the worker's checkpoint, then calls `changes` and writes the result. If this call
+        itself made the commit, it never returns ALREADY, even if the connection was lost.
+
+        - `has_rows`: whether the changes have any rows, as known beforehand.
+        - `whose` returns the source table of a refused row. The error names the row and this table, if they are found.
+        - `largest` returns the source table that the error names if the whole transaction is too large.
+        - `again` decides after each refusal of the changes whether another attempt follows.
+        - `origin` is the other zone from which the rows came.
         """
         commit = _Commit(worker, expected, self._mine(checkpoint, worker), changes, int(has_rows), origin)
         with self.times.measured():
@@ -164,7 +166,7 @@ class Committer:
                     raise located from (error if located is not error else error.__cause__)
 
     def _attempt(self, commit: _Commit) -> Outcome:
-        """Makes one attempt. It does not read the checkpoint row first if the row may be advanced."""
+        """Makes one attempt. If the checkpoint row may be advanced, the attempt does not read it first."""
         left = self._left.pop(commit.worker, None)
         if left is None or not self._may_advance(left, commit.expected, commit.new, rows=commit.rows):
             return self._written(commit, None)
@@ -175,8 +177,8 @@ class Committer:
             _log.debug("the checkpoint is read again before a batch", worker=commit.worker, cause=error.what)
             refused = left
         except Halted:
-            # Without a round trip, the server has not compared the checkpoint row yet. If somebody has changed it,
-            # this may be the cause of the halt. So the next attempt reads the row.
+            # Without a round trip, the server has not compared the checkpoint row yet. The row may have been changed
+            # by hand, and this may be the cause of the halt. So the next attempt reads the row.
             if self._connected().trips > trips:
                 raise
             refused = None
@@ -186,15 +188,15 @@ class Committer:
     def _written(self, commit: _Commit, left: Checkpoint | None, refused: Checkpoint | None = None) -> Outcome:
         """Runs one transaction, which advances the checkpoint row from `left`. If `left` is None, the row is read.
 
-        `refused` is the row that could not be advanced just now.
+        `refused` is the row that the attempt before could not advance.
         """
         session = self._connected()
         session.begin(commit.origin)
         is_saved = left is not None and session.meta.checkpoints.advance(left, commit.new)
         if not is_saved:
             stored = self._locked(session, commit.worker)
-            # If `advance` was refused although the checkpoint row was as this committer had left it, the target cannot
-            # compare the row, and would refuse each batch once.
+            # The row is as this committer has left it, and yet `advance` was refused: this target cannot compare the
+            # row, and would refuse each batch once.
             self._advances = self._advances and stored != refused
             if settle(stored, commit.expected, commit.new, rows=commit.rows) is Outcome.ALREADY:
                 session.rollback()
@@ -228,11 +230,10 @@ class Committer:
         return session.meta.checkpoints.lock(self._task, self._source, worker)
 
     def _may_advance(self, left: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> bool:
-        """Whether the batch may be written without reading the checkpoint row, provided that nobody has changed it.
+        """Whether the batch may be written without reading the checkpoint row, if nobody else has changed it.
 
-        False if rows may be locked: the target has to be asked for them before anything is written, and the checkpoint
-        is read in the same round trip. Also False if the texts of the former checkpoint row and the new one are large
-        (`_MOST_TO_ADVANCE`).
+        False if rows may be locked: which ones they are has to be read before anything is written, and the same round
+        trip reads the checkpoint. Also False if the texts of the two checkpoint rows are large (`_MOST_TO_ADVANCE`).
         """
         if not self._advances or self.rules.looks_for_locks or left.lsn != expected:
             return False
@@ -264,7 +265,7 @@ class Committer:
         return self._session
 
     def _drop(self) -> None:
-        """Closes the session, since its state is unknown after an error. This rolls back its open transaction."""
+        """Closes the session, which rolls back its open transaction. After an error, its state is not known."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -292,8 +293,8 @@ class Committer:
     def _located(self, error: Halted, worker: int, changes: Changes, whose: Whose, largest: Largest) -> Halted:
         """Returns the error with the refused row, and with the table that the row comes from.
 
-        If the transaction is too large, no row is the cause. Then only the source table with the most changes halts,
-        and the next attempt writes the changes of the others.
+        If the transaction is too large, no single row is the cause. Then only the source table with the most changes
+        halts, and the next attempt writes the changes of the others.
         """
         if not error.where.table:
             return error

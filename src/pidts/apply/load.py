@@ -1,33 +1,32 @@
 """Loads rows of the source into the target, before a batch records that these rows were read.
 
 **The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`. `low` is the place in the
-log up to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are not
-written before the chunk is loaded. If the chunk were loaded later, a row that the log has deleted would come back and
-stay:
+log up to which the chunk's rows contain all changes. Changes after `low` are newer than these rows, so they must be
+written after the chunk. Otherwise a row that the log has deleted would come back and stay:
 
     read row 7 at low = 100        DELETE of row 7 at 120 is written, checkpoint 150        load row 7
 
-If the source has no changes, the batch that records the reading ends at the same place as the batch that asked for the
-rows. So there is one more condition: no worker may be at a later batch than the batch that asked.
+If the source has no changes, the batch that records the reading ends where the batch that asked for the rows has ended.
+So there is a second condition: no worker may be at a later batch than the batch that asked.
 
-The loading transaction has shared locks on the checkpoints of all workers: it reads their current state, and none of
-them changes before the transaction ends. Many chunks can have these locks at the same time.
+The loading transaction has shared locks on the checkpoints of all workers: it reads their current state, and no
+checkpoint changes before the transaction ends. Many chunks can have these locks at the same time.
 
 A load can be interrupted at these points:
 
-1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until the server has rolled
-   back, the checkpoints stay locked, and the batch that would move them waits; the chunk is read again.
+1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until then, the checkpoints
+   stay locked, and the batch that would move them waits. The chunk is read again.
 2. While COMMIT is under way, or after it and before its result is known: the target has all rows of the chunk, or none.
    In both cases the chunk is read again. If the target already has its rows, they are reduced together with the log of
    their window.
-3. A run that was replaced may still have rows in memory: before it loads them, it locks the checkpoints. The run then
-   finds another epoch, or checkpoints after `low`, and loads nothing.
+3. A run that was replaced may still have rows in memory. Before it loads them, it locks the checkpoints, finds another
+   epoch or checkpoints after `low`, and loads nothing.
 
-Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only
-the first attempt loads it. In the same transaction, this attempt records on the target that the table is loaded, with
-its result. A later attempt returns the recorded result in place of its own, since the later attempt's snapshot may be
-older or newer than the snapshot that the planner uses. Attempts wait for each other, since an attempt cannot see a
-record that another attempt has not committed yet.
+Rows of a table without a key cause no conflict when they are loaded twice. So only the first attempt loads such a
+table. In the same transaction, this attempt records on the target that the table is loaded, with its result. A later
+attempt returns the recorded result in place of its own: the snapshot of the later attempt may be older or newer than
+the snapshot that the planner uses. Attempts wait for each other, since an attempt cannot see a record that another
+attempt has not committed yet.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from pidts.model import Lsn, SourceTablesKey, Table, Transient, Where
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """The request for which rows were read, and the place in the log at which these rows were read."""
+    """The request that asked for rows, and the place in the log at which these rows were read."""
 
     task: str
     source: str
@@ -77,8 +76,7 @@ def load_whole(
 ) -> str | None:
     """Replaces all rows of the table, by the rule of this module; returns None if two of the new rows collide.
 
-    If no rows collide, the function returns the text of `result`. If an earlier attempt loaded the rows, it returns the
-    text of that attempt.
+    Otherwise returns the text of `result`, or the text of an earlier attempt that has loaded the rows.
     """
     task, source = asked.task, asked.source
     prefix = f"{asked.epoch}/{asked.batch} "

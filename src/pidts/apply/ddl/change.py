@@ -87,7 +87,7 @@ class SchemaChange:
         return self.command.statements if self.command is not None and self.command.kind is CommandKind.INJECT else ()
 
     def does(self, command: DdlCommand) -> bool:
-        """Whether the change carries out this ddl command, which may have been given for another member."""
+        """Whether the change carries out this ddl command. The command may have been given for another member."""
         leading = self.command
         if command is leading or not command.statements:
             return True
@@ -101,20 +101,15 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSuperseded:
-    """The end of an attempt that recorded nothing.
-
-    Before it could, a new ddl command was given, or another source began a new attempt.
-    """
+    """The end of an attempt that recorded nothing, because of a new ddl command or a new attempt of another source."""
 
     source: str = ""
-    """The source that began a new attempt, in which its members reach the change again. Empty: another ddl command was
-    given.
-    """
+    """The source that began a new attempt. Its members reach the change again. Empty: a new ddl command was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenJournal:
-    """The end of an attempt that began nothing, since another member's change of the table has to end first."""
+    """The end of an attempt that began nothing: another member's change of the table has to end first."""
 
     source: str
     lsn: Lsn

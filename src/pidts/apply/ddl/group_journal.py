@@ -1,14 +1,18 @@
 """Decides which member's journal counts for a merged table, on targets where DDL is not part of transactions.
 
 Before a member makes a schema change, it begins a journal: a row of the target's journal. The journal is *open* until
-the change is done, and one journal at a time is open. A member that arrives meanwhile continues the open journal if the
-member that began the journal has also reached the schema change. If not, the arriving member waits, since only the
-member that began the journal can find out whether the statement was executed. If the target has *refused* the first
-statement of a journal, and the table looks as before, the statement has changed nothing. A note records this, and then
-other members go on. The first of them that begins a change empties the refused journal in the same commit. Otherwise
-the member of the refused journal would later find a changed table, and take another member's change for its own. If the
-refused change runs again before another member has begun, its journal is continued. Then changes that somebody has made
-to the table by hand count as made by this schema change.
+the change is done. One journal at a time is open.
+
+- A member arrives, and the member of the open journal has also reached the schema change: the arriving member continues
+  the open journal.
+- A member arrives, and the member of the open journal has not reached the change: the arriving member waits. Only the
+  member that began the journal can find out whether the statement was executed.
+- The target has *refused* the first statement of the journal, and the table looks as before: the statement has changed
+  nothing. A note records this, and then other members go on. The first of them that begins a change empties the refused
+  journal in the same commit. Otherwise the member of the refused journal would later find a changed table, and take
+  another member's change for its own.
+- The refused change runs again before another member has begun: its journal is continued. Changes that somebody has
+  meanwhile made to the table by hand then count as made by this schema change.
 
 Crash before the note of a refusal: the statement is run again, and refused again. Crash after it: other members go on,
 or the member of the refused journal arrives again and removes the note before it runs anything.

@@ -4,56 +4,65 @@ The journal's row for the statement's Lsn decides: "done" means that the target 
 structures has it, too. No checkpoint is written here. A run that starts at a position before the statement asks for the
 change again, gets ALREADY, and its next batch moves the position past the statement.
 
-The caller guarantees two things. When a change begins, everything before it is in the target, on all workers. And no
-later change of its tables is written until it is done. So, as long as the journal does not say "done", the tables can
-be compared with their state before the change, and the change can be run again.
+The caller guarantees two things:
 
-**Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to check the
-epoch, writes structures and "done", and commits. The row is locked last, so that batches of other tables can commit
-until then. Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was replaced may
-still execute statements. It waits for the locks of this run, or this run waits for its locks. It ends with `Fenced`
-before it can commit.
+- When a change begins, the target has everything before it, from all workers.
+- No later change of its tables is written until it is done.
+
+So, as long as the journal does not say "done", the tables can be compared with their state before the change, and the
+change can be run again.
+
+**Where DDL is part of a transaction**, one transaction runs the statements, locks a checkpoint row to check the epoch,
+writes structures and "done", and commits. The row is locked last, so that batches of other tables can commit until
+then. Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was replaced may still
+execute statements. It waits for the locks of this run, or this run waits for its locks. It ends with `Fenced` before it
+can commit.
 
 **Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock stops a late statement of a
 run that was replaced. So:
 
 1. Take the lock of this change. The lock ends with the connection on which the statements run. While a run holds it, no
-   other run makes this change. A run that loses the lock has lost the connection, and cannot run anything. If a server
-   still executes the statement of a lost connection, that connection still holds the lock, and the next run waits for
+   other run makes this change. A run that loses the lock has lost the connection, and cannot run anything. A server may
+   still execute the statement of a lost connection. This connection still holds the lock, and the next run waits for
    it.
-2. Lock a checkpoint row, check the epoch, write the intent with the fingerprint of the tables before, commit. Crash
+2. Lock a checkpoint row, check the epoch, write "intent" with the fingerprint of the tables before, commit. Crash
    before the commit: nothing happened. After: the journal says that the next attempt continues with step 3.
 3. Run the statement. Crash before, during or after: the journal says "intent". The attempt that continues holds the
-   lock, so the statement is not running any more. A statement is atomic by itself, so there are two cases. If the
-   tables look as before, run it: either it was not executed, or it changes no structure, like TRUNCATE, and may be
-   executed twice. If they look different, the statement was executed, and the tables must then fit the structure on the
-   source; otherwise the change halts for an operator.
+   lock, so the statement is not running any more. A statement is atomic by itself, so there are two cases:
+
+   - The tables look as before. Either the statement was not executed, or it changes no structure, like TRUNCATE, and
+     may be executed twice. So run it.
+   - The tables look different. Then the statement was executed, and the tables must fit the structure on the source.
+     If they do not, the change halts for an operator.
 4. If there are more statements, the journal moves to the next one with new fingerprints, in one commit. Crash before
    this commit: the next attempt continues with step 3 of the earlier statement. After: with step 3 of the next one.
-5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made, and step
-   5 is repeated. After: the journal says "done".
-
-**A ddl command** about the change is given before the change runs, or after it has failed, and is stored in a table of
-the target. The commit that begins the journal with the command's statements marks the command as taken, if it is still
-in force. Crash before: nothing happened, and the next attempt reads the command that is in force then. After: the
-journal says which step is next. If a journal was begun without the command, the command begins a new journal in its
-place. Steps that the old journal has completed are not undone. The structure after the command's statements cannot be
-foreseen. So when one of these statements is interrupted, it counts as made if the tables have changed, and is run again
+5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds that the change was made,
+   and step 5 is repeated. After: the journal says "done".
+**A ddl command** about the change is given before the change runs, or after it has failed. A table of the target stores
+it. One commit begins the journal with the command's statements, and marks the command as taken if no newer command has
+replaced it. Crash before this commit: nothing happened, and the next attempt reads the command again, or a newer one.
+After: the journal says which step is next. If a journal was begun without the command, the command begins a new journal
+in its place. Steps that the old journal has completed are not undone. PiDTS cannot compute the structure after the
+command's statements. So if one of them was interrupted, it counts as made if the tables have changed; otherwise it is
+run again.
 if they have not.
 
-**For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
-last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the order
-of the sources, and checks the epochs. Then it writes the journals and structures of all members. Where DDL is not part
-of a transaction, the named lock of step 1 has the table's name. The commit that begins the journal notes which member's
-journal it is. Crash before the last commit: all members reach the change again. Then another member may be the leader,
-or only some members may have arrived. The note names the journal that was begun (see `group_journal`). If the member of
-that journal has arrived, the journal is continued; if not, the other members wait. After: each member finds its own
-"done". If another run has taken over one of these sources, its members arrive again in the new run, and the commit
-records "done" for no member.
+**For several members of a group** (`SchemaChange.others`), the statement of one member, the leader, is run once, and
+the last commit says "done" for all of them. That commit first locks a checkpoint row of each member's source, in the
+order of the sources, and checks the epochs. Then it writes the journals and structures of all members. Where DDL is not
+part of a transaction, the named lock of step 1 has the table's name, and the commit that begins the journal notes which
+member's journal it is.
+
+- Crash before the last commit: all members reach the change again. Then another member may be the leader, or only some
+  members may have arrived. The note names the journal that was begun (see `group_journal`). If the member of that
+  journal has arrived, the journal is continued; if not, the other members wait.
+- Crash after it: each member finds its own "done".
+- Another run has taken over one of these sources: the commit records "done" for no member. The members of that source
+  arrive again in the new run.
 
 A run that was replaced in the middle of a change keeps the lock until its statement has ended, and the new run waits
-for the lock in step 1. The old run is refused in step 5, and the new one finds the change made. Batches of rows never
-wait for a schema change here.
+for the lock in step 1. The old run fails in step 5, and the new one finds that the change was made. Batches of rows
+never wait for a schema change here.
 """
 
 from __future__ import annotations
@@ -104,9 +113,10 @@ class DdlRunner:
         is_superseded: Callable[[], bool] = lambda: False,
         records: SharedSession | None = None,
     ) -> None:
-        """`is_superseded` says, between two attempts at a change, whether there is a new ddl command for the change.
+        """`is_superseded` says, between two attempts at a change, whether a new ddl command was given for it.
 
-        Records are read on the session `records`, if it is given. Each change is made on a session of its own.
+        `records`, if it is given, is the session on which records are read. Each change is made on a session of its
+        own.
         """
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
@@ -127,13 +137,14 @@ class DdlRunner:
     def run(self, change: SchemaChange, lsn: Lsn) -> ChangeEnd:
         """Makes the change at this Lsn; returns how the attempt has ended.
 
-        The call does not make the change in three cases. The target already has the change. Or a newer ddl command was
-        given, or the part of another source has begun a new attempt (`AttemptSuperseded`). Or another member has begun
-        a change of the merged table and not ended it (`OpenJournal`).
+        The call does not make the change in three cases:
+
+        - The target already has the change: ALREADY. If this call itself made the change, the call never returns
+          ALREADY, even if the connection was lost.
+        - A newer ddl command was given, or the part of another source has begun a new attempt: `AttemptSuperseded`.
+        - Another member has begun a change of the merged table and not ended it: `OpenJournal`.
 
         When the target refuses the change, the raised error names a table of the change.
-
-        If this call itself made the change, the call never returns ALREADY, even if the connection was lost.
         """
         self._begun = False
         ended = self._attempts(
@@ -148,7 +159,7 @@ class DdlRunner:
         instead: Callable[[], _Answer | None] = lambda: None,
         records: SharedSession | None = None,
     ) -> _Answer:
-        """Tries until the work succeeds, or until `instead` returns an answer between two attempts."""
+        """Repeats the work until it succeeds, or until `instead` returns an answer between two attempts."""
         for attempt in range(1, self._retry.attempts + 1):
             try:
                 if records is not None:
@@ -172,8 +183,8 @@ class DdlRunner:
             with session.meta.ddl_lock(self._task, place):
                 ended = self._journaled(session, change, lsn)
         if ended is Outcome.ALREADY and change.others:
-            # The commit of an earlier attempt may have succeeded without an answer. Members that have arrived since
-            # then are not in that commit's record.
+            # An earlier attempt may have committed, although its answer was lost. That commit does not say "done" for
+            # members that have arrived since.
             session.begin()
             if left := self._lock_epochs(session, change):
                 return left
@@ -245,8 +256,8 @@ class DdlRunner:
             own: Sequence[str] = ()
             with _about(change):
                 if change.first and journal.rendered == change.first:
-                    # The statements that a ddl command puts first may change what the target runs for the change
-                    # itself.
+                    # The statements of the ddl command have run first. They may have changed which statements the
+                    # target needs for the change itself.
                     own = change.own(lambda: self._render(session, change))
                 elif guessed and change.is_foreseen:
                     own = drops_that_are_left(session, change)
@@ -263,8 +274,8 @@ class DdlRunner:
     def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | ChangeEnd | None:
         """Returns the journal's entry for the change if it was begun and not completed.
 
-        If this attempt to make the change has to end here, returns how it ends. Returns None if the change is to begin:
-        the journal has no entry for it, or another member's change has emptied the entry.
+        If this attempt has to end here, returns how it ends. Returns None if the change is to begin: the journal has no
+        entry for it, or another member's change has emptied the entry.
         """
         session.begin()
         if left := self._lock_epochs(session, change):
@@ -291,8 +302,7 @@ class DdlRunner:
         return journal
 
     def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | ChangeEnd:
-        # The checkpoint is not locked here, since this block may read a whole table, and batches would wait for the
-        # lock.
+        # This block may read a whole table. The checkpoint is not locked meanwhile: batches would wait for the lock.
         with _about(change):
             rendered = change.first or change.own(lambda: self._render(session, change))
         journal = DdlJournal(
@@ -323,7 +333,7 @@ class DdlRunner:
 
     @contextmanager
     def _refusable(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> Iterator[None]:
-        """Notes a refusal of the first step if the tables look as before, so that other members need not wait."""
+        """Notes a refusal of the first step if the tables look as before. Then other members need not wait."""
         try:
             yield
         except Halted:
@@ -352,7 +362,7 @@ class DdlRunner:
     def _finish(self, session: TargetSession, change: SchemaChange, journal: DdlJournal, lsn: Lsn) -> ChangeEnd:
         """Ends the open transaction with "done", and returns how the attempt ends.
 
-        Another member may have begun the journal.
+        `journal` may be a journal that another member has begun.
         """
         if left := self._lock_epochs(session, change):
             return left
@@ -384,8 +394,8 @@ class DdlRunner:
         """Locks the epoch of each source until the transaction ends.
 
         Returns None if there is no newer epoch, and `AttemptSuperseded` for a newer epoch of another source. A newer
-        epoch of this source raises `Fenced`. All workers' rows have the same epoch, and while the first row is locked,
-        a run that takes over waits until this run commits.
+        epoch of this source raises `Fenced`. One row of each source is enough: all workers' rows have the same epoch,
+        and a run that takes over has to wait for this row's lock.
         """
         epochs = {one.source: one.epoch for one in change.others} | {self._source: self._epoch}
         for source in sorted(epochs):
@@ -423,7 +433,7 @@ class DdlRunner:
 
 
 def _execute_unless_made(session: TargetSession, change: SchemaChange, sql: str) -> None:
-    """Runs a statement; ignores a refusal if a program of the zone has made the change at the same moment."""
+    """Runs a statement. Ignores a refusal if a program of the zone has made the change meanwhile."""
     try:
         _execute(session, change, sql)
     except Halted:
@@ -448,7 +458,7 @@ def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
 
 @contextmanager
 def _refused_with(statements: Sequence[str]) -> Iterator[None]:
-    """If the target refuses a statement, adds the statements to the error, so that an operator can correct them."""
+    """If the target refuses a statement, adds the statements to the error. An operator can correct them."""
     try:
         yield
     except Halted as error:

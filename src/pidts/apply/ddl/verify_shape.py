@@ -18,12 +18,12 @@ _log = structlog.get_logger(__name__)
 
 
 def fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[str, str | None]:
-    """Returns a text for each table. A statement that changes the table's structure changes the text, too."""
+    """Returns a text for each table, which changes when a statement changes the table's structure."""
     return {str(name): session.schema.fingerprint(name) for name in tables}
 
 
 def demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
-    """Halts if the statement adds a column that the target already has, perhaps with other values than the source's."""
+    """Halts if the target already has a column that the statement adds, and the column may have other values there."""
     before, there = change.before.get(statement.table), session.schema.structure(statement.table)
     if before is None or there is None:
         return
@@ -51,10 +51,9 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
 
 
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
-    """Returns statements that drop the columns which other members had when the change began, and have dropped since.
+    """Returns statements that drop columns which the journal's statements have not dropped.
 
-    The target still has these columns. The journal, which was begun before these members arrived, has no statements
-    that drop them.
+    Other members had these columns when the journal was begun, and have dropped them since. The target still has them.
     """
     statement = change.statement
     if not isinstance(statement, AlterTable):
@@ -87,8 +86,7 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
 def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
     """Halts if the target would compute a column differently from the source after the change.
 
-    Source and target may compute a column differently after a ddl command that kept the column's old expression on the
-    target, or gave the column another expression there.
+    A ddl command may cause this: it can keep the column's old expression on the target, or give the column another one.
     """
     for name, table in change.after.items():
         if table is not None and (problems := session.schema.computed_otherwise(table)):

@@ -6,9 +6,9 @@ its own programs have made this change:
     a    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ba finds c
     b    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ab finds c
 
-Only what the statement changes is compared: the columns and keys that differ between the structures before and after
-it. The change counts as made if the target has each of these columns and keys as the statement leaves it. A comparison
-of the rest would prove no more, and servers of different kinds write many attributes differently.
+Only the columns and keys that the statement changes are compared. The change counts as made if the target has each of
+them as the statement leaves it. A comparison of the rest would prove no more, and servers of different kinds write many
+attributes differently.
 
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    does not count as made: each zone's rows have their own times
     ADD COLUMN c, ADD COLUMN d, and c is there    is not made: the server refuses the statement; a person has to look
@@ -19,8 +19,8 @@ of the rest would prove no more, and servers of different kinds write many attri
     RENAME a TO x, b TO a, x TO b                 does not count as made if a and b are alike: no structure changes
 
 **At the same moment.** The zone may run its own statement after this check. Then the server refuses the task's
-statement, and the check is repeated. **Crash points:** nothing is run here. The commit that ends a change records that
-the change is done. After a crash before this commit, the next attempt checks again.
+statement, and the check is repeated. **Crash points:** no statement runs here. The commit that ends a change records
+that the change is done. After a crash before this commit, the next attempt checks again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NOT_SHOWN = (ConvertCharset, PartitionRows, SetCharset)
 
 
 def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
-    """Whether the target has the change, and a program of its zone has made it."""
+    """Whether the target already has the change, since a program of its zone has made it."""
     statement = change.statement
     if not change.between_zones or change.command is not None or not isinstance(statement, AlterTable | RenameTable):
         return False
@@ -63,9 +63,9 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
 
 
 def warn_if_not_shown(change: SchemaChange) -> None:
-    """Warns if no structure shows whether programs of the zone have run the statement, too.
+    """Warns if no structure can show whether programs of the zone have run the statement, too.
 
-    If they have run it, the statement runs twice, which does harm.
+    If they have, the statement now runs twice, which does harm.
     """
     statement = change.statement
     if not change.between_zones or change.command is not None:
@@ -80,10 +80,7 @@ def warn_if_not_shown(change: SchemaChange) -> None:
 
 
 def _is_shown(statement: AlterTable, before: Table | None) -> bool:
-    """Whether a table's structure can show that the statement was run on it.
-
-    Some statements change rows, but not the structure.
-    """
+    """Whether a table's structure can show that the statement was run. Some statements change only rows."""
     return not (_makes_anew(statement, before) or any(isinstance(action, _NOT_SHOWN) for action in statement.actions))
 
 
@@ -94,7 +91,7 @@ def _makes_anew(statement: AlterTable, before: Table | None) -> bool:
 
 
 def _is_after(session: TargetSession, old: Table | None, new: Table | None, there: Table | None) -> bool:
-    """Whether each column and key that the change alters is on the target as the change leaves it."""
+    """Whether the target has each column and key that the change alters as the change leaves it."""
     if new is None or there is None:
         return new is there
     if session.schema.misfits(new):
@@ -125,7 +122,7 @@ def _is_column(new: Column | None, there: Column | None, *, added: bool) -> bool
 
 
 def _plain(kind: ColumnType) -> ColumnType:
-    """Returns a type without the parts that servers write differently, or that do not change the values of rows."""
+    """Returns a type without the parts that servers write differently or that change no values."""
     same = Kind.LONGTEXT if kind.kind is Kind.JSON else kind.kind
     return replace(kind, kind=same, charset=None, collation=None, length=None if kind.is_integer else kind.length)
 
@@ -138,7 +135,7 @@ def _same_default(one: Column, other: Column) -> bool:
 
 
 def _differs_by_row(column: Column) -> bool:
-    """Whether the rows of two zones get different values in this column if each zone adds it."""
+    """Whether each zone gives the rows other values in this column when it adds the column."""
     return column.auto_increment or isinstance(parse_default(column.default), CurrentTime | Expression)
 
 
@@ -151,6 +148,6 @@ def _keys(table: Table) -> Mapping[str, tuple[Any, ...]]:
 
 
 def _definition(key: Key) -> tuple[Any, ...]:
-    """Returns the parts of a key that decide which rows it accepts. `==` of two keys does not compare all of them."""
+    """Returns the parts of a key that decide which rows the key accepts. `==` of keys does not compare all of them."""
     prefixes = key.prefixes if any(key.prefixes) else ()
     return tuple(name.lower() for name in key.columns), key.declared_unique, key.primary, prefixes, key.fulltext

@@ -1,10 +1,10 @@
 """Finds changes that another zone has already made, and later changes of these rows that must not be applied.
 
 A change *was already made* if the target's row is already as the change would leave it: another zone has made the same
-change. The change then has no effect. But a later change of the row may come from a program that did not know the
-change of the other zone. Such a later change is set aside, which locks its row. The lock is necessary, because zones
-compare rows by their values. If a row gets former values again, the comparison does not show that two zones have
-changed the row at the same time:
+change. The change then has no effect. But the row's next change may come from a program that did not know the other
+zone's change. Such a next change is set aside, which locks its row. The lock is necessary: zones compare rows by their
+values, and if a row gets former values again, the comparison does not show that two zones have changed the row at the
+same time:
 
     zone a    UPDATE 1 -> 2, UPDATE 2 -> 1. Then b's 1 -> 2 arrives: a's row becomes 2
     zone b    UPDATE 1 -> 2. Then a's changes arrive: b already has 1 -> 2, and 2 -> 1 makes b's row 1
@@ -31,13 +31,13 @@ from a.
    If it is the last of these changes, a's row ends at 2y - x - (v - u). This is a state only if u = x and v = y. So
    both zones have omitted the same step.
 
-Two conditions are left: no change may follow c at b, and no change may follow u -> v at a. So each change of another
-zone that *follows* a change that was already made is set aside. A zone cannot find out whether the program that made
-the following change knew the changes of both zones. So some changes are set aside although their program knew both.
+These steps assume that no change follows c at b, and that no change follows u -> v at a. So each change of another zone
+that *follows* a change that was already made is set aside. A zone cannot find out whether the program that made the
+following change knew the changes of both zones. So some changes are set aside although their program knew both.
 
 **Deletes.** After a DELETE that was already made, both zones agree that the row is gone, and its key may be used again.
-So only a change that makes the deleted row again is set aside. If equal rows may have different texts (`_rows`), the
-next change of the key is set aside, whatever it makes. There is no short proof for this rule.
+So only a change that makes the deleted row again is set aside. Equal rows may have different texts (`_rows`). Then the
+next change of the key is set aside, whatever row it makes. There is no short proof for this rule.
 `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of two zones up to a fixed number of steps.
 
 Three alternatives were rejected:
@@ -50,9 +50,9 @@ Three alternatives were rejected:
 
 **Three zones and more.** A third zone gets the same change from both zones. Then a program there may make the earlier
 row again. This change may reach the two zones before each has the other's change, so they cannot notice the conflict.
-So a note is written to the third zone's log, and that zone's own next change is set aside in the other zones
-(`pidts.apply.locks.zone_notes` proves that this is enough). If tasks pass on the changes of other zones, this proof
-does not hold: the log of a zone lacks the changes that were already made there (docs/operate/zones.md).
+So a note is written to the third zone's log, and the next change by a program of the third zone is set aside in the
+other zones (`pidts.apply.locks.zone_notes` proves that this is enough). The proof does not hold for tasks that pass on
+changes of other zones: a zone's log lacks the changes that were already made there (docs/operate/zones.md).
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. A
 task meets its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
@@ -65,7 +65,7 @@ there.
 
 The records of changes that were already made are in the same table as the records of `early_removals`, with other
 digests. They, too, are used for one hour, by the clocks of the servers and of the task's machine. If a task lags by
-more than an hour, a change that should be set aside may be applied.
+more than an hour, it may apply a change that should be set aside.
 """
 
 from __future__ import annotations
@@ -102,23 +102,23 @@ _SPELLED = frozenset({Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR})
 
 @dataclass(frozen=True, slots=True)
 class MadeAlready:
-    """The events of a batch that were already made, and the events that may not follow them."""
+    """The events of a batch that were already made, and the events that are set aside after them."""
 
     events: Numbers
     """Events that find the row as they would leave it."""
     set_aside: Mapping[int, str]
-    """Events that are set aside, with the reasons. They follow an event that was already made, or the row that they
-    find is not the row that the event before them has left.
+    """Events that are set aside, with the reasons. Each follows an event that was already made, or finds another row
+    than the event before it has left.
     """
 
 
 def made_already(
     compared: ComparedKeys, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], RowStorage], task: str
 ) -> MadeAlready:
-    """Returns the events of a batch that were already made; each key's first event was compared with the target's row.
+    """Returns the events of a batch that were already made; `compared` has compared each key's first event.
 
-    `until` is the place up to which the target may already have the changes, and `known` says which columns of each
-    change the log has; None: all.
+    `until` is the place up to which the target may already have the changes. `known` says which columns of each change
+    the log has; None: all.
     """
     events = compared.key_rows.events
     made = np.zeros(len(events.key), np.bool_)
@@ -144,7 +144,7 @@ def note_made(
 ) -> None:
     """Records, in the open transaction, that these events were already made.
 
-    `has_others`: other tasks write to the target, too, so there may be zones that need the record.
+    `has_others`: whether other tasks between zones write to the target. Then other zones may need the record.
     """
     events, table = key_rows.events, key_rows.events.batch.table
     keys = key_names(session, table, events.keys.take(pa.array(events.key[made])))
@@ -165,7 +165,7 @@ def events_after_made(
 ) -> Mapping[int, str]:
     """Returns, with the reasons, the events that may not follow a change that was already made.
 
-    A task into this zone has recorded the change that was already made, or a task into the source's zone has
+    A task into this zone has recorded that change, or a note of the source's zone has reported it
     (`pidts.apply.locks.zone_notes`).
     """
     events, table = key_rows.events, key_rows.events.batch.table
@@ -221,7 +221,6 @@ def _reason(tasks: Sequence[str]) -> str:
 
 
 def _follows(events: KeyEvents) -> Mask:
-    """Returns which events come after another event of the same key."""
     return np.append(False, events.key[1:] == events.key[:-1])[: len(events.key)]
 
 
@@ -230,7 +229,7 @@ def _breaks(
 ) -> tuple[Mask, Mask]:
     """Returns which events find a row that differs from the one that their key's previous event has left.
 
-    The second item of the result says which of these events do not change the row that the previous event has left.
+    The second result says which of these events leave the row as the previous event has left it.
     """
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
@@ -252,7 +251,7 @@ def _breaks(
 def _is_left(
     events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], RowStorage]
 ) -> Mask:
-    """Returns which events have a `side` image that equals the row that their key's previous event has left."""
+    """Returns which events have a `side` image equal to the row that their key's previous event has left."""
     if not len(asked):
         return np.zeros(0, np.bool_)
     table, rows = events.batch.table, events.batch.rows
@@ -288,10 +287,10 @@ def _first_following(events: KeyEvents, made: Mask, known: KnownColumns | None) 
 
 
 def _rows(events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, wanted: Mask) -> list[str | None]:
-    """Returns a text for each event in `asked`: the row in its `side` image. None if the event is not `wanted`.
+    """Returns a text for each event in `asked`: the row in its `side` image.
 
-    The text is also None if the event has no row on this side, or if the log does not have the whole row. It is None,
-    too, if rows with different texts may be equal: {"a":1} and {"a": 1}.
+    The text is None in these cases: the event is not `wanted`; it has no row on this side; the log lacks a part of the
+    row; or equal rows may have different texts, such as {"a":1} and {"a": 1}.
     """
     table = events.batch.table
     if any(column.type.kind in _SPELLED for column in table.columns):

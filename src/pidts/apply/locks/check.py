@@ -1,10 +1,10 @@
 """Compares the rows that a batch changes with the target's rows. Handles rows that differ as the task file demands.
 
 Some targets can compare rows while they write them (`TargetSession.can_expect`). Then no row is read: each change is
-sent with the row that the target must have. Other targets refuse a new row if they have a row with its key
-(`TargetSession.refuses_known_keys`). Then the rows of new keys are not read. If the target refuses the change, the
-transaction is rolled back and repeated with all rows read. So what differs, and which rows are locked, is only decided
-by comparing rows that were read.
+sent with the row that the target must have. Other targets can refuse a new row if they have a row with its key
+(`TargetSession.refuses_known_keys`). Then the rows of new keys are not read. If the target refuses a change, the
+transaction is rolled back and repeated with all rows read. So only a comparison of rows that were read decides which
+rows differ and which rows are locked.
 
 Another program may insert a row after the rows were read. A target that refuses known keys does not overwrite this row
 either (`ComparisonSettings.inserts`).
@@ -50,7 +50,7 @@ _TODO = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSettings:
-    """Settings of a comparison: which rows are compared, and what happens to rows that differ."""
+    """Which rows are compared, and what happens to rows that differ."""
 
     task: str
     source: str
@@ -58,9 +58,9 @@ class ComparisonSettings:
     seen_until: Lsn | None = None
     """The place in the log up to which the target may already have the changes; None if it has none of them."""
     honours: bool = False
-    """Whether the target may have locked rows, even if this run locks no further rows."""
+    """Whether the target may have locked rows, even if this run locks no more rows."""
     limit: int = 1000
-    """The highest number of locked rows in one table."""
+    """How many rows of one table may be locked."""
     find_transactions: FindTransactions = unknown_transactions
     """Returns the GTID and the time of each held change's transaction."""
     compares: Callable[[ChangeBatch], bool] = lambda _: True
@@ -72,43 +72,46 @@ class ComparisonSettings:
     writer: str = ""
     """The zone in which the changes were made."""
     seeks_rivals: bool = False
-    """Whether the target has refused a row, and is now asked for other rows with unique values that the batch writes.
+    """Whether to look for other rows of the target that have unique values which the batch writes. True after the
+    target has refused a row.
     """
 
     expects: bool = False
-    """Whether, in tables without locked rows, the target itself may compare rows while it writes them."""
+    """Whether the target itself may compare rows while it writes them. This concerns tables without locked rows."""
 
     inserts: bool = False
-    """Whether the target may be asked to refuse a new row whose key another program has inserted since rows were read.
+    """Whether the target may be asked to refuse a new row if its key exists. Another program may have inserted the key
+    after the task has read the rows.
     """
 
     seeks_removals: bool = False
-    """Whether another task may insert a row after this task has deleted it, or may have deleted a row before this task
-    inserts it. Then deletes that find no row are recorded, and these records are read.
+    """Whether other tasks, too, insert and delete rows of the target's tables. One of them may insert a row after this
+    task has deleted it, or may have deleted a row before this task inserts it. So deletes that find no row are
+    recorded, and these records are read.
     """
 
     def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:
-        """Returns the events by which a zone has written rows of another zone, each with the reason."""
+        """Returns the writes of the zone `writer` to rows that another zone owns, each with the reason."""
         return foreign_events(events, self.owners, self.writer, known) if self.owners else {}
 
 
 @dataclass(frozen=True, slots=True)
 class WritableChanges:
-    """Changes that are written, without those that are set aside."""
+    """The changes that are written; changes that are set aside are not among them."""
 
     batches: list[ChangeBatch]
     there: dict[TableName, pa.Table]
     """The target's rows that were compared. The open transaction keeps others from changing them."""
     expecting: set[TableName]
-    """Tables whose rows are compared while they are written: each change is sent with the row that the target must
-    have.
+    """Tables whose rows the target compares while it writes them: each change is sent with the row that the target
+    must have.
     """
     inserting: set[TableName]
-    """Tables for which the target refuses a new row whose key it already has. The rows of the inserted keys were not
+    """Tables for which the target refuses a new row if it already has the key. The rows of the inserted keys were not
     read, or the target had none. Rows of keys that the batch both inserts and deletes were always read.
     """
     differing_rows: dict[TableName, pa.Table]
-    """The rows of `there` that are changed although they differ from the source's rows."""
+    """Rows of `there` that the batch changes although they differ from the source's rows."""
 
 
 def checked(
@@ -181,7 +184,7 @@ def _check_table(
 
 
 class _Unread(Enum):
-    """The keys whose rows are not read, because the target itself refuses a change that finds another row."""
+    """The keys whose rows are not read. If the target has another row of such a key, it refuses the change."""
 
     NONE = "none"
     NEW = "new"
@@ -193,8 +196,8 @@ def _unread(
 ) -> _Unread:
     """Returns the keys whose rows are not read.
 
-    NEW means that only the rows of new keys are not read. It is returned only if all rows that the batch changes or
-    deletes equal the source's rows; these rows are read here.
+    NEW means: only the rows of new keys are not read. This is the result only if all rows that the batch changes or
+    deletes equal the source's rows; they are read here.
     """
     if not _may_expect(batch, settings):
         return _Unread.NONE
@@ -211,8 +214,8 @@ def _unread(
 def _may_expect(batch: ChangeBatch, settings: ComparisonSettings) -> bool:
     """Whether the target itself may compare these changes with its rows, while it writes them.
 
-    It must not compare them in two cases: if owners, deletes of other tasks or unique values also decide; or if the
-    target may already have the changes.
+    It must not compare them if owners, deletes of other tasks or unique values also decide, or if the target may
+    already have the changes.
     """
     if not settings.expects or not settings.compares(batch) or settings.may_share(batch):
         return False
@@ -228,10 +231,11 @@ def _may_insert(
     aside: SetAside | None,
     found: Divergence | None,
 ) -> bool:
-    """Whether the batch may insert its new rows: the target must have no row with their keys, as far as is known.
+    """Whether the target may be asked to refuse the batch's new rows if it has their keys.
 
-    A key that is set aside (`found`) may have a row, unless only a later event of the key differs: then the key's first
-    events are written.
+    False if the target is known to have such a row: it would refuse the batch each time. A key that is set aside
+    (`found`) may have a row, since its changes are not written. But if the row differs only at a later event of the
+    key, the events before that one are written.
     """
     batch = key_rows.events.batch
     if not settings.inserts or not settings.compares(batch) or settings.may_share(batch):
@@ -254,11 +258,10 @@ def _with_records(
     settings: ComparisonSettings,
     aside: SetAside | None,
 ) -> tuple[KeyRows, _Comparison]:
-    """Records, for other tasks between zones, deletes that found no row, and changes that were already made.
+    """Records deletes that found no row, and changes that were already made, for other tasks between zones.
 
-    Returns the rows and the result of the comparison.
-
-    Other tasks may write until they are locked out. So after they are locked out, the rows are read and compared again.
+    Returns the rows and the result of the comparison. Other tasks may write until they are locked out. So after that,
+    the rows are read and compared again.
     """
     if not (len(judged.made) or len(early_removals(key_rows, known))):
         return key_rows, judged
@@ -285,13 +288,10 @@ def _with_equal_keys(
     *,
     judges: bool,
 ) -> tuple[KeyRows, _Comparison]:
-    """Joins the keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
+    """Joins keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
 
-    Returns the rows and the result.
-
-    After keys were joined, further keys may have to be locked. Then the keys that the target treats as equal to these
-    have to be joined, too. So this repeats until no key is joined any more. `judges`: rows are compared; otherwise keys
-    are joined only.
+    Returns the rows and the result. After keys were joined, further keys may have to be locked, and further keys may be
+    equal to these. So this repeats until no key is joined any more. `judges`: whether rows are compared.
     """
     while True:
         more = aside.with_locked_keys(key_rows, judged.divergence if settings.policy is OnDivergence.LOCK else None)
@@ -307,7 +307,6 @@ def _report_unlocked(
     settings: ComparisonSettings,
     aside: SetAside | None,
 ) -> None:
-    """Warns or halts because of rows that differ, except for rows that are locked already."""
     if found is not None and aside is not None:
         found = aside.without_locked(found)
     if found is not None:
@@ -386,7 +385,7 @@ def _known(batch: ChangeBatch, presence: Sequence[Presence], settings: Compariso
 
 
 def _demand_own(parts: Sequence[ChangeBatch], settings: ComparisonSettings) -> None:
-    """Halts a table whose rows cannot be set aside, if the zone that writes to it is not the table's only owner."""
+    """Halts a table whose rows cannot be set aside, unless the zone that writes to it is the table's only owner."""
     table = parts[0].table
     if settings.owners and settings.owners.sole(table.name) != settings.writer:
         lsn = Lsn.from_bytes(parts[0].rows.column("lsn")[0].as_py())

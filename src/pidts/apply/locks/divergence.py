@@ -3,8 +3,8 @@
 Only the first event of each key in a batch is compared, since a later event finds the row that the event before it has
 made. A later event is compared only in columns that no earlier image of the row has. Such columns exist if sessions of
 the source differ in their `binlog_row_image`: the first image of a row may then have fewer columns than the second. So
-the outcome does not depend on where batches are cut. The outcome is the same as if the events were applied one by one
-(`key_events` explains the words):
+the outcome is the same as if the events were applied one by one, wherever batches are cut (`key_events` explains the
+words):
 
     the event            the target has                     result
     stays, leaves        the row before the event           goes on
@@ -12,15 +12,14 @@ the outcome does not depend on where batches are cut. The outcome is the same as
     arrives, leaves      no row                             goes on
     anything else                                           the row has diverged
 
-A table may have unique keys besides its identity. If a row of such a table differs only at a later event of its key,
-all events of the key in the batch are held. The reason: the unique values that the row has on the target are known only
-for the first event.
+A table may have unique keys besides its identity. The unique values that a row has on the target are known only for the
+first event of its key. So if a row of such a table differs only at a later event, all events of its key are held.
 
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
-The rows are read under the lock of the worker's checkpoint, and are locked themselves, so the rows that were compared
-are the rows that are overwritten. A row that another writer inserts after the comparison is overwritten. A target that
-compares rows while it writes them refuses such a row instead; then the row is read, and found to differ.
+The rows are read under the lock of the worker's checkpoint, and are locked themselves. So the rows that were compared
+are the rows that are overwritten. Another writer may insert a row after the comparison. Most targets overwrite such a
+row. A target that compares rows while it writes them refuses it; then the row is read, and found to differ.
 
 Rows are not compared where the task itself may be the reason for a difference:
 
@@ -65,14 +64,14 @@ class Divergence:
 
     key_rows: KeyRows
     keys: Numbers
-    """The indexes of these keys, in the order of the log."""
+    """The indexes of these keys. The keys are in the order of the log."""
     begins: Numbers
     """For each of `keys`, its first event that found a row that differs from the source's row."""
     differs: Mask
     """For each of `keys`, the columns that differ; all columns if the source or the target has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
-    """Keys that are set aside whatever row the target has, each with the reason. Either a zone has written a row that
-    it does not own, or another row has a unique value that the key's row needs.
+    """Keys that are set aside whatever row the target has, each with the reason: a zone has written a row that it does
+    not own, or another row has a unique value that the key's row needs.
     """
 
     @property
@@ -85,7 +84,7 @@ class Divergence:
         return replace(self, keys=self.keys[keys], begins=self.begins[keys], differs=self.differs[keys])
 
     def lsn(self, number: int) -> Lsn:
-        """Returns the place in the log of a key's first event that found a row that differs from the source's row."""
+        """Returns the place in the log of the key's event in `begins`."""
         change = self.events.change[self.begins[number]]
         return Lsn.from_bytes(self.events.batch.rows.column("lsn")[int(change)].as_py())
 
@@ -162,14 +161,11 @@ class ComparedKeys:
     goes_on: Mask
     """For each key, whether its events may be applied."""
     begins: Numbers
-    """For each key, the first event that did not find the row that it expects; the key's first event if all events
-    found it.
-    """
+    """For each key, the first event that did not find the row that it expects; if there is none, its first event."""
     differs: Mask
     """For each key, the columns that differ; all columns if the source or the target has no row."""
     made: Mask
-    """For each key, whether its first event found the row as the event leaves it, and not as the source had it before.
-    """
+    """For each key, whether its first event found the row as the event would leave it."""
 
     def divergence(self, foreign: Mapping[int, str] | None = None) -> Divergence | None:
         """Returns the keys that differ, and the keys with a `foreign` event; None if there are neither.
@@ -252,10 +248,10 @@ def stored_by(session: TargetSession, table: Table) -> Callable[[], RowStorage]:
 
 
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
-    """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
+    """Returns later events whose before images have columns that no earlier image of their key's row has.
 
-    The second item of the result has, for each event, a mask of the columns that no earlier image has. Events after the
-    event by which the row leaves its key do not count. None: there are no such events.
+    The second result has, for each of these events, a mask of these columns. Events after the row has left its key do
+    not count. None: there are no such events.
     """
     before, after = known.before, known.after
     first = events.first[events.key]
@@ -283,7 +279,7 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
 def _finds(
     events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], RowStorage]
 ) -> Mask:
-    """Returns, for each of these events, the columns in which the target's row equals the before image.
+    """Returns the columns in which the target's row equals the event's before image.
 
     If the row equals the after image, these are all columns.
     """

@@ -13,13 +13,13 @@ another task is set aside. The lock says which task has deleted a row of the key
 - Causal delivery: task bc waits until c has everything from a that b had. This needs no locks. But bc would wait as
   long as ac waits. And for each transaction of b, bc would have to know how far every other task had applied its log,
   in numbers that can be compared.
-- Ignoring an INSERT that equals the deleted row: if a zone inserts an equal row once more, this row would be lost
+- Ignoring an INSERT that equals the deleted row. But a zone may insert an equal row once more. This row would be lost
   without a message.
 
-A DELETE may also follow other changes of its key in one batch. Such a DELETE is recorded, too, if the row that it finds
-is not the row that the key's previous change has left. Then another zone has changed the row in between, and that
-change has not arrived yet. An UPDATE that gives its row another key counts as a DELETE of the old key. Two examples,
-each in one batch of task bc:
+A DELETE may also follow other changes of its key in one batch. Such a DELETE, too, is recorded if it finds another row
+than the key's previous change has left. Then another zone has changed the row in between, and that change has not
+arrived yet. An UPDATE that gives its row another key counts as a DELETE of the old key. Two examples, each in one batch
+of task bc:
 
     b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      the batch lacks the INSERT of a
     b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the batch lacks the UPDATE of a
@@ -68,16 +68,13 @@ from pidts.model.zone import ZONE_NOTE
 from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged
 
 LATER_SECONDS = 3600
-"""An INSERT that was made more than this number of seconds after a DELETE inserts a new row. The number is large, since
-the clocks of zones may differ.
+"""An INSERT that was made more than this number of seconds after a DELETE inserts a new row. The number is large,
+since the clocks of zones may differ.
 """
 
 
 def early_removals(key_rows: KeyRows, known: KnownColumns | None) -> Numbers:
-    """Returns the DELETEs that do not find their row; of each key's DELETEs, only the last one.
-
-    `known` says which columns of each change the log has; None: all.
-    """
+    """Returns the DELETEs that do not find their row. Of several DELETEs of one key, returns only the last one."""
     events = key_rows.events
     first, size = events.first, len(events.key)
     starts_without = (key_rows.at < 0) & events.leaves[first]
@@ -139,7 +136,7 @@ def removed_before(
     arriving = np.nonzero(events.arrives & (key_rows.at[events.key] < 0))[0]
     if not len(arriving):
         return {}
-    # If a key has several such events, only the first one is checked: the target has no row of the key before it.
+    # If a key has several such events, only the first one is checked: only before it does the target have no row.
     coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
     table = events.batch.table
     names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))
@@ -160,15 +157,13 @@ def removed_before(
 
 
 def is_later(made: int, removed: int) -> bool:
-    """Whether a change was made so long after a noted removal that it cannot concern the removed row."""
+    """Whether a change was made so long after a recorded DELETE that it cannot concern the deleted row."""
     return bool(made and removed and made > removed + LATER_SECONDS)
 
 
 def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
-    """Returns which events find a row that differs from the one that the key's previous event has left.
-
-    All later events of such a key are also returned.
-    """
+    """Returns the events that find another row than the key's previous event has left, and all later ones of the
+    key."""
     events = key_rows.events
     breaks = np.zeros(len(events.key), np.bool_)
     leaving = np.zeros(len(key_rows.at), np.bool_)
@@ -188,7 +183,7 @@ def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
 def _differs(key_rows: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
     """Returns, for each pair, whether the row before the later change differs from the row after the earlier change.
 
-    The result is also true if the log has only a part of the row before the later change.
+    True also if the log lacks a part of the row before the later change.
     """
     rows, size = key_rows.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()

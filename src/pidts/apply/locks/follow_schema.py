@@ -12,9 +12,9 @@ A held change keeps the structure that it has in the log. It is converted, colum
 Every other schema change waits until the rows are resolved. A new key, a new name, or a type that changes values would
 turn a held row into a different row, and only the source's server could compute that row.
 
-Before the target's table is altered, the structure after the change is recorded in each lock. If a crash comes between
-this record and the change of the table, the change is made again. Until then the table may lack some of the recorded
-columns; the columns that it has are used.
+Before the target's table is altered, each lock records the structure after the change. If a crash comes between this
+record and the change of the table, the change is made again. Until then the table may lack some of the recorded
+columns. Only the columns that it has are used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from pidts.schema.column_defaults import default_value
 Values = Mapping[str, pa.Scalar]
 
 _AT_ONCE = 1000
-"""The number of locks that are in memory at a time."""
+"""How many locks are in memory at a time."""
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _WITH_LENGTH = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY})
@@ -114,7 +114,7 @@ def _column_obstacle(before: Table, after: Table) -> str | None:
 
 
 def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
-    """Returns a message if a computed column gets another expression; otherwise None."""
+    """Returns a message if a computed column gets another expression."""
     known = {column.name.lower(): column for column in before.columns if column.generated}
     defined = (action.column for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn))
     for new in defined:
@@ -125,7 +125,7 @@ def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
 
 
 def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
-    """Returns a message if an added column has the name of an earlier column of the held changes; otherwise None."""
+    """Returns a message if an added column has the name of a column that the held changes had and that was dropped."""
     again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
     return f"column {min(again)} was a different column when the changes were stored" if again else None
 
@@ -162,14 +162,14 @@ def _bits(kind: ColumnType) -> int:
 
 
 def locks_of(session: TargetSession, task: str, source: str, table: TableName) -> Iterator[RowLock]:
-    """Yields the locks of a table; only some of them are in memory at a time."""
+    """Yields the locks of a table, with few of them in memory at a time."""
     ids = session.meta.row_locks.ids(task, source, table)
     for first in range(0, len(ids), _AT_ONCE):
         yield from session.meta.row_locks.some(task, source, table, ids[first : first + _AT_ONCE])
 
 
 def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table, epoch: int) -> None:
-    """Records the structure after a schema change in each lock of a table. Does this in a separate transaction.
+    """Records, in a transaction of its own, the structure after a schema change in each lock of a table.
 
     The epoch is checked, since another run may have taken over the task and made later changes.
     """
@@ -194,10 +194,9 @@ def _demand_own_task(session: TargetSession, task: str, source: str, epoch: int)
 
 
 def carried(lock: RowLock, after: Table) -> RowLock:
-    """Returns a lock with the structure after a schema change.
+    """Returns the lock with the structure after a schema change.
 
-    If a column was added after the lock was made, a later change of its default does not count: the rows have got the
-    first default.
+    If a column was added after the lock was made, the column keeps its first default: the rows have got this one.
     """
     old, first = {column.name: column for column in lock.structure.columns}, set(lock.table.arrow.names)
     columns = (
@@ -213,7 +212,7 @@ def carried(lock: RowLock, after: Table) -> RowLock:
 def structure_now(lock: RowLock, there: Table | None) -> Table:
     """Returns the structure in which a lock's changes are applied; `there` is the target's table.
 
-    Columns of a schema change that is recorded but not made yet are left out.
+    A schema change may be recorded but not made yet: its new columns are left out.
     """
     if there is None:
         return lock.structure

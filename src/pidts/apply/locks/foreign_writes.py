@@ -8,10 +8,10 @@ Each key of a change is judged by the row that had the key before the change, an
     DELETE 6           the row that leaves
 
 Each key is judged separately, as everywhere in this folder. If a zone deletes another zone's row and inserts a row of
-its own with the same key, the DELETE is found, and the INSERT is held after it.
+its own with the same key, the DELETE is foreign, and the INSERT is held after it.
 
-The owner of a row may depend on columns. These columns have to be in the log: values completed from the target would
-say who owns the *target's* row. If the log lacks them, the table halts.
+If the owner of a row depends on columns, the log must have these columns. Values completed from the target would say
+who owns the *target's* row. If the log lacks them, the table halts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Converts held changes to texts for the target's record and back, and splits batches into held and free changes.
 
-After the restore of an old dump, one batch may hold changes of a hundred thousand keys. So a text has no schema of its
-own: the schema follows from the table's structure, which the lock has. Early versions of PiDTS stored Arrow streams
-with their schema, which are still read.
+After an old dump is restored, one batch may hold changes of a hundred thousand keys. So the texts do not repeat the
+schema: it follows from the table's structure, which the lock has. Early versions of PiDTS stored Arrow streams with
+their schema. These are still read.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from pidts.reduce.key_numbers import Mask, Numbers
 from pidts.reduce.split_update import halves
 
 _STRUCTURE, _TRANSACTIONS = b"table", b"moments"
-"""The names of the entries, besides the rows, in texts that early versions of PiDTS have stored."""
+"""The names of further entries, besides the rows, in texts of early versions."""
 
 FindTransactions: TypeAlias = Callable[[Sequence[Lsn]], Sequence[SourceTransaction]]
 """Returns the transactions of changes, given the places of the changes in the log."""
 
 
 def unknown_transactions(lsns: Sequence[Lsn]) -> Sequence[SourceTransaction]:
-    """Returns, for each change, that its transaction is not known."""
+    """Says of each change that its transaction is not known."""
     return [SourceTransaction()] * len(lsns)
 
 
@@ -59,7 +59,7 @@ def lock_ids(keys: pa.Table) -> list[str]:
 def split(events: KeyEvents, held: Mask) -> ChangeBatch:
     """Returns the batch without held events.
 
-    If an UPDATE changes the key, one half of it may be held and the other not.
+    An UPDATE that changes the key has two events, and only one of them may be held.
     """
     batch, size = events.batch, len(events.batch)
     free = ~held
@@ -84,8 +84,8 @@ def held_changes(
 ) -> list[HeldChanges]:
     """Returns the held events as texts, one for each key; `ids` has the keys' locks.
 
-    `known` says which columns of the batch's changes the log has; None if it has all. `altered` are the locks that were
-    made under another structure of the table: each of their changes names its own structure.
+    `known` says which columns of the batch's changes the log has; None: all. `altered` are locks that were made under
+    another structure of the table: each of their changes names its own structure.
     """
     chosen = np.nonzero(held)[0]
     change, leaves, arrives = events.change[chosen], events.leaves[chosen], events.arrives[chosen]
@@ -118,7 +118,7 @@ def held_changes(
 
 
 def _compressed(data: pa.Buffer) -> str:
-    """Returns the data compressed, as text; the library's usual settings would allocate much memory each time."""
+    """Returns the data compressed, as text. The library's usual settings would allocate much memory for each key."""
     packer = compressobj(1, DEFLATED, 10, 2)
     return b64encode(packer.compress(data) + packer.flush()).decode()
 
@@ -154,8 +154,8 @@ def _held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Sou
 
 
 _last: tuple[Table, str, pa.Schema] | None = None
-"""The last table with its digest and schema, kept because nearly all locks of a table share one structure; None at
-first.
+"""The last table with its digest and schema; None at first. It is kept since nearly all locks of a table have one
+structure.
 """
 
 
@@ -170,7 +170,7 @@ def _types(table: Table) -> tuple[str, pa.Schema]:
 
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[SourceTransaction]]:
-    """Does what `held_batch` does, for held changes that an early version of PiDTS has stored."""
+    """Does the same as `_held_batch` for held changes that an early version of PiDTS has stored."""
     rows = unpacked(held.changes, "held_change")
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_TRANSACTIONS)

@@ -8,8 +8,8 @@ new one.
     UPDATE 5 -> 6      5 leaves, 6 arrives
     DELETE 6           6 leaves
 
-The two halves of an UPDATE that changes the key may belong to two workers, and are judged separately everywhere. So a
-worker decides about its keys independently of what another worker has found.
+Two workers may get the two halves of an UPDATE that changes the key. So the halves are judged separately everywhere,
+and a worker decides about its keys independently of the other workers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pidts.reduce.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 
 @dataclass(frozen=True, slots=True)
 class KeyEvents:
-    """The events of one table's changes, key by key; the events of one key are in the order of the log."""
+    """The events of one table's changes, key by key. The events of a key are in the order of the log."""
 
     batch: ChangeBatch
     keys: pa.Table
@@ -57,9 +57,9 @@ class KeyEvents:
         return self.arrives[self.first]
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:
-        """Joins equal keys, and returns the events: `same` has the index of each key in the new `keys`.
+        """Returns the events after equal keys were joined; `same` has each key's index in the new `keys`.
 
-        An UPDATE that only gives the row an equal key in another spelling leaves the row where it is.
+        An UPDATE that only spells its key in another way then leaves the row where it is.
         """
         key = same[self.key]
         order = np.lexsort((2 * self.change + ~self.leaves, key))
@@ -79,7 +79,7 @@ def key_events(batch: ChangeBatch) -> KeyEvents:
 
 
 def _of_few(batch: ChangeBatch, keys: FewKeys) -> KeyEvents:
-    """Returns the same as `_of_many` without calling Arrow, which takes longer for a few changes."""
+    """Does the same as `_of_many` without Arrow, whose calls take longer for a few changes."""
     numbers: dict[tuple[Any, ...], int] = {}
     events: list[tuple[int, int, bool, bool]] = []
     changes = list(enumerate(zip(keys.ops, keys.before, keys.after, strict=True)))

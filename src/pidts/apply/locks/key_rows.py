@@ -6,8 +6,8 @@ case, 'Ada' and 'ADA' are one key of one row. Removing the row of one spelling r
     the target has ADA, v = 9       UPDATE Ada -> ADA, v = 1         row ADA differs: nothing may remove Ada
     row Ada is locked               INSERT ADA                       is held together with the changes of Ada
 
-The server decides which keys are equal. Keys with the same row are equal. The server is asked about other keys only if
-the table has locked rows or gets some (`pidts.apply.locks.known_locks`), see `joined_keys`.
+The server decides which keys are equal. Keys with the same row are equal. About other keys, the server is asked only if
+the table has locked rows or gets some (`joined_keys`, `pidts.apply.locks.known_locks`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
 
 
 def read_known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
-    """Does what `read_key_rows` does, but assumes that rows of new keys (`KeyEvents.is_new`) do not exist."""
+    """Does the same as `read_key_rows`, but assumes that the target has no rows of new keys (`KeyEvents.is_new`)."""
     events = key_events(batch)
     read = np.nonzero(~events.is_new)[0]
     rows, found = target_rows(session, batch.table, events.keys.take(pa.array(read)))
@@ -55,11 +55,13 @@ def read_known_key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
 def joined_keys(
     found: KeyRows, classes: Sequence[str], locked: Mask, wanted: Mask, others: Mapping[str, pa.Table]
 ) -> KeyRows:
-    """Joins the keys of each class, which the target treats as equal, to one key; returns the rows and events.
+    """Joins the keys that the target treats as equal, which have the same class; returns the rows and events.
 
-    `locked` are the batch's keys that equal the key of a lock byte by byte. `wanted` has these keys and the keys that
-    will be locked. `others` has the keys of other locks by class: a key of the batch that equals one of these keys gets
-    the spelling of that key. If no keys have to be joined, it returns `found` itself.
+    - `locked` selects the batch's keys that equal the key of a lock byte by byte.
+    - `wanted` selects these keys and the keys that will be locked.
+    - `others` has the keys of other locks by class. A key of such a class gets the spelling of the lock's key.
+
+    If no keys have to be joined, it returns `found` itself.
     """
     events = found.events
     members: dict[str, list[int]] = {}
@@ -85,9 +87,9 @@ def joined_keys(
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
     """Returns which of these equal keys have to be joined. None of them is the key of a lock.
 
-    If one of the keys has a row, all keys are joined. Keys without a row have to be joined only if one of these keys
-    has to be locked. The source has one row for all spellings of a key ('Ada', 'ADA'). So for each later spelling, the
-    first event in the batch is the one that gives the row this spelling: an INSERT, or an UPDATE of the key.
+    If one of them has a row, all are joined. Otherwise keys are joined only if one of them has to be locked. The source
+    has one row for all spellings of a key ('Ada', 'ADA'). So the first event of each later spelling is the one that
+    gives the row this spelling: an INSERT, or an UPDATE of the key.
     """
     if len(keys) == 1 or any(found.at[key] >= 0 for key in keys):
         return keys
@@ -100,7 +102,7 @@ def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Se
 
 
 def _one_a_row(found: KeyRows) -> KeyRows:
-    """Makes one key of the keys that have the same row; returns the events and rows with the new keys."""
+    """Joins the keys that have the same row; returns the events and rows with the new keys."""
     at, has_row = found.at, found.at >= 0
     if has_row.sum() < 2 or np.bincount(at[has_row]).max() == 1:
         return found
@@ -108,9 +110,9 @@ def _one_a_row(found: KeyRows) -> KeyRows:
 
 
 def _in_one(found: KeyRows, label: Numbers, names: Mapping[int, pa.Table]) -> KeyRows:
-    """Returns the events and rows after keys with the same label were joined.
+    """Joins the keys with the same label; returns the events and rows with the new keys.
 
-    Each joined key gets the spelling of its first event, or the one in `names` for its label.
+    A joined key gets the spelling that `names` has for its label, or else the spelling of its first event.
     """
     events = found.events
     order = np.lexsort((events.change[events.first], label))

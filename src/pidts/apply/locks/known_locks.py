@@ -1,12 +1,12 @@
 """Finds the locks of one table that concern a batch, by their own keys or by keys that the target treats as equal.
 
 Each lock has a *form*: a digest of its key as the target compares it (`TargetSession.compared`). So one query finds the
-locks of a batch's keys in any spelling, however many locks there are. Equal keys have the same form, but with some
-collations different keys have the same form, too. So the target is asked whether keys of one form are equal.
+locks of a batch's keys in any spelling, however many locks there are. Equal keys have the same form. With some
+collations, different keys have the same form, too. So the target is asked which keys of one form are equal.
 
 A form begins with a digest of the types that the key has on the target. Somebody may alter these types while rows are
-locked, and an earlier version of this program recorded no forms. So a batch gives a new form to each lock whose form is
-missing or has other types, in the batch's own transaction.
+locked, and early versions of PiDTS recorded no forms. So a batch gives a new form to each lock whose form is missing or
+begins with other types, in the batch's own transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pidts.apply.uncopied_keys import unpacked
 from pidts.model import RowLock, Table
 
 _START = 16
-"""The beginning of a lock's form stands for the types of the key, and has this number of hexadecimal digits."""
+"""How many hexadecimal digits at the beginning of a form stand for the types of the key."""
 
 
 def form_start(session: TargetSession, table: Table) -> str:
@@ -35,7 +35,7 @@ def form_start(session: TargetSession, table: Table) -> str:
 
 
 def key_forms(session: TargetSession, table: Table, keys: pa.Table, start: str) -> list[str]:
-    """Returns a digest for each key, the same for keys that the target treats as equal; empty if keys have no text."""
+    """Returns a digest for each key, the same for keys that the target treats as equal; empty texts if no key has text."""
     if not has_text(table):
         return [""] * keys.num_rows
     return [start + one[_START:] for one in lock_ids(session.compared(table, keys))]
@@ -104,7 +104,7 @@ class KnownLocks:
         return [one if one in locked else other for one, other in zip(ids, equal, strict=True)]
 
     def _of_form(self, forms: Collection[str], form: str) -> Sequence[RowLock]:
-        """Returns the locks of a form; the locks of all `forms` are read together."""
+        """Returns the locks of a form. The first call reads the locks of all `forms` together."""
         if not self.any:
             return ()
         if new := [one for one in dict.fromkeys(forms) if one not in self._locks]:
@@ -114,7 +114,7 @@ class KnownLocks:
         return self._locks[form]
 
     def _classify(self, keys: pa.Table, ids: Sequence[str], forms: Sequence[str]) -> None:
-        """Finds the classes of keys: one query compares each key with one key of each class that has the same form."""
+        """Finds the classes of keys. Each query compares each key with one key of a class that has the same form."""
         tried = {place: 0 for place, one in enumerate(ids) if one not in self._class}
         while tried:
             for place, number in list(tried.items()):

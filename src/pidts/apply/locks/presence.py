@@ -1,7 +1,7 @@
 """The columns that the log has of changes with partial images (`binlog_row_image` MINIMAL and NOBLOB).
 
-Partial images were completed from the target's row (`pidts.apply.rows.partial_images`). If that row differs from the
-source's, the completed values are not the source's: they are neither compared nor held.
+Partial images were completed from the target's row (`pidts.apply.rows.partial_images`). That row may differ from the
+source's. So the completed values are neither compared nor held.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pidts.schema.column_defaults import default_value
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """For some changes, the columns that the log has, and the place of each change in the log."""
+    """The columns that the log has of some changes, and the place of each of these changes in the log."""
 
     lsns: pa.Array
     columns: ColumnPresence
@@ -29,18 +29,18 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class KnownColumns:
-    """For each change of a batch, the columns that the log has, or that follow from it."""
+    """For each change of a batch, the columns whose values the log has, or whose values follow from it."""
 
     before: Mask
     after: Mask
     """The columns of the after images. A column is missing if it did not change and only the before image has it."""
     halved: Mask
-    """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
+    """INSERTs that are one half of an UPDATE. The other half belongs to another worker."""
     partial: Mask
-    """Changes that are set aside since the log holds only a part of them (`pidts.apply.locks.partial_changes`)."""
+    """Changes that are set aside, since the log has only a part of them (`pidts.apply.locks.partial_changes`)."""
 
     def of(self, changes: Numbers, side: str) -> Mask:
-        """Returns which columns are known in the before images, or in the after images, of some changes."""
+        """Returns which columns are known in the images of some changes; `side` is "before" or "after"."""
         return self.before[changes] if side == "before" else self.after[changes] | self.before[changes]
 
 

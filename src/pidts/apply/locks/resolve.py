@@ -1,4 +1,4 @@
-"""Resolves locked rows, together with their held changes, in one transaction, as an operator has decided.
+"""Resolves locked rows, together with their held changes, in one transaction, as an operator has chosen.
 
 1. All workers' checkpoints are locked: no batch commits meanwhile, whether the task runs or not.
 2. The records of the locks are locked. If two operators resolve one row at once, the second one finds no lock, and gets
@@ -6,9 +6,9 @@
 3. The rows are read and locked: if a program has an open transaction on one of them, the command waits for its end.
 4. The held changes are applied to each row, the result is written, and locks and held changes are removed. COMMIT.
 
-Rows that wait only for a unique value of the resolved rows are resolved with them. Crash points: before COMMIT nothing
-has happened; after it rows and records are right, and the next change of a resolved row finds the written row. Nobody
-reads a state in between.
+Rows that wait only for a unique value of the resolved rows are resolved with them. Crash points: before COMMIT, nothing
+has happened. After it, rows and records are right, and the next change of a resolved row finds the written row. No
+other transaction sees a state in between.
 
 The outcome for a row depends on the row to which its held changes are applied:
 
@@ -19,9 +19,8 @@ The outcome for a row depends on the row to which its held changes are applied:
     keep        the row that the target has         nothing: the held changes are dropped, and no row is written
     set         as with source, and then the columns that `--set` names get its values
 
-Where the log has partial images (MINIMAL, NOBLOB), the row before the held changes has the target's values in the
-columns that the log leaves out. If the target has no row, these columns have no value, and the operator has to set
-them.
+If the log has partial images (MINIMAL, NOBLOB), the row before the held changes gets the missing columns from the
+target's row. If the target has no row, these columns have no value, and the operator has to set them.
 
 The table may have been altered since the changes were held: `pidts.apply.locks.follow_schema` handles this.
 
@@ -71,7 +70,7 @@ Values = Mapping[str, pa.Scalar]
 
 
 class ResolveWith(StrEnum):
-    """The row to which the held changes are applied; with `keep` they are not applied."""
+    """The row to which the held changes are applied. With `keep` they are not applied."""
 
     SOURCE = "source"
     TARGET = "target"
@@ -82,17 +81,17 @@ class ResolveWith(StrEnum):
 class UnfinishedResolves:
     """The unfinished commands that this command may end. Each of them gives all zones the row of one zone.
 
-    A command with the same choice ends a command that was killed. After another choice, zones may differ without a
-    lock, since some may have the row of the first choice already. So another choice is accepted only where the first
-    command cannot be repeated.
+    A command that was killed is ended by a command with the same choice. Another choice could leave zones with
+    different rows and no lock, since some zones may have the row of the first choice already. So another choice is
+    accepted only if the first command cannot be repeated.
     """
 
     winner: str = ""
     """The zone whose row this command writes to all zones."""
     zones: Collection[str] | None = None
     """The zones whose row a repeated command can still write everywhere. If the winner of an unfinished command is not
-    among them, that command cannot be repeated, so this command may end it. None: this command must not end an
-    unfinished command that has another winner.
+    among them, that command cannot be repeated, and this command may end it. None: this command must not end an
+    unfinished command with another winner.
     """
 
     def may_end(self, winner: str) -> bool:
@@ -102,7 +101,7 @@ class UnfinishedResolves:
 
 @dataclass(frozen=True, slots=True)
 class HeldChange:
-    """One held change: its place in the log, its operation, and the transaction that it comes from."""
+    """One held change."""
 
     lsn: Lsn
     op: Op
@@ -111,7 +110,7 @@ class HeldChange:
 
 @dataclass(frozen=True, slots=True)
 class ResolvePreview:
-    """A locked row as it is on the source and on the target, and as it would be after it is resolved."""
+    """A locked row on the source, on the target, and after it is resolved."""
 
     lock: RowLock
     table: Table
@@ -147,9 +146,10 @@ def _looked_at(
     *,
     writes: bool = False,
 ) -> list[ResolvePreview]:
-    """Returns the `outlook` of each of these locks of one table; rows and held changes are read together.
+    """Returns the `outlook` of each of these locks of one table; reads rows and held changes together.
 
-    `writes`: the outcome is written in this transaction, so the target's row is locked when it is read:
+    `writes`: the outcome is written in this transaction, so the target's row is locked when it is read. Otherwise a
+    program's change between the two would be overwritten:
 
         the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
     """
@@ -208,7 +208,6 @@ def _outlook(
 def _rows_of(
     session: TargetSession, locks: Sequence[RowLock], tables: Sequence[Table], *, writes: bool
 ) -> list[Values | None]:
-    """Returns the target's row of each lock."""
     found: list[Values | None] = [None] * len(locks)
     for table in _alike(tables):
         mine = [place for place, one in enumerate(tables) if _is_alike(one, table)]
@@ -248,7 +247,7 @@ def outlooks(
 ) -> list[ResolvePreview]:
     """Returns what `resolve` would do with some locks of one table.
 
-    If they are `awaited`, the result includes the locks that wait for them.
+    `awaited`: whether the result includes the locks that wait for them.
     """
     found = _looked_at(session, task, source, locks, take, values)
     if take is ResolveWith.SOURCE and locks and awaited:
@@ -295,10 +294,9 @@ def resolve_in(
     *,
     awaited: bool = True,
 ) -> list[ResolvePreview]:
-    """Resolves locks as `resolve` does, but in the transaction that is already open.
+    """Does what `resolve` does, in the transaction that is already open.
 
-    `begun` are the unfinished commands that this call may end. `awaited` is False if no other lock waits for these
-    locks.
+    `begun` are the unfinished commands that this call may end.
     """
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)
@@ -354,7 +352,7 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
 
 
 def _waiting(session: TargetSession, task: str, source: str, table: TableName, resolved: set[str]) -> list[RowLock]:
-    """Returns the locks whose rows wait only for the `resolved` rows, directly or through other rows that wait."""
+    """Returns the locks whose rows wait only for the `resolved` rows, directly or through other waiting rows."""
     known = session.meta.row_locks.read(task, source, table, waiting=True)
     free, ids = [], set(resolved)
     while new := [one for one in known if one.needs in ids and one.id not in ids]:
@@ -381,10 +379,9 @@ def _demand_whole(session: TargetSession, done: Sequence[ResolvePreview]) -> Non
 
 
 def _demand_free(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
-    """Raises if a row gets a unique value that another row keeps. The target's own error would name neither row.
+    """Raises if a row gets a unique value that another row keeps: the target's own error would name neither row.
 
-    If another program inserts a row with the unique value between this check and the write, the target refuses the
-    write.
+    If another program inserts such a row after this check, the target refuses the write.
     """
     rows = [one for one in done if one.outcome is not None]
     if not any(unique_keys(session, table) for table in _alike([one.table for one in rows])):
@@ -432,7 +429,7 @@ def _rows(table: Table, rows: Sequence[Values]) -> pa.Table:
 
 
 def _alike(tables: Sequence[Table]) -> list[Table]:
-    """Returns the different structures among these, each once."""
+    """Returns each structure once."""
     found: list[Table] = []
     for table in tables:
         if not any(_is_alike(one, table) for one in found):
@@ -446,7 +443,7 @@ def _is_alike(one: Table, other: Table) -> bool:
 
 
 def _write(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
-    """First deletes all rows that may exchange unique values. Then writes the rows of each structure together."""
+    """Deletes all rows that may exchange unique values, and then writes the rows of each structure together."""
     tables = _alike([one.table for one in done])
     names = list(tables[0].identity)
     order = [(name, "ascending") for name in names]
@@ -463,7 +460,7 @@ def _write(session: TargetSession, done: Sequence[ResolvePreview]) -> None:
 
 
 def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[ResolvePreview]) -> None:
-    """Records which rows are deleted, since changes of these rows by another zone may still come."""
+    """Records which rows are deleted, since another zone's changes of these rows may still come."""
     gone = [one for one in done if one.outcome is None]
     if gone and lock_out_other_tasks(session, task, source):
         for one in gone:
@@ -472,7 +469,7 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
 
 
 def _trades(one: ResolvePreview, watched: Collection[str]) -> bool:
-    """Whether the row gets another unique value. If it does, another row may get the value that this row had."""
+    """Whether the row gets another unique value. Then another row may get the value that this row had."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 
@@ -483,7 +480,7 @@ def _has_other_spelling(one: ResolvePreview, names: Sequence[str]) -> bool:
 
 
 def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
-    """Converts values without Python's date types, since some dates have no value in Python."""
+    """Converts values without Python's date types, which lack some of the servers' dates."""
     return pa.concat_arrays([pa.array([], kind), *(pa.repeat(value, 1).cast(kind) for value in values)])
 
 

@@ -1,6 +1,6 @@
 """Compares images of the log with stored rows of the target: values that the target stores alike count as equal.
 
-Values are compared by their bytes. Values with different bytes are compared once more, as the target would store them.
+Values are compared by their bytes. Values with different bytes are compared once more, as the target would store them:
 CHAR loses trailing spaces, BINARY is padded, YEAR(2) has two digits, and the server has its own spelling of JSON and
 addresses. A server without zero dates has NULL instead. Digits that a narrower column would cut off do not occur here:
 such a table does not fit (`pidts.target.fit`).
@@ -52,8 +52,8 @@ def equal_columns(
 ) -> Mask:
     """Returns, for each image and column, whether the row with the image's index has the same value.
 
-    A column that the image does not have (`known`), or that the target computes, counts as the same. `stored` is asked
-    only where bytes differ.
+    A column counts as the same if the image lacks it (`known`) or the target computes it. `stored` is called only if
+    bytes differ.
     """
     same = np.ones((len(images), len(table.columns)), np.bool_)
     for place, column in enumerate(table.columns):
@@ -94,9 +94,9 @@ def _same(spelling: Spelling, one: Any, other: Any) -> bool:
 
 
 def _spelling(column: Column, there: Column) -> Spelling | None:
-    """Returns a function that maps values to the same value if the target's column stores them alike.
+    """Returns a function that maps values to one value if the target's column stores them alike.
 
-    None: the column stores no different values alike.
+    None: the column stores different values differently.
     """
     kinds = {column.type.kind, there.type.kind}
     if Kind.JSON in kinds:
@@ -163,10 +163,7 @@ class _Number:
 
 
 def _tree(value: Any) -> Any:
-    """Returns the value in a form in which `true` differs from 1, as in JSON documents.
-
-    For Python, `True` and 1 are equal.
-    """
+    """Returns the value in a form in which `true` differs from 1, as in JSON. For Python, they are equal."""
     if isinstance(value, dict):
         return {name: _tree(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Sets rows that differ aside: the target stores their changes as held changes, in the checkpoint's transaction.
+"""Sets rows that differ aside: stores their changes on the target as held changes, in the checkpoint's transaction.
 
 A locked key keeps its row as it is on the target. All its events are held, in the order of the log, beginning with the
 first one that found another row. Changes of all other keys are applied. A crash can come at these points:
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 _SHOWN = 3
 _AT_ONCE = 5000
-"""The number of keys whose locks and held changes are in memory at a time."""
+"""How many keys have their locks and held changes in memory at a time."""
 
 
 class SetAside:
@@ -89,7 +89,7 @@ class SetAside:
     def with_locked_keys(self, key_rows: KeyRows, found: Divergence | None) -> KeyRows:
         """Returns the batch's keys, after it has joined keys that the target treats as equal.
 
-        It joins such keys only if one of them is locked or will be locked. If no keys have to be joined, it returns
+        Keys are joined only if one of them is locked or will be locked. If no keys have to be joined, it returns
         `key_rows` itself.
         """
         keys, locks = key_rows.events.keys, self._locks(key_rows.events.batch.table)
@@ -111,7 +111,7 @@ class SetAside:
     def free_changes(self, key_rows: KeyRows, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
         """Locks the keys that have diverged, holds the events of all locked keys, and returns the other changes.
 
-        `columns` says which columns the log has of each change; None: all.
+        `columns` says which columns of each change the log has; None: all.
         """
         events, batch = key_rows.events, key_rows.events.batch
         if found is None and not self.has_locks(batch.table.name):
@@ -165,7 +165,7 @@ class SetAside:
         return self._known[table.name]
 
     def _needing(self, key_rows: KeyRows, locked: Mask, names: Sequence[str]) -> Mapping[int, str]:
-        """Returns the keys whose new row needs a unique value that a locked row has, each with that row's lock."""
+        """Returns the keys whose new row needs a unique value of a locked row, each with that row's lock."""
         batch = key_rows.events.batch
         if not locked.any() and not self.has_locks(batch.table.name):
             return {}
@@ -223,7 +223,7 @@ class SetAside:
             )
 
     def _demand_whole(self, events: KeyEvents, held: Mask, known: KnownColumns | None) -> None:
-        """Halts if a row comes from a locked key, and the log has some of its columns only in images of that key."""
+        """Halts if an UPDATE moves a row from a locked key to a free one, and the log lacks columns of the new row."""
         if known is None:
             return
         batch = events.batch

@@ -7,12 +7,12 @@ would refuse the other zone's row, and with it all later changes:
     zone a has row 7, so it sets row 3 aside, names both rows, and writes row 4; zone b sets row 7 aside
 
 The target is asked for *rivals*, other rows with the needed unique value, only after it has refused a row. The target
-itself decides which values are equal. If the batch has changes of the other row, too, that row is not a rival: either
-the source has given it another value, or its key is locked, and so are all keys that need its value
+itself decides which values are equal. If the batch changes the other row, too, that row is not a rival. Then either the
+source has given it another value; or its key is locked, and so are all keys that need its value
 (`pidts.apply.locks.unique_values`).
 
-If a rival comes between the query and the write, the target refuses the write once more, and the changes are prepared
-again.
+A rival may come between the query and the write. Then the target refuses the write again, and the changes are prepared
+once more.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     so row 2 keeps u = 3                               INSERT (3, u = 3) would be refused: row 3 is locked, too
 
 If a table has unique keys besides its identity, all of its rows belong to one worker, so no other worker writes them.
-The target is asked which row has each value that the batch writes: only the target's collations decide whether 'ß'
+The target is asked which rows have the values that the batch writes, because only its collations decide whether 'ß'
 equals 's' or 'ø' equals 'o'.
 """
 
@@ -30,7 +30,7 @@ class Holders:
     """The target's rows with a unique value that some change of a batch writes."""
 
     change: Numbers
-    """The indexes of changes in the batch. A change occurs once for each target row with one of its unique values."""
+    """The indexes of changes in the batch. A change occurs once for each row that has one of its unique values."""
     row: Numbers
     """For each entry of `change`, the index of the row in `keys`."""
     keys: pa.Table
@@ -42,7 +42,7 @@ class Holders:
 def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
     """Returns the unique keys of the target's table, except the identity, with the source's column names.
 
-    A key that only the source has is left out: the target refuses no row because of it.
+    Keys that only the source has are left out: the target refuses no row because of them.
     """
     there = session.schema.structure(table.name)
     if there is None or not session.schema.collision_columns(table):
@@ -87,8 +87,8 @@ def waiting_keys(
 ) -> dict[int, str]:
     """Returns the free keys that need a unique value of a locked row, each with this row's lock.
 
-    The row may also be one that waits for a locked row. `ids` has the id that each key's lock has or would have,
-    `other_locks` the locks of rows in `found` that the batch does not change.
+    The value's row may also be one that itself waits for a locked row. `ids` has the id that each key's lock has or
+    would have. `other_locks` has the locks of rows in `found` that the batch does not change.
     """
     if not len(found.change):
         return {}

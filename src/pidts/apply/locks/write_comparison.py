@@ -1,8 +1,8 @@
 """Decides for which tables the target compares the next batch's rows while it writes them.
 
-If the target refuses a batch, the rows are read and the batch is prepared again, so the refused attempt has only cost
-time. So comparing while writing saves time only if few batches are refused. With each refusal, a larger number of the
-table's next batches read the rows in their first attempt.
+If the target refuses a batch, the rows are read and the batch is prepared again. So comparing while writing saves time
+only if few batches are refused. After each refusal, a larger number of the table's next batches read the rows in their
+first attempt.
 """
 
 from __future__ import annotations

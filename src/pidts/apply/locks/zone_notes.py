@@ -1,8 +1,8 @@
 """Writes notes to a zone's log about changes that were already made in the zone, and records such notes.
 
 After a change that was already made, `pidts.apply.locks.already_applied` sets aside the next change of the row if it
-comes from another zone. With three zones or more, a program in the zone itself may make the next change. No task into
-the zone sees such a change:
+comes from another zone. With three zones or more, a program in the zone itself may make the next change, and no task
+into the zone sees it:
 
     a    UPDATE 1 -> 2                                 b    the same UPDATE
     c    a's change arrives first; b's was then already made. A program of c: UPDATE 2 -> 1
@@ -13,7 +13,8 @@ So if a change was already made in zone c, the row's next change by a program of
 the tasks out of c. These tasks learn of the change from a note in c's log:
 
 1. The task into c that brings the change inserts a note into the table `left_out` of c's meta schema, and deletes it
-   again. So the log of c has the note before the program's change, in the transaction that also records the change.
+   again. It does so in the transaction that also records the change. So the log of c has the note before the program's
+   change.
 2. A task out of c reads the notes in a batch without rows, and records them in its target. Each later batch of any
    worker finds the record.
 
@@ -22,7 +23,7 @@ the tasks out of c. These tasks learn of the change from a note in c's log:
 has a lock of the row, and that the change x -> y was already made in one zone.
 
 1. That zone has no later change of the row, neither of its own programs nor of other zones. So it has made all steps
-   but x -> y, and ends at y. So S = y + (y - x) = 2y - x, which is not a state.
+   except x -> y, and ends at y. So S = y + (y - x) = 2y - x, which is not a state.
 2. A zone that has made all steps would end at S, which is not a state. So each zone has omitted a step u -> v, and by
    the same argument S = 2v - u.
 3. 2y - x = 2v - u only if v = y and u = x. So all zones end at y.
@@ -31,13 +32,13 @@ With deletes the rule is weaker: only the change that makes the deleted row agai
 `tests/pipeline/zones/test_zones_as_steps.py` tries all histories of three zones up to a fixed number of steps.
 
 The note has the values of the key, since digests of texts differ between servers. If there are only two zones, no notes
-are written. A task that forwards changes of other zones does not read notes: for such a task the argument does not hold
-in any case. With `pidts.conflict: version`, notes are written only for tables that do not converge. Notes are not read
-from transactions whose removals return (`pidts.apply.rows.convergence`).
+are written. A task that forwards changes of other zones does not read notes: the argument does not hold for it in any
+case. With `pidts.conflict: version`, notes are written only for tables that do not converge. Notes are not read from
+transactions whose removals return (`pidts.apply.rows.convergence`).
 
 The transaction that writes a note into the log of zone c has locked the row. So a program of c that changes the row
-waits for this transaction. If there is no row, nothing is locked: an INSERT of the deleted row that commits at this
-moment may come before the note in c's log.
+waits for this transaction. If there is no row, nothing is locked: at this moment, an INSERT of the deleted row may
+commit and precede the note in c's log.
 
     crash                                       result
     c, before COMMIT of the change's batch      neither the note nor the record nor the checkpoint
@@ -78,7 +79,7 @@ def show_left_out(
     """Writes notes to the target's log, in the open transaction.
 
     `rows` has, for each key, the text of the row that the change deleted: only a change that makes this row again is
-    set aside. None: the next change of the key is set aside, whatever it is.
+    set aside. None: the key's next change is set aside, whatever row it makes.
     """
     notes = starmap(LeftOut, zip(packed_each(keys), map(row_digest, rows), times, strict=True))
     session.meta.early_removals.show_left_out(task, source, table.name, list(notes))
@@ -119,8 +120,8 @@ def _as_now(table: Table, key: pa.Table) -> pa.Table | None:
 def own_name(task: str, key: str, removed: str = "") -> str:
     """Returns the name of the record by which changes from a task's source are set aside.
 
-    `removed` is the digest of a deleted row: changes that make this row again are set aside. If it is empty, the next
-    change is set aside.
+    `removed` is the digest of a deleted row: changes that make this row again are set aside. If it is empty, the key's
+    next change is set aside.
     """
     return sha256(f"own {task} {key} {removed}".encode()).hexdigest()
 
