@@ -162,8 +162,7 @@ def is_later(made: int, removed: int) -> bool:
 
 
 def _after_breaks(key_rows: KeyRows, known: KnownColumns | None) -> Mask:
-    """Returns the events that find another row than the key's previous event has left, and all later ones of the
-    key."""
+    """Returns the events that find another row than their key's previous event has left, and all later ones."""
     events = key_rows.events
     breaks = np.zeros(len(events.key), np.bool_)
     leaving = np.zeros(len(key_rows.at), np.bool_)

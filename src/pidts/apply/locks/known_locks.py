@@ -35,7 +35,7 @@ def form_start(session: TargetSession, table: Table) -> str:
 
 
 def key_forms(session: TargetSession, table: Table, keys: pa.Table, start: str) -> list[str]:
-    """Returns a digest for each key, the same for keys that the target treats as equal; empty texts if no key has text."""
+    """Returns a digest for each key, the same for keys that the target treats as equal; "" if no key has text."""
     if not has_text(table):
         return [""] * keys.num_rows
     return [start + one[_START:] for one in lock_ids(session.compared(table, keys))]
