@@ -51,8 +51,8 @@ class CheckpointRecord(Protocol):
         only if all rows are at the same place in the log; else Halted "worker-count-changed".
 
         `read` is the epoch that the caller has read. If the rows have another epoch now, another run has claimed the
-        task since: then nothing is claimed, and the error is Transient "task-taken". `on_claim` receives the epoch of
-        the claim just before COMMIT, since the claim may have been made even if the answer is lost.
+        task since. Then nothing is claimed, and the error is Transient "task-taken". `on_claim` receives the epoch of
+        the claim just before COMMIT: if the answer is lost, the claim may have been made.
         """
 
     def read(self, task: str, source: str) -> list[Checkpoint]:
@@ -65,24 +65,24 @@ class CheckpointRecord(Protocol):
         """
 
     def advance(self, left: Checkpoint, new: Checkpoint) -> bool:
-        """Locks the worker's row as `lock` does, and overwrites it with `new`, if it equals `left`.
+        """If the worker's row equals `left`, locks it as `lock` does and overwrites it with `new`.
 
         If the row does not equal `left`, this call or a later one, `commit` at the latest, raises `OtherCheckpoint`,
-        and nothing that the transaction does takes effect. `left` was saved and committed before. Returns False, and
-        does nothing, if the target cannot do this without a round trip. The caller then calls `lock` and `save`.
+        and nothing of the transaction takes effect. `left` was saved and committed before. If the target cannot do this
+        without a round trip, the call does nothing and returns False. The caller then calls `lock` and `save`.
         """
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows, locked until the transaction ends. Several transactions may share these locks.
 
-        The rows are read after every earlier change of them has ended. The list is empty if the task never ran.
+        The call waits until every earlier change of the rows has ended. The list is empty if the task never ran.
         """
 
     def lock_places(self, task: str, source: str) -> list[Checkpoint]:
         """Locks the rows as `lock_shared` does, and returns them, perhaps without the progress of copies (`copy`).
 
-        The progress of thousands of copies is a long text, so a session reads it only if a row has new values. If
-        somebody changes only this text by hand, perhaps only the next batch notices the change.
+        The progress of thousands of copies is a long text, so a session reads it only if a row has new values. If only
+        this text was changed by hand, perhaps only the next batch notices it.
         """
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -116,13 +116,13 @@ class NoteRecord(Protocol):
     """One text for each table of a source and for each merged table, such as the result of loading a whole table."""
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns the task's last text; empty if there is none, or only one of an earlier task of this name."""
+        """Returns the task's last text; empty if there is none, or if only an earlier task of this name wrote one."""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Overwrites the text. The note without a table's name has the task's rules."""
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
-        """Returns the task and the key of each text of this table that is not empty, always in the same order."""
+        """Returns the task and the key of each text of this table that is not empty; the order is always the same."""
 
 
 class TombstoneRecord(Protocol):
@@ -222,7 +222,7 @@ class MoveRecord(Protocol):
 
 
 class RereadRecord(Protocol):
-    """The keys of the rows that a copy has to read again from the source, since the log did not have the whole rows.
+    """The keys of rows that a copy has to read again from the source, since the log did not have the whole rows.
 
     Tables have the source's names. A read need not see the writes of its own transaction.
     """
@@ -249,8 +249,8 @@ class CutoverRecord(Protocol):
     def replace(self, task: str, before: Cutover | None, after: Cutover | None) -> bool:
         """Saves `after` if the committed record is `before`; returns whether it was saved. None: there is no record.
 
-        If `after` is None, the structures at the switch are removed, too. Of two commands that replace the same record
-        at the same time, only one gets True.
+        If `after` is None, the structures at the switch are removed, too. If two commands replace the same record at
+        the same time, only one of them gets True.
         """
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:

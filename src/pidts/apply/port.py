@@ -7,8 +7,8 @@ Rules that hold for every method:
 
 - Between `begin` and `commit` nothing is visible to others, and a lost session leaves no changes.
 - A session belongs to one thread.
-- A driver's errors are never passed on. If a second attempt may succeed, the error becomes `Transient`. If an operator
-  is needed, it becomes `Halted` and names the table.
+- A driver's errors are never passed on. An error becomes `Transient` if a second attempt may succeed. If an operator is
+  needed, it becomes `Halted` and names the table.
 - After a `Transient` the session may be dead. The caller closes it and connects again.
 """
 
@@ -52,7 +52,7 @@ class TargetSchema(Protocol):
         """Returns the columns by which rows with different identities can collide (`reduce.collision_columns`)."""
 
     def read_ahead(self, tables: Iterable[Table]) -> None:
-        """Lets the target read what the next calls need of these tables, if reading many tables at once is faster.
+        """Lets the target read in one step what the next calls need of these tables, if this is faster.
 
         Called before a batch is prepared. The target forgets this data when the transaction ends, or at the next call
         of this method.
@@ -74,13 +74,11 @@ class TargetSchema(Protocol):
         """Returns statements that create the table; with `before_copy`, without the keys of `finish_statements`."""
 
     def finish_statements(self, table: Table) -> RenderedChange:
-        """Returns statements that complete a copied table.
+        """Returns statements that complete a copied table: they add left-out keys, and set counters above all values.
 
-        The statements add left-out keys, and set counters above the highest value.
-
-        The result has only statements for what the table lacks now. So the caller may ask again at any time, and asks
-        again if not all statements were executed. Once the statements are executed, close sessions that have written to
-        the table, since these do not know its new keys.
+        The result has only statements for what the table lacks now. So the caller may ask at any time, and asks again
+        if not all statements were executed. After the statements, close sessions that have written to the table: they
+        do not know its new keys.
         """
 
     def ddl_statements(
@@ -117,7 +115,7 @@ class TargetSession(Protocol):
         """Asks the server for its clock, in seconds since 1970: one round trip that reads no table."""
 
     def begin(self, origin: str = "") -> None:
-        """Opens a transaction in which a statement sees all that was committed before its begin (READ COMMITTED).
+        """Opens a transaction in which each statement sees all that was committed before it (READ COMMITTED).
 
         `origin` names the zone from which the transaction's rows come, if it is not the source's own zone.
         """
@@ -135,7 +133,7 @@ class TargetSession(Protocol):
         """Removes `deletes`, then writes `upserts`. Only a row with the same identity is overwritten.
 
         `expected` is given only if `can_expect` is true: this call or `commit` raises `Halted` if the target's row is
-        not the row in `expected`. For such a target, only values with the same bytes may be equal. `is_new` is given
+        not the row in `expected`. Such a target must not treat values with different bytes as equal. `is_new` is given
         only if `refuses_known_keys` is true: this call or `commit` raises `Halted` if the target already has one of
         these rows.
         """
@@ -149,8 +147,8 @@ class TargetSession(Protocol):
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Adds rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
 
-        Returns False if the target already has one of the rows or a unique value of it. Also returns False if two of
-        the given rows have the same key or unique value. In both cases the transaction is as it was before this call.
+        Returns False if the target already has one of the rows or a unique value of it, or if two of the rows have the
+        same key or unique value. Then the transaction is as it was before this call.
         """
 
     def clear(self, name: TableName) -> None:
@@ -169,16 +167,16 @@ class TargetSession(Protocol):
         """Returns rows with schema `table.arrow`: those with the identities `keys`, or the next `limit` after `after`.
 
         The next rows are in the order of the identity. `only` asks for rows that have these texts in these columns, as
-        the server compares texts; it is not given together with `keys`. In a transaction, the transaction's own writes
-        are visible. With `lock`, nobody else changes these rows before the transaction ends, but others may insert rows
+        the server compares texts. It is not given together with `keys`. In a transaction, the transaction's own writes
+        are visible. With `lock`, nobody else changes these rows before the transaction ends. Others may insert rows
         that are missing.
         """
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns the keys with each text replaced by a form. Texts that the target treats as equal have the same form.
+        """Returns the keys with a form in place of each text. Texts that the target treats as equal have the same form.
 
-        Different texts may have the same form, too. The method reads no row. A key keeps its form for as long as the
-        column has its type and collation.
+        Different texts may have the same form, too. The method reads no row. A key keeps its form as long as the column
+        has its type and collation.
         """
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
@@ -192,7 +190,7 @@ class TargetSession(Protocol):
 
 
 class Target(Protocol):
-    """The data for connecting to a target; picklable, since it is sent to Spark's tasks."""
+    """The data for connecting to a target. It can be pickled, since it is sent to Spark's tasks."""
 
     @property
     def piece_rows(self) -> int:

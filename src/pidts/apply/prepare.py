@@ -1,22 +1,24 @@
 """Turns a batch's changes into net changes to write: completes images, compares versions, reduces, applies safe mode.
 
 The changes are prepared inside the open transaction, after the worker's checkpoint is locked. Rows that the target has
-at this time do not change before the batch is written. A row that another writer inserts in between is overwritten. The
-target's rows are read only in four cases: images are partial; there is a version column; a filter may have left out a
-row; rows are compared.
+at this time do not change before the batch is written. If another writer inserts a row meanwhile, the batch overwrites
+it. The target's rows are read only in four cases: images are partial; there is a version column; a filter may have left
+out a row; rows are compared.
 
 While the full copy of a table is not complete, the target may have rows in a state that they get only later in the log
 (`pidts.plan.copy.state`). Then every row that the log changes is removed before it is written. If a batch does not
-reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair
+reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair,
 it is not known which rows the target has. Rows that collide are removed, and no version on the target counts as newer
-than the copied version. The target's row may also differ from the row that the source had before a change because a
-filter has left out an earlier change:
+than the copied version.
+
+A filter may have left out an earlier change. Then, too, the target's row may differ from the row that the source had
+before a change:
 
     u is unique    UPDATE 2: u 1 -> 2, left out    UPDATE 2: v = 9    INSERT (1, u=1): row 2 must be removed before
 
-Crash points: besides rows, this module writes tombstones, locks, keys that may have moved, and keys to read again, in
-the transaction of their rows. A crash before the COMMIT leaves neither these notes nor the rows, and the next attempt
-reads again. A crash after the COMMIT leaves the notes and the rows.
+Crash points: in the transaction of the rows, this module also writes tombstones, locks, keys that may have moved, and
+keys to read again. A crash before the COMMIT leaves none of these and no rows, and the next attempt reads again. A
+crash after the COMMIT leaves all of them.
 """
 
 from __future__ import annotations
@@ -104,8 +106,8 @@ def prepared(
         lagging = replace(lagging, replaces_spelling=bool(copies) or _is_safe(batches, rules))
         batches = without_moved(session, batches, lagging, rules.merged)
     if rules.task and absent:
-        # Other tables may share the repaired table's target table since the repair began. The repaired table's source
-        # does not have their rows.
+        # Since the repair began, other tables may have got the same target table. The repaired table's source does
+        # not have their rows.
         absent = [one for one in absent if _is_alone(session, one, rules, unfinished)]
     watched = {
         batch.table.name: session.schema.collision_columns(batch.table) for batch in [*absent, *batches] if len(batch)
@@ -160,9 +162,11 @@ def _finished(
 ) -> list[NetChange]:
     """Adds to the net changes what depends on the rows of the target.
 
-    These are safe mode, the verdicts of the version guard, and deletes of rows that may differ from the rows which the
-    reduction assumes. A table whose changes were all ignored gets a change without rows, which has their count.
-    `unlocked_rows` has the rows of the target that differ and are changed nevertheless.
+    - Safe mode.
+    - The counts and rows of the version guard's verdicts. If all changes of a table were ignored, a change without rows
+      has their count.
+    - Deletes of rows that may differ from the rows which the reduction assumes. `unlocked_rows` has the target's rows
+      that differ and are changed nevertheless.
     """
     changes: list[NetChange] = []
     left = dict(verdicts)
@@ -189,9 +193,9 @@ def _finished(
 
 
 def _are_plain(batches: Sequence[ChangeBatch], rules: ApplyRules) -> bool:
-    """Whether only the reduction is left to do for these changes, as for most small batches.
+    """Whether these changes have only to be reduced, as most small batches.
 
-    For small batches, all other steps of `prepared` together take as long as the reduction. Large batches go through
+    For small batches, the other steps of `prepared` together take as long as the reduction. Large batches go through
     all steps.
     """
     structures: dict[TableName, Table] = {}
@@ -215,7 +219,7 @@ class _FullImages:
     """For changes that are compared with the target, the columns that the log has."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
     """Partial changes of tables with locked rows, with the completion of their images. They are completed after the
-    comparison with the target, since a change that is set aside needs no row of the target.
+    comparison with the target: a change that is set aside needs no row of the target.
     """
     logged: list[ChangeBatch]
     """All changes, including changes that are not applied. A value that is neither in the log nor needed is NULL."""
@@ -261,7 +265,7 @@ def _full_images(
             verdicts.setdefault(table.name, []).append(verdict)
             full = verdict.batch
         for batch, completion in zip(logs, completions, strict=True):
-            # The guard decides first: changes that it ignores need no row.
+            # The guard has decided before: changes that it ignores need no row.
             if (
                 completion is not None
                 and _is_looked_at(batch, rules, unfinished, copied)
@@ -292,7 +296,7 @@ def _with_rows(
     rules: ApplyRules,
     unfinished: Mapping[TableName, CopyState],
 ) -> ChangeBatch:
-    """Returns the images of rows that the target has. Halts at a missing row, or leaves the row to the copy."""
+    """Completes images from the target's rows. If a row is missing, leaves the row to the copy, or halts."""
     written = completion.written(
         images,
         is_unread=unread(unfinished.get(batch.origin), same_keys=not rules.maps_key(batch)),
@@ -315,7 +319,7 @@ def _without_locked(
 ) -> WritableChanges:
     """Returns the changes without changes of locked rows.
 
-    Compares the changes with the target's rows if the task has to compare rows, but not in `copied` tables.
+    Compares the changes with the target's rows, if the task demands this and the table was not `copied`.
     """
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
@@ -356,7 +360,7 @@ def _without_locked(
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
     """Adds the target's rows, which the transaction has read and locked, to the changes.
 
-    No rows are added to a table with several net changes, since the first one may modify these rows.
+    If a table has several net changes, none of them gets rows: the first one may modify these rows.
     """
     times = Counter(change.table.name for change in changes)
     return [
@@ -374,17 +378,17 @@ def _target_tables(
 ) -> dict[TableName, CopyState]:
     """Returns the progress of each copy, keyed by the target's table names.
 
-    If several members of a merged table are copied, the result has only one of the copies. It is a repair, if there is
-    one; otherwise a copy whose rows may be ahead of the log.
+    If several members of a merged table are copied, the result has only one of these copies: preferably a repair, and
+    else a copy whose rows may be ahead of the log.
     """
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))
 
 
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
-    """Returns the changes in groups: one for each source table, but one for all members of a guarded merged table.
+    """Returns one group of changes for each source table, but one for all members of a guarded merged table.
 
-    The changes of a merged table belong together, since a row may move between its members.
+    A row may move between these members, so their changes belong together.
     """
     together: dict[TableName, list[ChangeBatch]] = {}
     found = []
@@ -490,14 +494,14 @@ def _changes_for_the_log(table: Table, verdicts: Sequence[GuardedBatch]) -> list
 
 
 def _empty_change(verdicts: Sequence[GuardedBatch]) -> NetChange:
-    """Returns a change without rows. If no change of a table is left, this change carries the table's counts."""
+    """Returns a change without rows, which carries the counts of a table that has no other change."""
     table = verdicts[0].batch.table
     rows = table.arrow.empty_table()
     return NetChange(table, rows.select(list(table.identity)), rows, _with_stale(Counts(), verdicts))
 
 
 def _joined_by_table(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBatch]:
-    """Returns all changes of a table as one batch, if they have to be considered together."""
+    """Joins the changes of a table that have to be considered together."""
     groups: dict[tuple[TableName, TableName | None], list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
@@ -525,9 +529,9 @@ def _completion(
     *,
     is_alone: bool,
 ) -> ImageCompletion | None:
-    """Returns the completion for images that lack columns; None if no image lacks columns.
+    """Returns the completion of images that lack columns; None if no image lacks columns.
 
-    `is_alone`: the batch has no other changes of the table.
+    `is_alone`: the batch has no other changes of the source table.
     """
     if not batch.is_partial:
         return None
@@ -566,7 +570,7 @@ def _computed(session: TargetSession, table: Table) -> set[str]:
 
 
 def _check_versions(batch: ChangeBatch, version_column: str) -> None:
-    """Halts if the log lacks a version, since the target's version in its place would let old events be applied."""
+    """Halts if the log lacks a version: with the target's version in its place, old events would be applied."""
     presence = column_presence(batch)
     lacks = presence.has_before & ~presence.before[:, batch.table.arrow.get_field_index(version_column)]
     if lacks.any():
@@ -581,7 +585,7 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
 
 
 def _check_moves(batch: ChangeBatch) -> None:
-    """Halts if an update that the log has only in part gives a row another key: the row's values are not certain."""
+    """Halts if the log has only a part of an update that gives a row another key: its values are not certain."""
     presence = column_presence(batch)
     plain = np.array([not column.generated for column in batch.table.columns])
     short = presence.has_before & presence.has_after & ~presence.after[:, plain].all(axis=1)
@@ -633,9 +637,7 @@ def _guarded(
 def _versions(
     session: TargetSession, table: Table, version_column: str, guard: VersionGuard
 ) -> tuple[pa.Array, Numbers, pa.Table, Numbers]:
-    """Reads and locks the target's rows with the guard's keys: whole rows of keys that are likely to need them.
-
-    Of all other rows, only keys and versions are read.
+    """Reads and locks the target's rows with the guard's keys, whole rows only for keys that are likely to need them.
 
     Returns the versions, and for each key the index of its version, or -1; then the whole rows, and for each key the
     index of its row, or -1.
@@ -663,8 +665,8 @@ def _with_deletes_of_other_versions(
     """Adds a delete of each overwritten row that may differ from the row that the reduction assumes.
 
     The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`. This
-    inference may be wrong in two cases: some changes were not applied, or the target's row is already as a change
-    leaves it. The deletes are for all changes that are written `together`.
+    is wrong if some changes were not applied, or if the target's row is already as a change leaves it. The deletes are
+    for all changes that are written `together`.
     """
     names = list(change.table.identity)
     unique = bool(watched) or any(one.table.secondary_unique for one in together)
@@ -678,9 +680,8 @@ def _with_deletes_of_other_versions(
 def _with_defaults(session: TargetSession, change: NetChange, guarded: Sequence[GuardedBatch]) -> NetChange:
     """Adds a delete of each overwritten row if the target's zone has columns that the change lacks.
 
-    A program of the target's zone has added these columns, and the schema change has not arrived in the source's zone
-    yet. In the source's zone, the schema change will give the later row the columns' defaults. Without the delete, the
-    row would keep its values in the target's zone:
+    A program of the target's zone has added these columns. When the schema change arrives in the source's zone, the
+    later row gets the columns' defaults there. Without the delete, the row would keep its values in the target's zone:
 
         a adds column c and makes row 1 (c = 9);  b makes row 2, without c      a has row 2 (c = 9), b has row 2
 
@@ -698,7 +699,7 @@ def _with_defaults(session: TargetSession, change: NetChange, guarded: Sequence[
 
 
 def _removing(change: NetChange, rows: pa.Table) -> NetChange:
-    """Returns a change that also removes rows with these keys before it writes rows."""
+    """Returns the change, which now removes rows with these keys before it writes rows."""
     names = list(change.table.identity)
     deletes = pa.concat_tables([change.deletes, rows]).group_by(names, use_threads=False).aggregate([])
     deletes = deletes.sort_by([(name, "ascending") for name in names]).combine_chunks()

@@ -1,8 +1,8 @@
 """Finds, among all rows that a commit writes, the row that the target refuses.
 
 A server refuses a statement with many rows, and does not always name the row. So prefixes of the commit's changes are
-tried again. The shortest prefix that the target refuses ends with the refused row. Rows are not tried one at a time,
-because of these cases:
+tried again. The shortest prefix that the target refuses ends with the refused row. It would not be enough to try each
+row alone:
 
     rows (1, u=1) and (2, u=1), u is unique     each is accepted by itself, and row 2 is refused after row 1
     row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and accepted after the changes before it
@@ -11,9 +11,9 @@ No try leaves anything on the target, even if the search is interrupted:
 
 1. Each try is a transaction of its own. Like the commit, it runs under the lock of the worker's checkpoint, but it is
    never committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The
-   next run finds the checkpoint where it was, and meets the same refusal.
-2. The row is not found if a try fails for another reason, or is not refused any more, or if the time is too short for
-   all tries. Then the server's refusal is reported unchanged.
+   next run finds the same checkpoint, and meets the same refusal.
+2. The row is not found if a try fails for another reason, if the target no longer refuses it, or if the time is too
+   short for all tries. Then the server's refusal is reported unchanged.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from pidts.reduce import NetChange
 _log = structlog.get_logger(__name__)
 
 _SECONDS = 20.0
-"""The longest time of a search, during which the source's other changes wait."""
+"""How long a search may last. Meanwhile the source's other changes wait."""
 _BYTES = 64 << 20
-"""How many bytes of changes are searched at most; they are in memory during the search."""
+"""How many bytes of changes a search may have in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class RefusedRow:
 
     table: Table
     row: pa.Table
-    """The row's identity, or all of its columns if its table has no identity."""
+    """The row's identity; all of its columns if its table has none."""
     written: bool
-    """Whether the target has refused to write the row; otherwise it has refused to remove it."""
+    """Whether the target has refused to write the row, and not to remove it."""
     error: Halted
     change: int = 0
     """The index of the row's net change among the commit's net changes."""
@@ -73,7 +73,7 @@ class Search:
         self._until = time.monotonic() + _SECONDS
 
     def row(self, refusal: Halted) -> RefusedRow | None:
-        """Returns the refused row; None if it cannot be found, whatever the reason."""
+        """Returns the refused row; None if the search fails for any reason."""
         try:
             with closing(self._target.connect()) as session:
                 changes = self._to_write(session)
@@ -84,12 +84,11 @@ class Search:
             return None
 
     def _to_write(self, session: TargetSession) -> list[NetChange]:
-        """Returns the commit's changes, after it has written them.
+        """Writes the commit's changes, and returns them.
 
-        Each change is written before the next one is made, since the next one may depend on the written rows.
-
-        The returned changes lack `NetChange.expected`, `is_new` and `there`. These fields describe existing rows only
-        while this transaction locks the rows, and the search tries the changes in other transactions.
+        Each change is written before the next one is made, since the next one may depend on the written rows. The
+        returned changes lack `NetChange.expected`, `is_new` and `there`: these describe rows which the transaction of
+        the commit had locked, and the search tries the changes in other transactions.
         """
         changes: list[NetChange] = []
         size = 0
@@ -138,9 +137,8 @@ def first_refused(
     """Returns the row that the target refuses with this code.
 
     Prefixes of `changes` are tried, by a binary search. The refused row is the last row of the shortest prefix that
-    fails. The length is counted in steps: a step is a row that is removed or written, or the beginning of a change. If
-    the target refuses a change before its first row, no row is the reason, and the result is None. It is also None if
-    the target refuses nothing, or with another code.
+    fails. The length is counted in steps: a step is a row that is removed or written, or the beginning of a change. The
+    result is None if the target refuses a change before its first row, refuses nothing, or refuses with another code.
     """
     steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
     low, high = 0, sum(steps)

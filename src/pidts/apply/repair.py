@@ -2,25 +2,25 @@
 
 The repair is correct because of the order of its steps:
 
-1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the target does not change.
+1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the task does not change
+   the target.
 2. The rows are read from the source. They are at least as new as any checkpoint, since the source was read after the
    checkpoints were locked.
 3. The rows are written, and rows that the source does not have are removed. COMMIT.
 
 Later, the log between a checkpoint and the reading is applied to rows that already contain its changes. The result is
-the same, because each change has the whole values of a row, not differences. But within this part of the log, a change
-may collide with a unique value of a repaired row: the log sets this value only later. Safe mode handles such
+the same, because each change has the whole values of a row, not differences. But a change in this part of the log may
+collide with a unique value of a repaired row: the row gets this value only later in the log. Safe mode handles such
 collisions. But a task reads the place up to which it needs safe mode only when it starts. So a table with secondary
 unique keys is repaired at a moment when the log between checkpoint and reading has no change of the table. If there is
-no such moment, the place of the reading is recorded. Then the task may stop once at a collision, and uses safe mode up
-to this place after its next start.
+no such moment, the place of the reading is recorded. Then the task may stop once at a collision, and after its next
+start it uses safe mode up to this place.
 
 A merged table is repaired for all members at once: the checkpoints of all their sources are locked, and a row is
-removed if no member has it. If two members have a key, its row is not changed: it is not known which of the two rows
-the target should have.
+removed if no member has it. If two members have a key, its row is not changed: nothing shows which of the two rows the
+target should have.
 
-Crash points: before COMMIT nothing has happened. After COMMIT, the rows are equal, and repairing them again is
-harmless.
+Crash points: before COMMIT, nothing has happened. After COMMIT, the rows are equal. A second repair does no harm.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def repair(
     compares: bool = False,
     removes: bool = True,
 ) -> RepairResult:
-    """Repairs a few hundred keys in a transaction of its own, while the task waits.
-
-    The repair works even if the task never ran.
+    """Repairs a few hundred keys in a transaction of its own, while the task waits. The task need not have run yet.
 
     `table` has the columns that all `origins` have. Raises `PendingChanges`, unless `insist` is true. `compares`: the
     task compares the target's rows before it changes them. So the transaction records up to which place of the source's
@@ -136,11 +134,10 @@ def as_changes(
 ) -> Remedy:
     """Returns changes that write all rows in `found`, and delete the rows of those `keys` that no row in `found` has.
 
-    Without `removes`, it returns no such deletes.
-
-    Keys are compared byte by byte. Under a collation that ignores case, the key `A` finds the row `a`: then `A` is
-    removed, and `a` is written. One of several origins may have columns that the target does not have yet. The target
-    needs these columns only if rows of this origin are written. So a change without rows is left out.
+    Without `removes`, there are no deletes. Keys are compared byte by byte. Under a collation that ignores case, the
+    key `A` finds the row `a`: then `A` is removed, and `a` is written. One of several origins may have columns that the
+    target does not have yet. The target needs these columns only if rows of this origin are written. So a change
+    without rows is left out.
     """
     names = list(table.identity)
     kinds = keys.select(names).schema
@@ -171,9 +168,7 @@ def as_changes(
 def _with_room(change: NetChange) -> NetChange:
     """Adds deletes by the keys of all written rows.
 
-    They also remove rows whose keys a collation treats as equal to the keys of written rows.
-
-    Without the added deletes, the target's row `A` could make the target refuse the source's row `a`.
+    They also remove rows whose keys the target treats as equal: its row `A` could make it refuse the source's row `a`.
     """
     names = list(change.table.identity)
     if not any(change.table.column(name).type.is_text for name in names):

@@ -22,8 +22,8 @@ class Retry:
     first: float = 0.05
     longest: float = 5.0
     patience: float = 20.0
-    """After this many seconds, no further attempt begins. An attempt that waits for a lock may take long. If the
-    attempts went on, the task could not report for a long time what it is waiting for.
+    """After this many seconds, no further attempt begins. An attempt that waits for a lock may take long, and until the
+    attempts end, the task cannot report what it is waiting for.
     """
 
     def repeat(
@@ -54,7 +54,7 @@ class Retry:
         raise AssertionError  # never reached: the loop returns or raises
 
     def is_over(self, attempt: int, seconds: float) -> bool:
-        """Whether a failed attempt (1 is the first) is the last: it ended `seconds` after the first attempt began."""
+        """Whether a failed attempt (1 is the first), which ended `seconds` after the first attempt began, is the last."""
         return attempt >= self.attempts or seconds >= self.patience
 
     def pause(self, attempt: int) -> float:

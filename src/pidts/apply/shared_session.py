@@ -21,12 +21,12 @@ _IDLE_SECONDS = 5.0
 class SharedSession:
     """Reads and writes records for many threads on one connection.
 
-    A thousand shards may wait before a schema change, and each of them reads and writes a few records. If they
-    connected each time, the connections would take more time than all other work for the change.
+    A thousand shards may wait before a schema change, and each of them reads and writes a few records. Connecting each
+    time would take longer than all other work for the change.
     """
 
     def __init__(self, busy_seconds: float = 1.0) -> None:
-        """`busy_seconds`: the longest time for which a thread waits until another thread's work ends."""
+        """`busy_seconds`: how long a thread waits while one other thread uses the session."""
         self._busy_seconds = busy_seconds
         self._session: TargetSession | None = None
         self._used, self._uses = 0.0, 0
@@ -37,9 +37,9 @@ class SharedSession:
         """Returns what `work` returns. `work` may be called twice, and leaves no transaction open.
 
         If a connection that was used before is lost, `work` is called again on a new one: the server may have closed
-        the former one while nobody used it. After any other error, `work` is not called again. A second call could, for
-        example, wait once more for a record's lock, or for space on the target. If another thread uses the session for
-        long, since a record is locked, this call makes a session of its own.
+        the former one while nobody used it. After any other error, `work` is not called again: a second call could, for
+        example, wait once more for a record's lock. If another thread uses the session for long, since a record is
+        locked, this call makes a session of its own.
         """
         if not self._acquired():
             with closing(target.connect()) as session:
@@ -70,7 +70,7 @@ class SharedSession:
                 self._using.release()
 
     def _acquired(self) -> bool:
-        """Waits for the session; returns False if one thread uses it for too long. Many threads may wait in turn."""
+        """Waits for the session; returns False if one thread uses it for too long."""
         while True:
             uses = self._uses
             if self._using.acquire(timeout=self._busy_seconds):

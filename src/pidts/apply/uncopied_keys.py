@@ -29,8 +29,8 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     """Returns a function that says whether a key is unread after the batch; None if no copy is under way.
 
     `same_keys`: each row has the same key on the target as on the source. The source orders keys by its collations, but
-    this module can only compare integers. A key with a type other than an integer counts as unread only while all keys
-    are unread. This function ignores recorded keys, so a key that is recorded twice is read twice.
+    this module can only compare integers. So other keys count as unread only while all keys are unread. Recorded keys
+    are ignored here, so a key that is recorded twice is read twice.
     """
     if copy is None:
         return None
@@ -48,9 +48,9 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
 def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAhead | None:
     """Returns a function that says whether the target's row of a key may be newer than the batch; None if no copy runs.
 
-    `same_keys` as in `unread`. `all_changes`: the batch has all changes of the table. Otherwise a change that the batch
-    lacks may have brought a row to any key. If the target table had rows before its copy, it may have a different row
-    at any key until all rows were read.
+    `same_keys` as in `unread`. `all_changes`: the batch has all changes of the table. If it lacks some, they may have
+    brought a row to any key. If the target table had rows before its copy, any key may have a different row until all
+    rows were read.
     """
     if copy is None:
         return None
@@ -58,7 +58,7 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
         return lambda _: True
     if not copy.ahead:
         return lambda _: False
-    # The batch settles all loaded rows, so a key that stays unread has not been loaded.
+    # The batch settles all loaded rows. So a key that stays unread has not been loaded.
     is_unread = unread(copy, same_keys=same_keys)
     return foreign(copy, same_keys=same_keys) or (lambda key: is_unread is None or not is_unread(key))
 
@@ -66,9 +66,9 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
     """Returns a function that says whether a key's row on the target may have wrong unique values; None if no row can.
 
-    Rows that the target had before the copy may have wrong values, and so may loaded rows that this batch does not
-    settle. Their keys are greater than the last key that is settled (`pidts.plan.copy.state`). If such a row were
-    written, the target could remove a settled row with the same unique value, and that row would never be read again:
+    Rows that the target had before the copy may have wrong values. So may loaded rows that this batch does not settle;
+    their keys are greater than the last key that is settled (`pidts.plan.copy.state`). If such a row were written, the
+    target could remove a settled row with the same unique value, and that row would never be read again:
 
         copied up to 1: (1, u=3)    the target's (3, u=3) is wrong    UPDATE 3 SET a = 1, logged without u
     """
@@ -88,14 +88,14 @@ def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
 def packed(keys: pa.Table) -> str:
     """Returns rows of any type, for example keys, as one text."""
     sink = pa.BufferOutputStream()
-    # If no options were given, the library would look them up in the environment each time.
+    # Without these options, the library would look them up in the environment each time.
     with pa.ipc.new_stream(sink, keys.schema, options=pa.ipc.IpcWriteOptions()) as writer:
         writer.write_table(keys)
     return b64encode(sink.getvalue()).decode()
 
 
 def packed_each(rows: pa.Table) -> list[str]:
-    """Returns, for each row, the text that `packed` would return for this row, without a new writer for each row."""
+    """Returns, for each row, the text that `packed` would return, without a new writer for each row."""
     schema = rows.schema.serialize()
     return [
         b64encode(b"".join((schema, batch.slice(place, 1).serialize(), _END))).decode()
@@ -105,7 +105,7 @@ def packed_each(rows: pa.Table) -> list[str]:
 
 
 def unpacked(text: str, record: str = "row_lock") -> pa.Table:
-    """Returns the rows from a text that `packed` has made. `record` is the meta table with the text."""
+    """Returns the rows of a text that `packed` has made. `record` is the meta table with the text."""
     with reading_record(record), pa.ipc.open_stream(b64decode(text)) as reader:
         return reader.read_all()
 

@@ -21,7 +21,7 @@ _UNSEEN = TableName("", "unseen tables")
 def record_unseen(
     target: TargetSession, task: str, source: str, tables: Iterable[TableName], joined: Collection[TableName] = ()
 ) -> None:
-    """Adds tables to the record, in the open transaction. Removes all other tables that have just joined."""
+    """Adds `tables` to the record and removes the other tables in `joined`, in the open transaction."""
     known = unseen_tables(target, task, source)
     names = sorted({*known}.difference(joined).union(tables))
     if names != known:
@@ -29,7 +29,7 @@ def record_unseen(
 
 
 def forget_dropped(target: TargetSession, task: str, source: str, statement: Statement) -> None:
-    """Removes from the record the tables that a statement of the log drops, in a separate transaction.
+    """Removes from the record the tables that a statement of the log drops, in a transaction of its own.
 
     The target cannot lack changes of a dropped table. If the process ends before it has carried out the statement, the
     next run calls this function again.

@@ -4,11 +4,11 @@ The members of a merged table need not have the same columns at every moment: on
 another does not. A batch with rows of both shards is reduced as one, so each row also gets the columns that its own
 shard lacks. While a column has two types, as during a change from INT to BIGINT, all rows get the wider type.
 
-A column that a row's shard lacks gets its constant default in the row, or else NULL. This value is written only for
-tables without a key. In a table with a key, each row is written with the columns that its own table has (see
-`own_columns`). The target fills the other columns by itself where a row is new to its table (see
-`pidts.apply.merge.extra_columns`), and keeps their values where a row is changed. Two shards may have different
-defaults, and then only the target's rows show which default each row has.
+If a row's shard lacks a column, the row gets the column's constant default, or else NULL. This value is written only
+for tables without a key. In a table with a key, each row is written with the columns that its own table has (see
+`own_columns`). The target fills the other columns by itself if the row is new to its table (see
+`pidts.apply.merge.extra_columns`), and keeps their values if the row is changed. Two shards may have different
+defaults. Then only the target's rows show which default each row has.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def whole_of(tables: Sequence[Table]) -> Table:
 
 
 def _keys(tables: Iterable[Table]) -> tuple[Key, ...]:
-    """Returns the keys of all tables, each once, since every possible collision counts."""
+    """Returns the keys of all tables, each once."""
     keys: dict[tuple[tuple[str, ...], bool], Key] = {}
     for key in (key for table in tables for key in table.keys):
         keys.setdefault((key.columns, key.unique or key.primary), key)
@@ -114,7 +114,7 @@ def _image(
 
 
 def _moved(partial: pa.Array, own: int, places: Sequence[int | None]) -> pa.Array:
-    """Converts the bitmaps of the columns that images have: from their own table's columns to the common columns."""
+    """Converts the bitmaps of known columns from the columns of their own table to the common columns."""
     if partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (len(places) + 7) // 8

@@ -16,7 +16,7 @@ _NOTHING = "nothing"
 
 
 def differences_text(here: Table, there: Table, names: Iterable[str] | None = None) -> str:
-    """Returns a text with each of `names` and its definitions in both tables. Without `names`: all differing ones."""
+    """Returns each of `names` with its definitions in both tables; without `names`, everything that differs."""
     return ", ".join(_words(name, here, there) for name in (differing(here, there) if names is None else names))
 
 
@@ -32,7 +32,7 @@ def _words(name: str, here: Table, there: Table) -> str:
 
 
 def _of_columns(one: Column | None, other: Column | None) -> tuple[str, str]:
-    """Returns a text for each of the two columns. If both exist, the texts have only the parts in which they differ."""
+    """Returns a text for each of the two columns, with only the parts in which they differ."""
     if one is None or other is None:
         return _whole(one), _whole(other)
     pairs = [pair for pair in zip(_attributes(one), _attributes(other), strict=True) if pair[0] != pair[1]]

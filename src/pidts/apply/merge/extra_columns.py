@@ -6,19 +6,19 @@ row moves from the first to the second:
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
 On the source, row 7 then has c = NULL. An INSERT that overwrites the target's row would leave c = 5 there for ever. So
-would an UPDATE. If one part of a batch has a DELETE in t_1 and then this INSERT, the two become an UPDATE. So the
-existing row is removed before the new one is written (see `pidts.reduce.net_changes`). The new row then gets the
-defaults that every inserted row of t_2 gets.
+would an UPDATE, to which a batch reduces a DELETE in t_1 and then this INSERT. So the existing row is removed before
+the new one is written (see `pidts.reduce.net_changes`). The new row then gets the defaults that every inserted row of
+t_2 gets.
 
-The existing row is also removed if it remains from another table. The table may have been dropped or created again, or
-its column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
-maps to the target table, and even if the target's key distinguishes the tables' rows.
+The existing row is also removed if it remains from another table: the table was dropped or created again, or its column
+was dropped in a part of the log that was not read. This can happen even if no other table of the same source maps to
+the target table, and even if the target's key distinguishes the tables' rows.
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
-**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. The row counts as new
-in the whole part of the batch that inserts it, whatever else the part does to it. An UPDATE of an existing row finds a
-row of its own table: the extra columns were set when that row was new.
+**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It counts as new in
+the whole part of the batch that inserts it, whatever else the part does to it. An UPDATE of an existing row finds a row
+of its own table. The extra columns of this row were set when it was new.
 
 **Existing rows are removed only where tables share the target table**; the structures recorded on the target say which
 tables do. If only one table maps there, all rows are its own. Then columns that somebody has added on the target keep
@@ -49,8 +49,8 @@ def wider_tables(
 ) -> set[TableName]:
     """Returns the target tables that have columns which some new rows in `batches` lack.
 
-    Several tables of this source map to each table in `merged`. For all other target tables, the target's record says
-    whether they are shared.
+    `merged` has the tables to which several tables of this source map. For other target tables, the target's record
+    says whether they are shared.
     """
     coming: dict[TableName, set[frozenset[str]]] = {}
     for batch in batches:

@@ -8,8 +8,8 @@ same version:
 
 Without this module, the version guard would ignore the INSERT into `b`, since the target has a row with the same
 version. The DELETE from `a` would then remove that row. So two rules hold for a key that changes in several of the
-tables, as long as another table has a row with the key. An INSERT replaces that row. A DELETE removes nothing. Nearly
-all keys change in one table only; their changes stay the same.
+tables, as long as another table has a row with the key: an INSERT replaces that row, and a DELETE removes nothing. Keys
+that change in one table only, which are nearly all keys, keep their changes.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def one_log(parts: Sequence[ChangeBatch], known: Sequence[Known | None]) -> tupl
 
 
 def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Divides the changes that the version guard has left, and returns the parts.
+    """Divides the changes that the version guard has left into parts.
 
-    There is a part for each source table, since each table has its own columns. Changes of a key that changes in
-    several tables are in a further part, as changes of the merged table.
+    There is a part for each source table, since each table has its own columns. A further part has the changes of keys
+    that change in several tables, as changes of the merged table.
     """
     mine, theirs = identities(batch), [identities(part) for part in parts]
     leaving = [[values.filter(one.moved) for values in one.before] for one in theirs]
@@ -118,7 +118,7 @@ def _shared(batch: ChangeBatch, part_of: Numbers) -> list[Numbers]:
 
 
 class _Places:
-    """For each change, its operation, and the index of its before image among all images; -1 if it has none."""
+    """For each change, its operation, and the index of its before image among all images, or -1."""
 
     def __init__(self, op: Numbers, part_of: Numbers) -> None:
         self._part_of, self._size = part_of, len(op)
@@ -128,7 +128,7 @@ class _Places:
         self.kept = np.ones(len(op), np.bool_)
 
     def follow(self, events: Numbers) -> None:
-        """Changes the operations and before images of one key's changes by the two rules of this module."""
+        """Changes one key's operations and before images by the two rules of this module."""
         holders, here = self._at_start(events)
         for event in map(int, events):
             if self.op[event] == Op.DELETE:
@@ -145,10 +145,9 @@ class _Places:
             here = self._size + event
 
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
-        """Returns a set with the table that has the row before these changes, and the index of the row's image.
+        """Returns the table that has the row before these changes, and the index of the row's image.
 
-        The first of the `events` with a before image shows which table has the row, and which image it is. If no event
-        has a before image, returns an empty set and -1.
+        The first of the `events` with a before image shows both. If there is none, returns an empty set and -1.
         """
         seen: set[int] = set()
         for event in map(int, events):

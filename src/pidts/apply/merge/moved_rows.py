@@ -7,8 +7,8 @@ of the source may reach the target in two commits, its later half first:
     t_1 waits          only the INSERT is applied: the target has row 5, which belongs to t_2
     t_1 catches up     the DELETE must not be applied: it would remove the row of t_2
 
-So the target records which member has got which key. The entry (m, K, x) says that member m got key K at Lsn x, and
-still has K at the place that m has reached. (A member is a source table that maps to this target table.) Entries are
+So the target records which member has got which key. (A member is a source table that maps to this target table.) The
+entry (m, K, x) says that member m got key K at Lsn x, and still has K at the place that m has reached. Entries are
 needed between parts of a batch, and between batches. Within one part, `pidts.reduce.net_changes` sees both halves of a
 move.
 
@@ -16,23 +16,23 @@ A target table is *lagging* while one of its members lags on any worker, before 
 changes of a lagging table has two steps:
 
 1. It *looks*: it reads the entries, and drops changes that would take a row from another member. This step is needed
-   only if changes may be applied after later changes of other members. There are two such cases: a member catches up;
-   or a member begins to lag within the batch, since its changes are then applied before those of the other members.
-2. It *notes* each key that a member has got in this part (by an INSERT, or by an UPDATE to this key) and still has at
-   the part's end. For this key it adds an entry with the Lsn of that change. If a member does not have a key any more,
-   it removes the member's own entry of the key.
+   only if changes may be applied after later changes of other members. There are two such cases: a member catches up,
+   or a member begins to lag within the batch. The changes of the latter are applied before those of the other members.
+2. It *notes* keys. If a member has got a key in this part (by an INSERT, or by an UPDATE to this key) and still has it
+   at the part's end, the step adds an entry with the Lsn of that change. If a member does not have a key any more, the
+   step removes the member's own entry of the key.
 
 In the first step, all changes of key K in member n in one part have the same fate:
 
-    n does not have K at the part's end    dropped if there is an entry of another member for K, also an earlier one:
-                                           in the log, the INSERT of the other member may be before n's DELETE. But if
-                                           n has a later entry, the target's row is n's, and n's DELETE is applied.
-                                           (If the other member was copied again since, the row is that member's)
-    n has K then, last changed at x        dropped if there is an entry of another member for K with a later Lsn than x
+    n does not have K at the part's end    dropped if another member has an entry for K, even an earlier one: in the
+                                           log, the INSERT of the other member may be before n's DELETE. But if n has a
+                                           later entry, the target's row is n's, and n's DELETE is applied. (If the
+                                           other member was copied again since, the row is that member's)
+    n has K then, last changed at x        dropped if another member has an entry for K with a later Lsn than x
 
 The two halves of an UPDATE from K to K2 are judged separately. If one half is dropped, the INSERT of K2 or the DELETE
 of K is left. An entry of member m does not count in a part in which m loses K, since `net_changes` sees this. A copied
-row is never dropped here. Two examples, in which the entry is (m, K, 20), and n lags at place 5:
+row is never dropped here. Two examples with the entry (m, K, 20), in which n lags at place 5:
 
     one part has UPDATE K of n at 10, and DELETE K of m at 30    n's row is written
     one part has UPDATE K of n at 10, and m keeps K              the UPDATE is dropped: the row is m's
@@ -43,30 +43,34 @@ end there. n has K since before the transaction; K is inserted into m, which rep
     m: INSERT K, DELETE K               in the end, the target has to have n's row
     m: INSERT K  n: UPDATE K, DELETE K  in the end, the target has to have m's row
 
-If both changes of m are in one part, as in a small transaction, `net_changes` reduces them to nothing, whether another
-member has K before, gets it later, or both. In a cut transaction, the target has the row of the member that has got K
-last. Changes of the other members that have K are *hidden*: they are dropped. If this last member loses K while another
-member still has it, the other row is not on the target any more, so the table halts. If a later change could only be
-completed from a hidden row, the table halts, too.
+If both changes of m are in one part, as in a small transaction, `net_changes` reduces them to nothing. It does not
+matter whether another member has K before, gets it later, or both. In a cut transaction, the target has the row of the
+member that has got K last. Changes of the other members that have K are *hidden*: they are dropped. The table halts in
+two cases: this last member loses K while another member still has it, since the target no longer has the other row; or
+a later change could only be completed from a hidden row.
 
 Therefore the part also adds an entry for the member that has K since before the transaction, unless the member has one.
-Such an entry (`EARLIER`) names no member: the part only sees that the target has a row with a key that a member gets.
-The entry is removed when a member without an entry loses K. It counts only in its own transaction, since at the end of
-the transaction only one member has K.
+Such an entry (`EARLIER`) names no member: the part only sees that a member gets a key with which the target has a row
+already. The entry is removed when a member without an entry loses K. It counts only in its own transaction, since at
+the end of the transaction only one member has K.
 
-A member that lags still has K as far as a part shows: the change by which it loses K may be in the log that the target
-lacks. So the table may halt although no row would be lost. Nor does the row on the target show whose row it is. In safe
-mode and during a copy, the target may have a row that the same member gets later, and the table halts, too. A copied
-row has no entry, so not even the loss of K by a member without an entry proves that `EARLIER` was about this member.
+These rules may halt a table although no row would be lost:
+
+- The change by which a lagging member loses K may be in the log that the target lacks. Until then, the member counts as
+  having K.
+- The row on the target does not show whose row it is. In safe mode and during a copy, the target may have a row that
+  the same member gets later.
+- A copied row has no entry. So even if a member without an entry loses K, this does not prove that `EARLIER` was about
+  this member.
 
 With `split-transactions`, tables that halt inside a transaction stay at the last committed part, also after a restart.
 If a table was set to a place before such a transaction, entries may be about later changes than the changes of a part.
-Such an entry says that the target has a row which an earlier attempt has written. So it stays. If its member gets and
-loses the key in one part, the DELETE is written.
+Such an entry says that the target has a row which an earlier attempt has written, so the entry stays. If its member
+gets and loses the key in one part, the DELETE is written.
 
-Two other ways were considered. If the other row were stored in the entry, each row that moves would be read and written
-once more. If the log of the transaction were read twice, to know in the first part which member has a key in the end,
-all its keys would have to be in memory.
+Two alternatives were rejected. If entries had the other rows, each row that moves would be read and written once more.
+If the log of a transaction were read twice, to know in the first part which member has a key in the end, all its keys
+would have to be in memory.
 
 **Why the result is right wherever batches are cut.** A row belongs to one shard: two members never have the same key at
 once, except inside a transaction.
@@ -80,13 +84,13 @@ once, except inside a transaction.
   this entry. So none of them removes or overwrites the row.
 
 Two kinds of keys get no entry: keys of copied rows, since nothing shows when their table got them, and keys that a
-repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's collation
-ignores case, the row counts as two.
+repair has not found. Keys are compared by their bytes. If a move only changes the case of a key, and the key's
+collation ignores case, the row counts as two rows.
 
 When no member of a merged table lags any more on any worker, all entries of the table are removed
-(`pidts.batch.lagging_merge`). Entries belong to keys, not to workers, so a key may move to another worker meanwhile.
-Entries name the members. When a member is renamed, the commit that records the RENAME changes the name in the entries.
-Rows of a member that was dropped stay on the target, and so do its entries.
+(`pidts.batch.lagging_merge`). Entries belong to keys and not to workers, so a key may move to another worker meanwhile.
+When a member is renamed, the commit that records the RENAME changes its name in the entries. Rows of a member that was
+dropped stay on the target, and so do its entries.
 
 Crash points: entries are in the transaction that moves the worker's checkpoint. A crash before the COMMIT leaves
 neither rows nor entries nor the new checkpoint. A crash after it leaves all of them, and the next attempt drops exactly
@@ -120,26 +124,26 @@ from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps, halves
 _log = structlog.get_logger(__name__)
 
 EARLIER = TableName("", "")
-"""In entries, the member that has had a key since before a large transaction."""
+"""In entries, the member that has had a key since before a large transaction. It is not known which member this is."""
 _BEFORE = Lsn(0, 0, 0)
 _Recorded: TypeAlias = dict[str, dict[TableName, Lsn]]
-"""The Lsn of each entry, by the key's text and by the member."""
+"""For each key's text, the Lsn of each member's entry."""
 _LONGEST = 80
 _MOVED_ON = IncompleteInsert("the row with the old key belongs to another shard now", "SET GLOBAL")
 
 
 @dataclass(frozen=True, slots=True)
 class LaggingTables:
-    """The target tables with members that lag before or after one commit."""
+    """The target tables with members that lag before or after a commit."""
 
     task: str
     source: str
     noted: frozenset[TableName]
-    """All of these tables. For each of them, the commit notes keys."""
+    """All of these tables. The commit notes their keys."""
     looked: frozenset[TableName]
     """The tables of `noted` in which changes may be applied after later changes of other members."""
     since: Lsn | None = None
-    """The place at which a transaction begins, if all changes of the part are a piece of this transaction."""
+    """If the changes of the part are a piece of one transaction, the place at which this transaction begins."""
     replaces_spelling: bool = False
     """Whether a written row replaces a row whose key has another spelling, as in safe mode and during a copy."""
 
@@ -149,7 +153,7 @@ def without_moved(
 ) -> list[ChangeBatch]:
     """Drops the changes of rows that other members have got, updates the entries, and returns the other changes.
 
-    `shared` are target tables with several known members. Other target tables are considered only if they have entries.
+    `shared` are target tables with several known members. Another target table matters only if it has entries.
     """
     left = list(batches)
     by_name: dict[TableName, list[int]] = {}
@@ -165,7 +169,7 @@ def without_moved(
 
 
 def key_names(keys: pa.Table) -> list[str]:
-    """Returns one text per key; a number has the same text whatever the width of its type."""
+    """Returns one text per key. A number has the same text in a type of any width."""
     columns = [_plain(values) for values in chunkless(keys, keys.column_names)]
     texts = key_texts(pa.Table.from_arrays(columns, names=keys.column_names)).to_pylist()
     return [
@@ -221,7 +225,7 @@ def _of_one(
 
 
 def _by_key(entries: Iterable[MovedKey], since: Lsn | None) -> _Recorded:
-    """Returns the entries without those of `EARLIER` that are about another transaction."""
+    """Returns the entries, without entries of `EARLIER` about another transaction."""
     found: _Recorded = {}
     for entry in entries:
         if entry.member != EARLIER or (since is not None and entry.lsn >= since):
@@ -230,9 +234,9 @@ def _by_key(entries: Iterable[MovedKey], since: Lsn | None) -> _Recorded:
 
 
 class _Outcomes:
-    """Finds, for each member and each key that it changes, whether the member has the key after the changes.
+    """For each member and each key that it changes, the *outcome*: whether the member has the key after the changes.
 
-    The result for one member and one key is called an *outcome*. Each item of `parts` has the changes of one member.
+    Each item of `parts` has the changes of one member.
     """
 
     def __init__(self, parts: Sequence[ChangeBatch]) -> None:
@@ -248,7 +252,7 @@ class _Outcomes:
         lsns = pa.concat_arrays([part.rows.column("lsn").cast(pa.binary()) for part in parts])
         member = np.repeat([self._members.index(part.origin) for part in parts], [len(part) for part in parts])
         left = np.nonzero(moved)[0]
-        # Each change is an event of one key, and a change that gives its row another key is an event of two keys.
+        # A change is an event of its key. A change that gives its row another key is an event of both keys.
         self._change = np.concatenate([np.arange(len(op)), left])
         self._leaves = np.arange(len(self._change)) >= len(op)
         current, before = merged([one.current for one in keys]), merged([one.before for one in keys])
@@ -282,7 +286,7 @@ class _Outcomes:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The texts of all keys with an event, each once, in the order of the keys' numbers."""
+        """The texts of all keys with an event, in the order of the keys' numbers."""
         return key_names(self._key_table(self._last[self._first_of_key]))
 
     @cached_property
@@ -313,9 +317,9 @@ class _Outcomes:
         return dropped
 
     def demand_whole_rows(self, recorded: _Recorded) -> None:
-        """Raises if an UPDATE with a part of the row gives another key to a row that another member's row has replaced.
+        """Raises if an UPDATE of which the log has only a part gives another key to a row that is no longer there.
 
-        The columns that the log does not have would be those of the other member's row.
+        Another member's row has replaced the row, and the missing columns would be taken from that row.
         """
         replaced = self.none
         updates = np.nonzero(self._op[self._change[self._first]] == Op.UPDATE)[0]
@@ -332,9 +336,9 @@ class _Outcomes:
     def covered(self, session: TargetSession, recorded: _Recorded, *, any_spelling: bool) -> list[MovedKey]:
         """Returns entries of `EARLIER` for keys that a member has got, and that a member without an entry also has.
 
-        Of the keys without entries, the target has a row if some member had the key before.
-        A row whose key has another spelling counts only with `any_spelling`: its own member may have given it the new
-        spelling. If it belongs to another member, the target refuses the new row, or replaces it (`any_spelling`).
+        If a key has no entry, the target has a row of the key only if a member had the key before. The row's key may
+        have another spelling. With `any_spelling` such a row counts, since the new row replaces it. Otherwise it does
+        not count: its own member may have given it the new spelling, and if not, the target refuses the new row.
         """
         got, gone, left = (np.zeros(self._key.max(initial=-1) + 1, np.bool_) for _ in range(3))
         got[self._key[self._got >= 0]] = True
@@ -360,7 +364,7 @@ class _Outcomes:
         ]
 
     def uncovered(self, recorded: _Recorded) -> list[str]:
-        """Returns the keys that have an entry of `EARLIER`, and that the member of this entry has lost."""
+        """Returns the keys with an entry of `EARLIER` that some member without an entry has lost."""
         lost = np.nonzero(self._had & (~self._has | (self._got >= 0)))[0]
         uncovered = {
             text
@@ -373,14 +377,14 @@ class _Outcomes:
 
     @property
     def none(self) -> Mask:
-        """Returns a mask without outcomes."""
+        """Returns a mask that selects no outcome."""
         return np.zeros(len(self._key), np.bool_)
 
     def hidden(self, recorded: _Recorded, since: Lsn) -> tuple[Mask, Mask]:
-        """Returns the outcomes of members that have a key which another member has got later in the transaction.
+        """Returns the outcomes of members whose key another member has got later in the transaction.
 
-        Also returns the outcomes of members that get and lose a key, and whose row an earlier attempt has written.
-        Raises `Halted` if the latest member to get the key loses it while another member still has it.
+        The second result has the outcomes of members that get and lose a key, and whose row an earlier attempt has
+        written. Raises `Halted` if the member that has got the key last loses it while another member still has it.
         """
         hidden, written = self.none, self.none
         for text, mine in self._of_key.items():
@@ -391,7 +395,7 @@ class _Outcomes:
     def _hide(
         self, outcomes: Sequence[int], entries: Mapping[TableName, Lsn], since: Lsn, hidden: Mask, written: Mask
     ) -> None:
-        """Does what `hidden` says, for one key: `entries` has the Lsn of each member's entry."""
+        """Does what `hidden` says, for one key. `entries` has the Lsn of each member's entry."""
         since_of = {member: _BEFORE if member == EARLIER else lsn for member, lsn in entries.items()}
         lost: dict[int, Lsn] = {}
         for outcome in outcomes:
@@ -430,7 +434,7 @@ class _Outcomes:
         )
 
     def without(self, dropped: Mask, written: Mask) -> list[ChangeBatch]:
-        """Returns all changes except those of `dropped` outcomes and the first change of each `written` outcome."""
+        """Returns the changes, except those of `dropped` outcomes and the first change of each `written` outcome."""
         gone = dropped[self._fate_of]
         gone[self._first[written]] = True
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)
@@ -446,7 +450,7 @@ class _Outcomes:
     def given(self, recorded: _Recorded) -> dict[TableName, list[str]]:
         """Returns, for each member, the changed keys that it does not have after the changes.
 
-        A key is left out if the member's entry is about a later change, which an earlier attempt has written.
+        A key is left out if an earlier attempt has written a later change of the key, as the member's entry shows.
         """
         outcomes = np.nonzero(~self._has)[0]
         given: dict[TableName, list[str]] = {}
@@ -480,7 +484,7 @@ class _Outcomes:
 
 
 def _rest(part: ChangeBatch, keep: Mask, inserts: Mask, deletes: Mask) -> ChangeBatch:
-    """Returns the changes in `keep`. Updates in `inserts` become INSERTs, and updates in `deletes` become DELETEs."""
+    """Returns the changes in `keep`, with updates in `inserts` as INSERTs, and updates in `deletes` as DELETEs."""
     halved = inserts | deletes
     if halved.any():
         row = pa.array(np.arange(len(part)))

@@ -1,8 +1,8 @@
 """Reads from the target's records which source tables, of all sources and tasks, have rows in a target table.
 
 The rules and the tables of every source are recorded before the first row of these tables is written. So a reader that
-sees a row of another table finds that table in the records. The answer stays valid in the transaction that asks, which
-may then remove rows.
+sees a row of another table finds that table in the records. The answer is valid until the transaction that asks ends.
+The transaction may remove rows because of it.
 
 If a table was dropped or emptied, and its rows stayed among those of other tables, the commit of this change recorded
 that they stayed. Without this record, another table with the same extracted values would treat these rows as its own:
@@ -24,7 +24,7 @@ from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
 
 RULES = TableName("", "")
-"""The name of the note with the rules under which a source's rows were written. This note concerns no single table."""
+"""The name of the note with the rules under which a source's rows were written. The note is about no single table."""
 
 
 def recorded_rules(note: str, task: str, source: str) -> Rules | None:
@@ -67,12 +67,14 @@ def removes_extra_rows(
 ) -> bool:
     """Whether a copy may, in this transaction, remove rows that the copied source table lacks.
 
-    In a zone, a row that the source table lacks may be a program's row that has not reached the source yet. So it
-    stays. The exception is a zone that returns: it gets exactly its seed's rows, although the zone has records of other
-    tasks. The note of the return exists from before the copy's beginning until after its end, whenever a process
-    crashes. Meanwhile no other task writes rows: the return has removed the checkpoints of the other tasks into the
-    zone, so their runs commit nothing. A new start of these other tasks is refused while the seed's task carries the
-    same changes (`topology_findings`). A hand-over is refused while the seed's task copies.
+    In a zone, such a row may be a program's row that has not reached the source yet. So it stays. The exception is a
+    zone that returns: it gets exactly its seed's rows, although the zone has records of other tasks. This is safe:
+
+    - The note of the return exists from before the copy's beginning until after its end, even if a process crashes.
+    - Meanwhile no other task writes rows: the return has removed the checkpoints of the other tasks into the zone, so
+      their runs commit nothing.
+    - These tasks cannot start again while the seed's task carries the same changes (`topology_findings`), and a
+      hand-over is refused while the seed's task copies.
     """
     if into_zone is not None:
         return bool(into_zone and session.meta.notes.read(RETURN_RECORD, SourceTablesKey(into_zone), COUNTED_UP_TO))
@@ -80,9 +82,9 @@ def removes_extra_rows(
 
 
 def identifies_own_rows(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:
-    """Whether the target's key guarantees that all rows with the extracted values of this table belong to this table.
+    """Whether the target's key guarantees that rows with this table's extracted values belong to this table.
 
-    Rows with the extracted values of the table may belong to another table in these cases:
+    They may belong to another table in these cases:
 
     - The extracted columns are not part of the key. A row may keep the value that was extracted from its table's
       earlier name, and belong to another table by now.
@@ -102,7 +104,7 @@ def identifies_own_rows(session: TargetSession, rules: Rules, task: str, source:
 
 
 def _recorded(session: TargetSession) -> Iterator[tuple[TableName, RecordedTable]]:
-    """Yields all tables of the record, including dropped ones, each with its target table."""
+    """Yields all recorded tables, including dropped ones, each with its target table."""
     rules: dict[tuple[str, str], Rules] = {}
     for task, key, name in session.meta.structures.tables():
         match key:
@@ -120,9 +122,9 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, RecordedTable
 def _destination(
     session: TargetSession, rules: dict[tuple[str, str], Rules], task: str, source: str, name: TableName
 ) -> Destination | None:
-    """Returns the target of a table under the rules that are recorded for its source; None if there never was a target.
+    """Returns the target of a table under the rules that are recorded for its source; None if it has no target.
 
-    `rules` keeps the rules of each source, so that they are read only once.
+    `rules` has the rules of each source that was asked for before.
     """
     if (task, source) not in rules:
         text = session.meta.notes.read(task, SourceTablesKey(source), RULES)
@@ -134,10 +136,7 @@ def _destination(
 
 
 def _may_share_values(destination: Destination, other: RecordedTable) -> bool:
-    """Whether rows of the other table may have the same extracted values.
-
-    Different values count, too, since the target may treat them as equal.
-    """
+    """Whether rows of the other table may have the same extracted values, or values that the target treats as equal."""
     here, there = dict(destination.extracted), dict(other.extracted)
     return here.keys() != there.keys() or all(_folded(here[name]) == _folded(there[name]) for name in here)
 

@@ -16,8 +16,7 @@ key, and "row 5" is a row of version 5.)
 
 **The latest write arrives.** No zone on the path of the latest write ignores it. So each of these zones has the write
 in its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a
-row of another version, the removed row is written first, in the same transaction. Without this, the following would
-happen:
+row of another version, the removed row is written first, in the same transaction. Otherwise, in two examples:
 
     ring b -> c -> a    b inserts row 5 and deletes it. Both changes reach c in one batch, and c has nothing to delete,
                         so c's log has no DELETE. Zone a keeps its row 4
@@ -28,10 +27,10 @@ If two zones write equal rows, the two rows are one state. A zone that has the f
 log does not have the second row. Whether another zone then misses the row depends on the shape:
 
 - In a mesh, each change reaches each zone by one task, so nothing is missed.
-- In a ring, let r be the last zone before d that wrote the row. A zone between r and d could ignore r's row only if it
-  already had this row, since no write is later. It did not write the row. So the row would have come through r, and r
-  would have had the row before r's own program wrote it. But a program's write has to be later than its zone's state
-  before it (see below). So no zone between r and d ignores r's row, and the row reaches d.
+- In a ring, let r be the last zone before d that wrote the row. Suppose that a zone between r and d ignores r's row. No
+  write is later, so this zone already has the row. It did not write the row, so the row came through r. Then r had the
+  row before r's own program wrote it. But a program's write has to be later than its zone's state before it (see
+  below). So no zone between r and d ignores r's row, and the row reaches d.
 - In a star or a line, the paths of both rows to d meet in one zone. That zone passes on the row that arrives first.
 - For other shapes, it is not proved that nothing is missed.
 
@@ -43,9 +42,9 @@ deleted row with its key. Two counterexamples:
     a deletes row 5 and inserts it again as version 1             row 1 is answered (below), so no zone keeps it
 
 A program's write that does not raise the version looks like an old change that arrives late. So the tasks that read the
-zone's log ignore such a write, and log a warning if the log shows both versions. `VersionGuard` serves zones that need
-not converge. It applies a new row after a tombstone if the source logged the tombstone before the row, whatever the
-versions. Between zones that have to converge, this rule does not work:
+zone's log ignore such a write, and log a warning if the log shows both versions. `VersionGuard`, for zones that need
+not converge, uses another rule: it applies a new row after a tombstone if the source logged the tombstone before the
+row, whatever the versions. Between zones that have to converge, this rule does not work:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal
@@ -55,8 +54,8 @@ versions. Between zones that have to converge, this rule does not work:
     a and c have row 5 of b;  a deletes it;  c's older 4 reaches a          a has 4, all others none
 
 Two solutions are possible. In the first, the task that reads a's log writes tombstones into a. But the tasks that write
-to a would have to wait until that task has seen each DELETE. Every new row finds nothing under its key, so each batch
-would wait for a task of the other direction, which may not even run. The second solution was chosen: the DELETE
+to a would have to wait until that task has seen each DELETE. Each new row would cause such a wait, since it finds
+nothing under its key, and the task of the other direction may not even run. The second solution was chosen: the DELETE
 *returns*. If a task removes a row in zone g because of a change of zone a, the task from g to a carries this removal
 back to a. The proof: let row 4 reach a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already;
 otherwise the tombstone of this DELETE would stop row 4 at g. Then g has one of these states:
@@ -71,14 +70,14 @@ DELETE returns (`pidts.batch.returned`). `pidts.batch.transaction_classifier` fi
 return.
 
 **A row that a tombstone keeps out** is *answered*: the task writes the row with the tombstone's version, and removes it
-in the same transaction. This DELETE returns to the zone that the row came from, and is there after the row. Zones that
-were empty at the beginning do not need this. But a zone that joins with rows of its own never gets the DELETEs that
-were made before (`pidts.task.checks.joining.both_have_rows`):
+in the same transaction. This DELETE returns to the zone that the row came from, and arrives there after the row. Zones
+that were empty at the beginning do not need this. But a zone that joins with rows of its own never gets the DELETEs
+that were made before (`pidts.task.checks.joining.both_have_rows`):
 
     b has deleted row 5, so a has a tombstone;  c joins with row 4          c has 4, all others none
 
-An answer is only a state that the zones have already, so it does no harm. It has the tombstone's version, since only
-the last DELETE of a key returns:
+An answer is a state that the zones have already, so it does no harm. It has the tombstone's version, since only the
+last DELETE of a key returns:
 
     c deletes row 7, and a removes it;  row 6 of c reaches a        with an answer of version 6, DELETE 7 never returns
 
@@ -93,8 +92,8 @@ Otherwise:
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
 **Which tables converge.** A table converges if it has the version column, a primary key that all servers compare by its
-bytes, and no other unique key. With another unique key, a row might take the unique value of another row, and that
-would be a conflict of two rows. In all other tables rows that differ are locked (`pidts.apply.locks`).
+bytes, and no other unique key. With another unique key, a row might take the unique value of another row, which is a
+conflict of two rows. In all other tables, rows that differ are locked (`pidts.apply.locks`).
 
 A tombstone is kept for seven days in the meta schema of each zone that a task writes to (`pidts.target.tombstones`). If
 an earlier change of a deleted row arrives later than that, the row may appear again.
@@ -145,7 +144,7 @@ class Convergence(VersionGuard):
 
     @property
     def likely_tied(self) -> Numbers:
-        """Returns no key: each change of a program raises the version, so versions are rarely equal."""
+        """Returns no key: programs raise the version with each change, so versions are rarely equal."""
         return np.zeros(0, np.int64)
 
     def _looks_at_ties(self) -> Mask:
@@ -172,12 +171,11 @@ class Convergence(VersionGuard):
     def _demand_whole(self, applied: Mask, before: Numbers) -> None:
         """Halts at an UPDATE that is applied to a row of the target, if the log lacks some of the update's columns.
 
-        The columns that the log lacks were taken from the target's row. An example: both zones have version 1 of a row,
-        with blob p. One zone makes version 2, with blob q. In the other zone, a session with NOBLOB makes version 3,
-        and its image lacks the blob. Without the halt, the first zone would have version 3 with q, and the other zone
-        version 3 with p.
+        These columns were taken from the target's row. An example: both zones have version 1 of a row, with blob p. One
+        zone makes version 2, with blob q. In the other zone, a session with NOBLOB makes version 3, and its image lacks
+        the blob. Without the halt, the first zone would have version 3 with q, and the other zone version 3 with p.
 
-        A row of the same version may be another row, too: two zones have changed the same row, or have inserted the
+        Even a row of the same version may be another row: two zones have changed the same row, or have inserted the
         same key. So no row of the target counts as the row that was changed.
         """
         if self._known is None:
@@ -208,10 +206,10 @@ class Convergence(VersionGuard):
         return np.asarray((self._op == Op.UPDATE) & ~self._known[self._change][:, plain].all(axis=1), np.bool_)
 
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
-        """Returns the removed rows that have to be written before they are removed: the target lacks them.
+        """Returns the removed rows that have to be written before they are removed.
 
-        A removed row is written first if the target has another version of the row, or no row. A DELETE that a task
-        carries back to its own zone does not need this.
+        These are rows of which the target has another version or none. A DELETE that a task carries back to its own
+        zone does not need this.
         """
         gone = self._last_deletes(applied)
         returned = self._batch.rows.column("after").is_valid().to_numpy(zero_copy_only=False)
@@ -221,10 +219,9 @@ class Convergence(VersionGuard):
         return pa.Table.from_arrays(images.flatten(), schema=self._table.arrow)
 
     def _answered(self, applied: Mask) -> pa.Table:
-        """Returns the rows that a tombstone of the target keeps out, one for each key, with the tombstone's version.
+        """Returns one row for each key that a tombstone of the target keeps out, with the tombstone's version.
 
-        An UPDATE without all columns cannot be written. It needs no answer: the row as it was before the UPDATE has got
-        one.
+        An UPDATE without all columns cannot be written. It needs no answer: the row before the UPDATE has got one.
         """
         is_buried = self._found.kind == TOMBSTONE
         is_buried[self._key[applied]] = False
@@ -239,7 +236,7 @@ class Convergence(VersionGuard):
         return rows.set_column(place, rows.schema.field(place), self._found.removed.take(pa.array(self._key[kept_out])))
 
     def _report_removed(self, kept_out: Numbers) -> None:
-        """Logs a warning about new rows that a tombstone keeps out: they are removed in the zone that has them, too."""
+        """Logs a warning about new rows that a tombstone keeps out: their own zone will lose them, too."""
         new = kept_out[self._op[kept_out] == Op.INSERT]
         if len(new):
             _log.warning(
@@ -252,7 +249,7 @@ class Convergence(VersionGuard):
             )
 
     def _one_by_one_from(self, events: Numbers, level: Numbers, best: int, row: pa.Table | None) -> list[bool]:
-        """Returns which changes of a key are applied; some have the same version as the state before them."""
+        """Returns which changes of a key are applied. Some of them have the same version as the state before them."""
         text = _texts(self._table, row)[0] if row is not None else ()
         applied = []
         for event in events:
@@ -282,7 +279,7 @@ class Convergence(VersionGuard):
 
 
 def _latest_before(level: Numbers, there: Numbers, first: Mask, key: Numbers) -> Numbers:
-    """Returns the latest state of each change's key before the change; changes are sorted by key."""
+    """Returns the latest state of each change's key before the change. The changes are sorted by key."""
     span = int(max(level.max(initial=0), there.max(initial=0))) + 2
     run = np.maximum.accumulate(level + 1 + key * span) - key * span - 1
     earlier = np.concatenate([[-1], run[:-1]]) if len(run) else run

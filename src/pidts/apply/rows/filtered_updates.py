@@ -1,16 +1,18 @@
-"""Removes updates of rows that a filter has left out: the target does not have such a row, so they have no effect.
+"""Removes updates of rows that a filter has left out. The target does not have such a row, so they have no effect.
 
     insert-value-expr: "state = 'test'"         INSERT (1, 'test') is left out; no UPDATE of row 1 finds a row
 
-A net change writes whole rows, so an update would insert a row that the filter has left out. Only the target can tell
-which rows it has, so it is queried. The query asks for all keys, except keys whose row an earlier change of the batch
-has made. Updates of a row that the target does not have are removed, up to the next INSERT of the row. The query runs
-under the lock of the worker's checkpoint. While the lock is held, no copied rows are loaded, either. So a row that is
-missing now is still missing when the batch commits, and the result does not depend on where batches are cut.
+A net change writes whole rows, so an update would insert a row that the filter has left out. Only the target shows
+which rows it has, so it is queried for all keys, except keys whose row an earlier change of the batch has made. Updates
+of a row that the target does not have are removed, up to the next INSERT of the row. The query runs under the lock of
+the worker's checkpoint, which also keeps copied rows from being loaded. So a row that is missing now is still missing
+when the batch commits, wherever batches are cut.
 
-Three kinds of updates are always written. The first are updates in safe mode, which are written as a REPLACE. The
-second are updates that give a row another key while the table is being copied, since the copy may already have read the
-new key. The third are updates that reach two workers as a DELETE and an INSERT.
+Three kinds of updates are always written:
+
+1. Updates in safe mode, which are written as a REPLACE.
+2. Updates that give a row another key while the table is being copied: the copy may already have read the new key.
+3. Updates that reach two workers as a DELETE and an INSERT.
 """
 
 from __future__ import annotations
@@ -31,9 +33,7 @@ def without_kept_away(
 ) -> ChangeBatch:
     """Returns the changes without updates of rows that a filter has left out.
 
-    The changes in `batch` must be in log order and have full images. Changes of tables without a key are returned
-    unchanged.
-
+    The changes in `batch` must be in log order and have full images. Changes of tables without a key are all returned.
     `copying`: the full copy of the table is not complete. `seen_until`: the place in the log up to which the target may
     already have changes.
     """

@@ -1,15 +1,15 @@
 """Completes the partial images of changes (`binlog_row_image` MINIMAL and NOBLOB).
 
 A value that an image lacks can be found elsewhere. An after image lacks columns that the update did not change: they
-have the values of the before image. If the before image also lacks a column, the value comes from the previous change
-of the row in the batch, or from the target's row. An INSERT lacks columns that the statement does not name: they have
-their default. A missing value is never written as NULL:
+have the values of the before image. If the before image also lacks a column, the value comes from the row's previous
+change in the batch, or from the target's row. An INSERT lacks columns that the statement does not name: they have their
+default. A missing value is never written as NULL:
 
     UPDATE t SET a = 1 WHERE id = 7     before {id: 7}, after {a: 1}; b keeps the value of the target's row 7
 
 **Pointers instead of values.** Every image is a node with a pointer to the node that it continues. An after image
 continues its before image. A before image continues the after image which made the row, or the target's row. For each
-column, pointer doubling finds in each chain the first node that has the column: a row with a thousand updates takes ten
+column, pointer doubling finds the first node in each chain that has the column: a row with a thousand updates takes ten
 rounds. Then one `take` per column gathers the values.
 
 Rows are read from the target only if they have a needed value that the batch lacks. A before image needs only the key
@@ -19,43 +19,42 @@ read for them.
 **While the table is copied**, the target may lack the row whose values an update needs. The batch covers the log after
 `s`, up to `e`. A row counts as copied as soon as a batch *settles* it. Rows that were settled earlier show the source
 at `s`. Rows that this batch settles were read between `s` and `e`. All other rows are read after the batch is on the
-target, so not before `e`. For a row that is missing this means:
+target, so not before `e`. For a missing row this means:
 
-1. The missing row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy
-   reads it after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was
-   already gone, so a later change of the batch removes it. In both cases its updates are not applied.
-2. The missing row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is
-   read after `e`, that read returns the row, and the change is not applied. If the key was read before the row got it,
-   no later read returns the row:
+1. The row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads it
+   after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already
+   gone, so a later change of the batch removes it. In both cases its updates are not applied.
+2. The row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read
+   after `e`, that read returns the row, and the change is not applied. If the key was read before the row got it, no
+   later read returns the row:
 
        copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when it is read
 
-3. The missing row got a key at which a row was already read, and no earlier change of the batch has removed a row from
-   this key. The key was free on the source when the row got it. So the row that was read at the key is this row, after
-   its update: the change continues this row, as it would continue the row at the old key.
+3. The row got a key at which a row was already read, and no earlier change of the batch has removed a row from this
+   key. The key was free on the source when the row got it. So the row that was read at the key is this row, after its
+   update: the change continues this row, as it would continue the row at the old key.
 
 If a later change of the batch removes the row of a change, that change writes nothing. So it does not matter whether
 its row is missing; only the later change is examined.
 
-**The copy may have read a different row.** At the place `s` in the log, a key may have had one row. By the time the
-copy reads the key, another row may have the key. A row that was loaded into the target ahead of the log may be a
-different row, too:
+**The copy may have read a different row.** At the place `s` in the log, a key may have had one row, and another row
+when the copy reads the key. A row that was loaded into the target ahead of the log may be a different row, too:
 
     UPDATE 4 SET id = 3    INSERT 4    the copy reads 4    row 3 must not take its other columns from this row 4
 
 So while the table is copied, an update that gives a row another key takes no column from a row that may be a different
 one. A different row is possible at a key that gets a row within the batch, and at a key where the target may be ahead
-of the batch. The update only deletes the rows at both keys, and the row has to be read at its new key after `e`.
+of the batch. The update then only deletes the rows at both keys, and the row has to be read at its new key after `e`.
 
-A row that was loaded ahead of the log may have been removed from the target again: a row of an earlier change had the
-same key or unique value. The removed row's chunk is settled and is not read again. So if the target may be ahead, a
+A row that was loaded ahead of the log may have been removed from the target again, since a row of an earlier change had
+the same key or unique value. The removed row's chunk is settled and is not read again. So if the target may be ahead, a
 missing row is left to the copy only if the update changes neither its key nor a unique value.
 
 **If a key would not be read after `e`**, it is recorded (`unread`), and the target's row at this key is removed. Then
 the copy reads the key again (`pidts.batch.copy.rereads`). Until a recorded key is settled, it counts as a key that is
-read after `e`. A missing row does no harm to other rows. The target's rows are always a subset of the source's rows at
+read after `e`. A missing row does no harm to other rows: the target's rows are always a subset of the source's rows at
 one place in the log. A missing row takes no unique value on the target, and another row can get that value only by a
-change that is in the log. Where a key cannot be recorded, the table halts with `partial-row-image`.
+change that is in the log. If a key cannot be recorded, the table halts with `partial-row-image`.
 
 **If the target may already have had the change** (`seen_until`), the target's rows are those of a later place in the
 log, until a batch reaches this place. A row that is missing was deleted later, and its changes are dropped. But the
@@ -70,8 +69,7 @@ table halts at two kinds of updates:
 2. The update gives a missing row a unique value. Safe mode may have removed the row, since another row had this value
    before.
 
-A filter may also be the reason why the row is missing. The task cannot distinguish this reason from the others, so the
-table halts as well.
+The row may also be missing because of a filter. Nothing distinguishes this reason, so the table halts as well.
 """
 
 from __future__ import annotations
@@ -120,13 +118,16 @@ class ImageCompletion:
         is_foreign: IsAhead | None = None,
         is_loaded: bool = False,
     ) -> None:
-        """Takes the changes of one table. Values of `computed` columns are not needed, since the target computes them.
+        """Takes the changes of one table.
 
-        `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
-        at its new key. `is_ahead` is given if the table is being copied. It says at which keys the target's row may
-        differ from the row that the source had before the batch. `is_foreign` says at which keys the target's row may
-        have wrong unique values (`pidts.apply.uncopied_keys.foreign`), so that it must not be written. `is_loaded`: the
-        target table was empty before the copy, so all its rows were loaded from the source.
+        - `computed` columns need no values, since the target computes them.
+        - `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already
+          be at its new key.
+        - `is_ahead` is given if the table is being copied. It says at which keys the target's row may differ from the
+          row that the source had before the batch.
+        - `is_foreign` says at which keys the target's row may have wrong unique values, so that it must not be written
+          (`pidts.apply.uncopied_keys.foreign`).
+        - `is_loaded`: the target table was empty before the copy, so all its rows were loaded from the source.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
@@ -150,7 +151,7 @@ class ImageCompletion:
         self._arrives: Mask = self._presence.has_after & ~self._presence.has_before
         """The changes by which a row gets its key."""
         self._comers: Numbers = np.zeros(0, np.int64)
-        """The updates that are the first in the batch to give a row their new key."""
+        """The updates that give a row its new key, and are the first in the batch to do so."""
         self._chain()
         self.missing: Numbers = np.zeros(0, np.int64)
         self.unread: Numbers = np.zeros(0, np.int64)
@@ -175,7 +176,7 @@ class ImageCompletion:
         self._is_loaded = is_loaded
         if self._is_foreign is not None:
             self._roots = self._roots[~self._ahead_at(self._is_foreign, self._roots)]
-        # `_roots` are read at their old keys, `_comers` at their new keys. The first change of a key is only in one of
+        # `_roots` are read at their old keys, `_comers` at their new keys. The first change of a key is in only one of
         # them, so no key is read twice.
         self._comers = self._comers[np.isin(origin[self._size + self._comers], self._roots)]
 
@@ -193,8 +194,8 @@ class ImageCompletion:
     def images(self, held: pa.Table) -> ChangeBatch:
         """Returns the batch with full images; `held` are the target's rows of `keys`.
 
-        If the target lacks the row of a change (`missing`), values that cannot be found are NULL in the result. Such a
-        change must not be written, see `written`.
+        If the target lacks the row of a change (`missing`), values that cannot be found are NULL. Such a change must
+        not be written, see `written`.
         """
         self._check_computed()
         prev = self._with_rows(held)
@@ -210,15 +211,16 @@ class ImageCompletion:
         filtered: bool = False,
         seen_until: Lsn | None = None,
     ) -> ChangeBatch:
-        """Returns the full images to write; halts at a change whose row the target does not have.
+        """Returns the full images to write.
 
-        Also halts at a change for which the target may have another row (`seen_until`).
+        Halts at a change whose row the target does not have, or of which it may have another row (`seen_until`). But
+        the changes of a missing row are dropped in these cases:
 
-        The changes of a missing row are dropped if the copy still reads the row (`is_unread`), or if a later change of
-        the batch removes it. They are dropped in two more cases if the row did not get its key within the batch. The
-        target already had the log up to this change (`seen_until`). Or a filter may have left out the row (`filtered`).
-        But up to `seen_until`, a change that gives the row another key or a unique value is not dropped for these two
-        reasons. With `can_record`, every other missing row is left to the copy, too, and its key is added to `unread`.
+        - The copy still reads the row (`is_unread`), or a later change of the batch removes it.
+        - The row did not get its key within the batch, and the target already had the log up to this change
+          (`seen_until`), or a filter may have left out the row (`filtered`). Exception: up to `seen_until`, a change
+          that gives the row another key or a unique value halts.
+        - `can_record`: every other missing row is left to the copy, and its key is added to `unread`.
         """
         if not len(self.missing) and seen_until is None:
             return batch
@@ -276,7 +278,7 @@ class ImageCompletion:
         return taking
 
     def unread_keys(self) -> tuple[pa.Array, pa.Table]:
-        """Returns, for each row in `unread`, the Lsn of its change; and, in the same order, the keys of these rows."""
+        """Returns the Lsn of the change of each row in `unread`; and, in the same order, the keys of these rows."""
         names = list(self._table.identity)
         schema = self._table.arrow.empty_table().select(names).schema
         keys = pa.Table.from_arrays(self._keys("after", self.unread), schema=schema)
@@ -285,10 +287,8 @@ class ImageCompletion:
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
         """Returns the changes without those that lack a column.
 
-        If the Lsn of such a change is in `came`, the rows at its two keys are deleted.
-
-        At the key of a change in `came`, the target may have a different row, or this row with other values, and a
-        later change would use that row:
+        If the Lsn of such a change is in `came`, the rows at its two keys are deleted. At these keys, the target may
+        have a different row, or this row with other values, and a later change would use that row:
 
             the copy loads (3, u=3, a=0) and is interrupted   UPDATE 3 SET a = 1 is dropped, since 3 is read again
             the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target
@@ -327,8 +327,8 @@ class ImageCompletion:
             first = np.concatenate([[True], number[1:] != number[:-1]])
             earlier = np.concatenate([[self._nowhere], node[:-1]])
             leaving = node < size
-            # If a row left its key earlier and no later change brought a row back, the next change of the key continues
-            # nothing.
+            # If a row left its key earlier and no later change brought a row back, the key's next change continues no
+            # node.
             prev[node[leaving]] = np.where(first | (earlier < size), self._nowhere, earlier)[leaving]
             self._root_nodes = node[leaving & first]
             numbers = np.full(2 * size, -1)
@@ -369,7 +369,7 @@ class ImageCompletion:
         ahead = self._ahead_at(is_ahead, origin[partial])
         uncertain = partial[ahead | (arrivals[numbers[origin[partial]]] > 0)]
         prev[size + uncertain] = self._nowhere
-        # The row that was read at a new key is sure to be the moved row only if no other row moves to this key.
+        # The row that was read at a new key is certainly the moved row only if no other row moves to this key.
         coming = np.nonzero(copied_there >= 0)[0]
         alone = arrivals[np.maximum(numbers[size:], 0)] == 1
         alone[coming] &= ~self._ahead_at(is_ahead, size + coming)
@@ -389,7 +389,7 @@ class ImageCompletion:
         return [values.take(pa.array(rows)) for values in image_columns(self._batch, side, self._table.identity)]
 
     def _follow(self, has: Mask, prev: Numbers) -> Numbers:
-        """Returns, for each node, the first node along its chain that has the column."""
+        """Returns, for each node, the first node along its chain that `has` the column."""
         step = np.where(has, np.arange(len(prev)), prev)
         while True:
             further = step[step]
@@ -457,8 +457,8 @@ class ImageCompletion:
         for place, field in enumerate(fields):
             parts = [pc.struct_field(image, [place]) for image in (before, after)]
             if field.name in self._computed and not self._table.identity:
-                # Images of one row are equal only if all of them have the value, or none: MINIMAL logs it only before
-                # the change.
+                # MINIMAL logs the value only before the change. Images of one row are equal only if all of them have
+                # the value, or none.
                 for image in images:
                     image.append(pa.nulls(size, field.type))
                 continue
@@ -516,7 +516,7 @@ class ImageCompletion:
             arrived, step = reached, further
 
     def _brought(self, changes: Numbers, came: Mask, is_unread: IsUnread) -> Mask:
-        """Returns which changes have a row that the copy still reads, or that a later change of the batch removes."""
+        """Returns the changes whose row the copy still reads, and those whose row a later change of the batch removes."""
         size = self._size
         brought = np.zeros(size, np.bool_)
         brought[changes] = True
@@ -533,8 +533,8 @@ class ImageCompletion:
             brought[kept] |= ~self._ahead_at(self._is_foreign, size + kept)
         if self._is_ahead is not None:
             brought[judged] &= ~self._ahead_at(self._is_ahead, size + judged)
-            # At this place in the log another row still has the unique value of a row that the copy loaded ahead.
-            # Writing that other row may have removed the loaded row.
+            # At this place in the log, another row still has the unique value of a row that the copy loaded ahead. When
+            # that other row was written, the target may have lost the loaded row.
             unique = self._needed_before.difference(self._table.identity)
             places = [place for place, column in enumerate(self._table.columns) if column.name in unique]
             takes = changes[~came[changes] & self._presence.after[changes][:, places].any(axis=1)]

@@ -1,8 +1,8 @@
 """Compares an image of the log with the target's row.
 
 Only columns that every target returns as they were written are compared. JSON is returned with other spaces and another
-order of keys, and the target computes generated columns itself. Such values are not compared, so that a difference of
-spelling never counts as another row. Columns that the log leaves out are not compared either.
+order of keys, and the target computes generated columns itself. If such values were compared, a difference of spelling
+would count as another row. Columns that the log leaves out are not compared either.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, known: Mask 
 
 
 def values_differ(column: Column) -> bool:
-    """Whether, for an equal row, a target may return a value that differs from the one in the log."""
+    """Whether a target may return another value than the log has, although the row is equal."""
     return column.generated or column.type.kind in _SPELT
 
 

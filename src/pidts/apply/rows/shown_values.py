@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pidts.model import calendar
 
 SHOWN_COLUMNS = 8
-"""The largest number of columns in a text."""
+"""How many columns a text shows."""
 _WIDTH = 60
 
 
@@ -27,7 +27,7 @@ def shown_rows(rows: pa.Table) -> list[str]:
 
 
 def _beginning(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Cuts values to the part that is shown, before they are converted to texts, since a value may have a gigabyte."""
+    """Cuts values to the part that is shown before they become texts: a value may have a gigabyte."""
     kind = values.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return pc.binary_slice(values, 0, _WIDTH)
@@ -44,10 +44,7 @@ def _texts(values: pa.ChunkedArray) -> list[str]:
 
 
 def value_text(values: pa.Array | pa.ChunkedArray) -> str:
-    """Returns the text of a single value.
-
-    The value may be a zero or partial date, which Python cannot represent.
-    """
+    """Returns the text of a single value, which may be a zero or partial date that Python cannot represent."""
     kind, value = values.type, values[0]
     if value.is_valid and pa.types.is_date(kind):
         return calendar.text(value.cast(pa.int32()).as_py(), is_date=True)

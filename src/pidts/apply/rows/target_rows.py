@@ -1,10 +1,10 @@
 """Reads the target's rows for given keys, and matches rows with keys.
 
-The server decides which keys are equal. If its collation ignores case or accents, a query for 'A' returns the row 'a',
-and if its column has another type, a query for '1' returns the row '1.0'. An event of 'A' would overwrite the row 'a'.
-Rows and keys are first matched by their bytes. Then only the keys without a row are queried once more. In the rare case
-that this query returns a row, the row's key is found by bisecting the list of keys, which takes a few queries. Then
-several keys may have the same row.
+The server decides which keys are equal. If its collation ignores case or accents, a query for 'A' returns the row 'a'.
+If its column has another type, a query for '1' returns the row '1.0'. An event of 'A' would overwrite the row 'a'. So
+rows and keys are first matched by their bytes, and then only the keys without a row are queried once more. If this
+query returns a row, which is rare, a few queries find the row's key by bisecting the list of keys. Then several keys
+may have the same row.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from pidts.reduce.key_numbers import Numbers, chunkless, key_numbers, merged
 def target_rows(
     session: TargetSession, table: Table, keys: pa.Table, *, lock: bool = True, again: bool = False
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, and for each key the index of its row among them (of the first, if there are several), or -1.
+    """Returns the rows, and for each key the index of its row (of the first, if there are several), or -1.
 
-    With `lock`, the rows are locked. `again`: keys without a row are queried once more, even if no two keys are equal
-    under the source's collations.
+    `again`: keys without a row are queried once more, even if no two keys are equal under the source's collations.
     """
     rows = session.read_rows(table, keys=keys, lock=lock)
     at = _matched(table, keys, rows)
@@ -39,7 +38,7 @@ def target_rows(
 def _asked_again(
     session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
-    """Adds to `rows` and `at` the rows that the target has for other spellings of keys without a row; returns both."""
+    """Adds the rows that the target has for other spellings of keys without a row; returns the new `rows` and `at`."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):

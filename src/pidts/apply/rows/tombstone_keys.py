@@ -18,14 +18,14 @@ _LSN = np.dtype([("change", ">u4"), ("log", ">u4"), ("offset", ">u8"), ("row", "
 _WIDTHS = {"change": 4, "log": 10, "offset": 12, "row": 10}
 """The parts of an Lsn's bytes, and the number of digits that each part has in the text."""
 _LONGEST = 180
-"""How many characters a text may have, since a key of old servers has at most 191."""
+"""How many characters a text may have: a key of old servers has at most 191."""
 
 
 def key_texts(keys: pa.Table) -> pa.StringArray:
     """Returns one text per key: its values one after the other, or their digest if they are long or cannot be printed.
 
-    A bar after the last value keeps the value's trailing spaces, which collations would ignore. If there are several
-    values, two more bars follow, since stored tombstones have this form.
+    A bar after the last value keeps the value's trailing spaces, which collations would ignore. After several values,
+    two more bars follow: stored tombstones have this form.
     """
     if not keys.num_rows:
         return pa.array([], pa.string())
@@ -38,7 +38,7 @@ def key_texts(keys: pa.Table) -> pa.StringArray:
 
 
 def row_texts(rows: pa.Table) -> list[str]:
-    """Returns one text per row: two rows get the same text only if all of their values are the same, NULL included."""
+    """Returns one text per row. Two rows have the same text only if all of their values are equal, NULL included."""
     columns = [value_texts(values).fill_null(_NULL) for values in chunkless(rows, rows.column_names)]
     joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
     texts: list[str] = joined.to_pylist()
@@ -78,9 +78,9 @@ def _short(text: str) -> str:
 
 
 def value_texts(values: pa.Array) -> pa.Array:
-    """Returns the values as texts, in which a bar is escaped: joined by bars, ('a|', 'b') and ('a', '|b') differ.
+    """Returns the values as texts with bars and backslashes escaped. The text of NULL is NULL.
 
-    A backslash is escaped, too. The text of NULL is NULL.
+    So texts that are joined by bars stay different, as for ('a|', 'b') and ('a', '|b').
     """
     if pa.types.is_binary(values.type):
         return pa.array([value if value is None else value.hex() for value in values.to_pylist()], pa.string())

@@ -1,8 +1,8 @@
 """Keeps older events from overwriting newer rows: compares the version of the event with that of the target's row.
 
-The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Two things
-decide whether an event is applied. The first is its version `v`: the version of the row that the event writes or
-deletes. The second is the target's row or tombstone with the same key:
+The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Whether an
+event is applied depends on its version `v`, which is the version of the row that the event writes or deletes, and on
+the target's row or tombstone with the same key:
 
     the target has            INSERT, UPDATE                        DELETE
     nothing                   applied                               applied: leaves a tombstone
@@ -17,20 +17,20 @@ deletes. The second is the target's row or tombstone with the same key:
                               copied; else ignored
 
 NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
-judged separately; for equal versions the INSERT counts as an UPDATE. Without the rule for equal versions, either the
+judged separately. For equal versions, the INSERT counts as an UPDATE. Without the rule for equal versions, either the
 second of two updates in one microsecond would be lost, or a replay of old changes would be visible:
 
     first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image
     replay       row r3;  r1→r2 (v5)                 r1 is not r3: ignored. r2→r3: ignored, too. The row stays.
 
-Without tombstones, a late upsert would make a deleted row appear again. For tombstones the order of the log takes
+Without tombstones, a late upsert would make a deleted row appear again. For tombstones, the order of the log takes
 precedence over the version, since a deleted row may be inserted again with a low version.
 
-**In a batch** the reduction keeps the last change of each row, so the guard must decide before the reduction. Once a
-change of a row is applied, the next change of the row in the log finds exactly the row that it expects. So the next
-change is applied, too, as long as versions do not go back. Then one comparison of whole columns decides for all rows.
-The few rows whose versions go back inside the batch are replayed one by one. So the outcome is the same wherever
-batches are cut.
+**In a batch**, the reduction keeps the last change of each row, so the guard must decide before the reduction. Once a
+change of a row is applied, the row's next change in the log finds exactly the row that it expects. So the next change
+is applied, too, as long as versions do not go back. Then one comparison of whole columns decides for all rows. The few
+rows whose versions go back inside the batch are replayed one by one. So the outcome is the same wherever batches are
+cut.
 """
 
 from __future__ import annotations
@@ -60,16 +60,14 @@ class GuardedBatch:
 
     batch: ChangeBatch
     stale: int
-    """The number of changes that were ignored, as a whole or in part (the DELETE or the INSERT of an UPDATE)."""
+    """How many changes were ignored, as a whole or in part (the DELETE or the INSERT of an UPDATE)."""
     tombstones: Tombstones
     irregular: bool
-    """Whether some row of the target differs from the before image of the first applied change of its key."""
+    """Whether, for some key, the target's row differs from the before image of the first applied change."""
     shown: pa.Table | None = None
     """Rows that are written before they are removed, so that the target's log has them; None: there are none."""
     answered: pa.Table | None = None
-    """Rows that a tombstone keeps out. They are written and removed at once, so that the target's log shows the
-    removal.
-    """
+    """Rows that a tombstone keeps out. They are written and removed at once: the target's log then has the removal."""
     present: pa.Table | None = None
     """The keys with a row on the target."""
 
@@ -87,11 +85,9 @@ class _TargetVersions:
 
 
 class VersionGuard:
-    """Decides by versions which changes of one table are ignored.
+    """Decides by versions which changes of one table are ignored. The changes are in log order and have full images.
 
-    The changes are in log order and have full row images.
-
-    The caller reads the versions of the target's rows with `keys` and passes them to `look`. It also reads the whole
+    The caller reads the versions of the target's rows with `keys` and passes them to `look`. Then it reads the whole
     rows of `tied`, and passes these to `decide`. Most keys of `tied` are in `likely_tied`: one query can read their
     versions and whole rows.
     """
@@ -140,7 +136,6 @@ class VersionGuard:
         return found
 
     def _version_of(self, side: str) -> pa.Array:
-        """Returns the version in each change's row image: `side` is `before` or `after`."""
         return image_columns(self._batch, side, [self._version.name])[0]
 
     def texts(self, keys: Numbers) -> pa.StringArray:
@@ -148,9 +143,9 @@ class VersionGuard:
         return key_texts(self.keys.take(pa.array(keys)))
 
     def look(self, versions: pa.Array, at: Numbers, tombstones: Sequence[tuple[int, Tombstone]]) -> None:
-        """Stores the versions of the target's rows: `at` has for each key the index of its row in `versions`, or -1.
+        """Stores the versions of the target's rows: `at` has, for each key, the index of its row in `versions`, or -1.
 
-        `tombstones` has the tombstones of keys without a row, by the key's number.
+        `tombstones` has the tombstones of keys without a row, each with the key's index.
         """
         old, new = self._version_of("before"), self._version_of("after")
         removed = versions_of(self._version, [tombstone for _, tombstone in tombstones])
@@ -177,7 +172,7 @@ class VersionGuard:
 
     @property
     def tied(self) -> Numbers:
-        """Returns the keys for which the versions are equal, so that the whole row decides."""
+        """Returns the keys whose versions are equal, so that the whole row decides."""
         return np.unique(self._key[self._tie])
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
@@ -200,8 +195,7 @@ class VersionGuard:
         for event in np.nonzero((kind == TOMBSTONE) & ~starts)[0]:
             starts[event] = self._is_after_tombstone(int(event))
         applied = _counted(starts, self._first, self._key) > 0
-        # After a DELETE, a version may go back. The loop over single rows is not needed there, since it would decide
-        # the same.
+        # After a DELETE, a version may go back. The loop over single rows would decide the same there.
         back = np.zeros(len(self._key), np.bool_)
         back[1:] = ~self._first[1:] & (self._rank[1:] < self._rank[:-1]) & ~self._deletes[:-1]
         for key in np.unique(self._key[back & applied]):
@@ -216,7 +210,7 @@ class VersionGuard:
         return bool(self._copied[event]) or self._lsn(int(self._change[event])) > removed_at
 
     def _one_by_one(self, events: Numbers, equal: Mask) -> list[bool]:
-        """Returns which of these events are applied; decides row by row, for keys whose versions go back."""
+        """Returns which of these events are applied. They belong to a key whose versions go back."""
         kind, rank = int(self._found.kind[self._key[events[0]]]), int(self._found.rank[self._key[events[0]]])
         last, fresh = -1, False
         applied = []
@@ -237,7 +231,7 @@ class VersionGuard:
         return applied
 
     def _continues(self, event: int, last: int, equal: Mask) -> bool:
-        """Whether a change's before image is the current row: the target's row, or the row that `last` has written."""
+        """Whether a change's before image is the current row: the row that `last` has written, or the target's row."""
         if last < 0:
             return bool(equal[event])
         if self._op[event] not in (Op.UPDATE, Op.DELETE):
@@ -298,7 +292,7 @@ def taken_rows(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
 
 
 def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
-    """Returns, for each entry of `mask`, how many entries of the same key are true, up to and including this one."""
+    """Returns, for each entry of `mask`, how many entries of its key are true up to and including this one."""
     total = np.cumsum(mask)
     starts = np.nonzero(first)[0]
     before: Numbers = total[starts] - mask[starts]
