@@ -516,7 +516,7 @@ class ImageCompletion:
             arrived, step = reached, further
 
     def _brought(self, changes: Numbers, came: Mask, is_unread: IsUnread) -> Mask:
-        """Returns the changes whose row the copy still reads, and those whose row a later change of the batch removes."""
+        """Returns the changes whose row the copy still reads, or a later change of the batch removes."""
         size = self._size
         brought = np.zeros(size, np.bool_)
         brought[changes] = True
