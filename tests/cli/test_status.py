@@ -566,11 +566,10 @@ def test_a_command_says_that_it_waits_for_a_silent_target(tmp_path: Path, capsys
     assert said in capsys.readouterr().err
 
 
-def test_a_command_gives_up_a_target_that_does_not_answer(capsys: Output) -> None:
+def test_a_command_gives_up_a_target_that_does_not_answer() -> None:
     never = threading.Event()
     with pytest.raises(Transient, match=r"mysql 127\.0\.0\.1:3306 has not answered within 0 seconds") as raised:
         asked(never.wait, "the target mysql 127.0.0.1:3306", limit=0.1)()
     assert raised.value.code == "target-unreachable"
-    assert "has not answered yet" in capsys.readouterr().err
     never.set()
     assert with_answer(never.wait, "the target")

@@ -191,6 +191,19 @@ def test_a_target_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.C
         assert f"the target {place} of {direction} has not answered within 0 seconds" in error
 
 
+@pytest.mark.slow
+def test_a_target_that_answers_late_is_named_while_the_command_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = {"host": "127.0.0.1", "port": silent.getsockname()[1], "user": "u"}
+        file = zones_file(tmp_path, "z", {"a": server, "b": server})
+        assert show_zones_status(file, directions_of(file) or (), as_json=True, patience=5) == 1
+    shown = capsys.readouterr().err
+    assert f"; now: waiting for the target mysql 127.0.0.1:{server['port']} of " in shown
+    assert "the command waits" not in shown
+
+
 def test_all_targets_are_asked_at_the_same_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, patience = tmp_path / "z.yaml", 2.0
     with socket.create_server(("127.0.0.1", 0)) as silent:

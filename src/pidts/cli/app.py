@@ -648,7 +648,6 @@ def status(
         raise ConfigError("usage", what, todo="Name the task of the service instead of the file")
     with said_steps("reading the task file", quiet=log_options().has_json_on_stderr) as step:
         if directions := directions_of(Path(task)):
-            end_steps()
             set_up_logs(debug=debug)
             return show_zones_status(Path(task), directions, as_json=as_json)
         parts = opened(Path(task), debug=debug)

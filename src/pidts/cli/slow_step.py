@@ -14,7 +14,6 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-_SAYS_AFTER = 2.0
 GIVES_UP_AFTER = 60.0
 _STEP_SECONDS, _SAME_STEP_SECONDS = 3.0, 10.0
 """The time after which a step is printed, since the beginning or since the last line; and printed again."""
@@ -22,20 +21,14 @@ _LOOKS_EVERY = 0.1
 
 
 def with_answer(ask: Callable[[], Result], target: str, *, limit: float = GIVES_UP_AFTER) -> Result:
-    """Calls `ask` in a thread, and returns its result or raises its error; the time is limited as in `asked`.
-
-    The command itself says what it waits for, by `said_steps`.
-    """
-    return asked(ask, target, limit=limit, says=False)()
+    """Calls `ask` in a thread, and returns its result or raises its error; the time is limited as in `asked`."""
+    return asked(ask, target, limit=limit)()
 
 
-def asked(
-    ask: Callable[[], Result], target: str, *, limit: float = GIVES_UP_AFTER, says: bool = True
-) -> Callable[[], Result]:
+def asked(ask: Callable[[], Result], target: str, *, limit: float = GIVES_UP_AFTER) -> Callable[[], Result]:
     """Calls `ask` in a thread, and returns a function that waits for its result or raises its error.
 
-    Two seconds after the call, this function prints on stderr that the target has not answered yet, unless `says` is
-    false. `limit` seconds after the call, it raises an error. The thread goes on until the process ends, since a
+    `limit` seconds after the call, this function raises an error. The thread goes on until the process ends, since a
     driver's call cannot be ended.
     """
     results: list[Result] = []
@@ -49,16 +42,10 @@ def asked(
 
     thread = threading.Thread(target=body, name="ask", daemon=True)
     thread.start()
-    began = time.monotonic()
-
-    def wait_until(seconds: float) -> None:
-        thread.join(max(began + seconds - time.monotonic(), 0.0))
+    ends = time.monotonic() + limit
 
     def answer() -> Result:
-        wait_until(min(_SAYS_AFTER, limit))
-        if thread.is_alive() and says:
-            print(f"{target} has not answered yet; the command waits", file=sys.stderr, flush=True)
-        wait_until(limit)
+        thread.join(max(ends - time.monotonic(), 0.0))
         if errors:
             raise errors[0]
         if not results:

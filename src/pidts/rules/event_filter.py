@@ -22,13 +22,13 @@ unusable entry the task does not start, since changes that the user wanted to dr
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
 from pidts.model import ConfigError, TableName
+from pidts.model.similar_names import suggestion
 from pidts.rules.patterns import check, expression, matches
 
 DML = frozenset({"insert", "update", "delete"})
@@ -122,12 +122,8 @@ def expand(name: str) -> frozenset[str]:
     if key in _ENDS:
         return frozenset()
     if key not in EVENTS:
-        close = difflib.get_close_matches(key, sorted(EVENTS), 1)
-        todo = (
-            f"Did you mean {close[0]!r}?"
-            if close
-            else "Write DM's names: 'all dml', 'insert', 'all ddl', 'drop table', ..."
-        )
+        usual = "Write DM's names: 'all dml', 'insert', 'all ddl', 'drop table', ..."
+        todo = suggestion(key, sorted(EVENTS)) or usual
         raise ConfigError("bad-event", f"an event filter has the event {name!r}, which does not exist", todo=todo)
     return frozenset(_GROUPS.get(key, {_ALIASES.get(key, key)}))
 

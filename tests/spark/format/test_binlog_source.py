@@ -534,8 +534,8 @@ def test_rows_that_are_not_in_the_log_are_not_passed_over(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"url": "mysql://x/", "tabels": "a.b"}, "no option 'tabels'.*Do you mean `tables`"),
-        ({"url": "mysql://x/", "maxRowsPerTriger": "1"}, "Do you mean `maxRowsPerTrigger`"),
+        ({"url": "mysql://x/", "tabels": "a.b"}, "no option 'tabels'.*Did you mean 'tables'"),
+        ({"url": "mysql://x/", "maxRowsPerTriger": "1"}, "Did you mean 'maxRowsPerTrigger'"),
         ({"url": "mysql://x/", "nonsense": "1"}, "Known: url"),
         ({}, "nothing says where the log is"),
         ({"url": "mysql://x/", "path": "y"}, "both url and path"),

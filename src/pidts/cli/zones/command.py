@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pidts.cli.command import Debug, JsonInstead
-from pidts.cli.log_options import set_up_logs
-from pidts.cli.slow_step import GIVES_UP_AFTER, asked
+from pidts.cli.log_options import log_options, set_up_logs
+from pidts.cli.slow_step import GIVES_UP_AFTER, asked, said_steps
 from pidts.model import ConfigError, Transient, Where
 from pidts.model.errors import listed
 
@@ -114,13 +114,15 @@ def show_zones_status(
     answers = []
     for each in into.values():
         target = f"the target {each[0][1].target.place} of {listed(one for one, _ in each)}"
-        answers.append((each, asked(partial(statuses_into_zone, each), target, limit=patience)))
+        answers.append((each, target, asked(partial(statuses_into_zone, each), target, limit=patience)))
     states: dict[Direction, DirectionStatus] = {}
-    for each, answer in answers:
-        try:
-            states |= {one.direction: one for one in answer()}
-        except Transient as error:
-            states |= {one: DirectionStatus(direction=one, status=None, error=str(error)) for one, _ in each}
+    with said_steps("asking the targets", quiet=log_options().has_json_on_stderr) as step:
+        for each, target, answer in answers:
+            step(f"waiting for {target}")
+            try:
+                states |= {one.direction: one for one in answer()}
+            except Transient as error:
+                states |= {one: DirectionStatus(direction=one, status=None, error=str(error)) for one, _ in each}
     found = [states[direction] for direction in directions]
     if as_json:
         print(json.dumps({"directions": [one.to_json() for one in found]}, ensure_ascii=False))

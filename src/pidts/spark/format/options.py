@@ -6,13 +6,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from pidts.excerpt.files import find_files
 from pidts.excerpt.range import POINT_FORMS, Point, parse_point
 from pidts.excerpt.table_options import asked_tables, server_of, tables_or_database
 from pidts.model import ConfigError, TableName, Where
+from pidts.model.similar_names import suggestion
 from pidts.rules import AllowList
 from pidts.source import SourceConfig
 
@@ -104,8 +104,7 @@ class BinlogOptions:
 
 
 def _unknown(key: str) -> ConfigError:
-    near = get_close_matches(key.lower(), _KNOWN, 1)
-    todo = f"Do you mean `{_KNOWN[near[0]]}`?" if near else f"Known: {', '.join(_NAMES)}"
+    todo = suggestion(key, _NAMES) or f"Known: {', '.join(_NAMES)}"
     return ConfigError("bad-option", f"format binlog has no option {key!r}", todo=todo)
 
 

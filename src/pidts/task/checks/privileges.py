@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from difflib import get_close_matches
 
 from pidts.apply import TargetSession
 from pidts.login.privileges import Privilege, grant_statements, privileges_of
 from pidts.model import ConfigError, PidtsError, Table, TableName
 from pidts.model.errors import listed, named
+from pidts.model.similar_names import similar
 from pidts.rules import AllowList
 from pidts.source import Session, connect
 from pidts.source.connection import ServerInfo, query, server_info
@@ -109,7 +109,7 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
         for one in beats
     ]
     if absent and not tables:
-        meant = listed(_similar(absent, others))
+        meant = listed(dict.fromkeys(name for one in absent for name in similar(one, others)))
         meant = f" (similar: {meant})" if meant else ""
         what = f"this source has no {named('schema', absent)}{meant}: check the spelling in block-allow-list"
         findings.append(Finding("table_list", ok=True, message=what))
@@ -141,14 +141,8 @@ def _or_absent(schema: str) -> str:
 
 def _or_meant(schema: str, others: Sequence[str]) -> str:
     """Returns the advice to correct a misspelt schema, if the account sees a schema with a similar name."""
-    found = _similar([schema], others)
+    found = similar(schema, others)
     return f"If {schema} means {' or '.join(found)}, correct it in block-allow-list. Otherwise: " if found else ""
-
-
-def _similar(schemas: Iterable[str], others: Sequence[str]) -> list[str]:
-    """Returns the names among `others` for which one of these schemas may be a misspelling."""
-    known = {name.lower(): name for name in others}
-    return list(dict.fromkeys(known[name] for one in schemas for name in get_close_matches(one.lower(), known)))
 
 
 def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterable[TableName]) -> list[Finding]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pidts.model import ConfigError, Table, TableName
+from pidts.model.similar_names import suggestion
 from pidts.rules import FilterDecision, Rules
 from pidts.rules.expressions.rule import ExpressionRule, parsed
 from pidts.rules.expressions.tree import columns_of
 from pidts.rules.patterns import matches
 from pidts.source.finding import Finding
-from pidts.task.config.section import suggestion
 from pidts.task.config.task_file import TaskConfig
 
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pidts.model.similar_names import suggestion
 from pidts.plan import Limits
 from pidts.task.config import dm_keys
 from pidts.task.config.duration import parse_go_duration
 from pidts.task.config.mistakes import mistake
-from pidts.task.config.section import Section, suggestion
+from pidts.task.config.section import Section
 
 BATCH = 100
 QUEUE = 1024

@@ -16,6 +16,7 @@ from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pidts.model import ConfigError, TableName
+from pidts.model.similar_names import suggestion
 from pidts.rules import AllowList, ColumnMapping, Rules
 from pidts.rules.event_filter import EventFilter, FilterRule, is_short
 from pidts.rules.expressions import ExpressionFilter, ExpressionRule
@@ -24,7 +25,7 @@ from pidts.rules.routes import Extract, RouteRule, Routes
 from pidts.schema.online.names import SHADOW, TRASH, OnlineDdl, checked
 from pidts.task.config import dm_keys
 from pidts.task.config.mistakes import mistake, recording_mistakes
-from pidts.task.config.section import Section, suggestion
+from pidts.task.config.section import Section
 
 _Rule = TypeVar("_Rule")
 

@@ -7,7 +7,6 @@ refused if ignoring its value would change which rows arrive. A key that neither
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pidts.model import ConfigError, Where
+from pidts.model.similar_names import suggestion
 from pidts.task.config.mistakes import mistake
 from pidts.task.config.yaml_lines import Item
 
@@ -326,13 +326,6 @@ def in_order(notes: Iterable[str]) -> tuple[str, ...]:
     places = {note: note.split(":", 2) for note in alone}
     files = list(dict.fromkeys(place[0] for place in places.values()))
     return tuple(sorted(alone, key=lambda note: (files.index(places[note][0]), int(places[note][1]))))
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Returns a suggestion for an unknown word; empty if no known word is similar."""
-    like = {name.lower().replace("_", "-"): name for name in known}
-    close = [like[name] for name in difflib.get_close_matches(word.lower().replace("_", "-"), like, n=1)]
-    return f"Did you mean {close[0]!r}?" if close else ""
 
 
 def _described(item: Item) -> str:

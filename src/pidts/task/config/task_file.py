@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from pidts.bounded_file import read_small
 from pidts.model import ConfigError, OnDivergence, Where
+from pidts.model.similar_names import suggestion
 from pidts.model.type_map import TypeChoice, TypeMap
 from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
@@ -31,7 +32,7 @@ from pidts.task.config.duration import parse_duration, parse_go_duration
 from pidts.task.config.mistakes import all_mistakes, mistake
 from pidts.task.config.relay_origin import RelayOrigin, read_relay_origin
 from pidts.task.config.rules import RuleName, read_online, read_rules
-from pidts.task.config.section import LOCAL_URL, Document, Section, in_order, suggestion
+from pidts.task.config.section import LOCAL_URL, Document, Section, in_order
 from pidts.task.config.servers import (
     USUAL_META_SCHEMA,
     SourceSpec,

@@ -12,8 +12,9 @@ from itertools import pairwise, permutations
 from pathlib import Path
 
 from pidts.model import ConfigError, Where
+from pidts.model.similar_names import suggestion
 from pidts.model.zone import ZONE_NAME
-from pidts.task.config.section import Document, Section, suggestion
+from pidts.task.config.section import Document, Section
 from pidts.task.config.yaml_lines import Item
 from pidts.zones import Feed, carried, unreached
 
