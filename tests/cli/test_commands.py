@@ -184,6 +184,15 @@ def test_the_level_of_a_finding_is_the_same_word_in_text_and_json(capsys: Output
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if "  a  " in line] == levels
 
 
+def test_the_last_line_of_a_check_names_the_checks_with_a_hint(capsys: Output) -> None:
+    fine = Finding("a", ok=True, message="said")
+    hint = Finding("rules", ok=True, message="route x matches no table", fix="Did you mean shop.orders?")
+    assert show_findings("t", [fine, hint, hint, replace(fine, item="gtid", fix="do it")], as_json=False) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "t: ready to run, with 3 hints (rules, gtid)"
+    assert show_findings("t", [hint, replace(fine, ok=False)], as_json=False) == 3
+    assert capsys.readouterr().out.splitlines()[-1] == "t: 1 of 2 checks failed"
+
+
 def test_one_failed_check_is_named_once() -> None:
     with pytest.raises(PrecheckFailed, match=r"\] a: no\. Mend it"):
         demand(

@@ -450,7 +450,11 @@ def plan(
 
     found = preview_task(parts)
     names = {source: [table.source for table in of_source] for source, of_source in found.items()}
-    notes = [*filter(None, [divergence_note(parts, found)]), *unused_rules(parts, names), *sequence_notes(parts)]
+    notes = [
+        *filter(None, [divergence_note(parts, found)]),
+        *map(str, unused_rules(parts, names)),
+        *sequence_notes(parts),
+    ]
     return show_plan(parts[0], found, notes, as_json=as_json, brief=brief, with_sql=with_sql)
 
 

@@ -68,7 +68,10 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
         verb = "has failed and is ignored" if len(ignored) == 1 else "have failed and are ignored"
         console.print(Text(f"{', '.join(ignored)} {verb} (ignore-checking-items in the task file)"))
     failed = sum(not finding.ok for finding in findings)
-    console.print(Text(f"{task}: {failed} of {len(findings)} checks failed" if failed else f"{task}: ready to run"))
+    hints = [finding.item for finding in findings if _level(finding) == "hint"]
+    with_hints = f", with {plural('hint', len(hints))} ({', '.join(dict.fromkeys(hints))})" if hints else ""
+    summary = f"{failed} of {len(findings)} checks failed" if failed else f"ready to run{with_hints}"
+    console.print(Text(f"{task}: {summary}"))
     return 0 if ready else PrecheckFailed.exit_code
 
 

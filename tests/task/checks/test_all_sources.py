@@ -20,7 +20,7 @@ Write = Callable[..., tuple[TaskConfig, ...]]
 
 @pytest.fixture
 def write(tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql) -> Iterator[Write]:
-    def task(*, down: str = "", password: str = mariadb.password) -> tuple[TaskConfig, ...]:
+    def task(*, down: str = "", password: str = mariadb.password, misspelt: str = "nowhere") -> tuple[TaskConfig, ...]:
         path = tmp_path / "task.yaml"
         instances = "".join(
             f"""\
@@ -38,7 +38,7 @@ target-database: {{type: postgresql, host: {postgres.host}, port: {postgres.port
   password: "{postgres.password}", database: {database}}}
 mysql-instances:
 {instances}
-block-allow-list: {{a: {{do-dbs: ["{database}_a"]}}, b: {{do-dbs: ["{database}_b", nowhere]}}}}
+block-allow-list: {{a: {{do-dbs: ["{database}_a"]}}, b: {{do-dbs: ["{database}_b", {misspelt}]}}}}
 """)
         return load_parts(path)
 
@@ -90,6 +90,20 @@ def test_an_entry_that_fits_nothing_is_reported_where_all_sources_are_known(writ
     (found,) = [finding for finding in check_all_sources(write()) if finding.item == "rules"]
     assert found.ok
     assert found.message == "block-allow-list: nowhere of do-dbs matches no table of any source"
+    assert found.fix, "so its level is hint"
+
+
+def test_a_misspelt_schema_beside_others_leads_to_the_similar_one(
+    write: Write, mariadb: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, f"CREATE DATABASE `{database}_nowher`")
+    try:
+        run_sql(mariadb, f"CREATE TABLE `{database}_nowher`.t (id INT PRIMARY KEY)")
+        parts = write(misspelt=f"{database}_nowhere")
+        (found,) = [finding for finding in check_all_sources(parts) if finding.item == "rules"]
+        assert found.fix.startswith(f"Did you mean {database}_nowher"), found.fix
+    finally:
+        run_sql(mariadb, f"DROP DATABASE `{database}_nowher`")
 
 
 def test_a_login_that_is_refused_is_no_server_that_is_down(write: Write) -> None:

@@ -9,8 +9,10 @@ from dataclasses import replace
 import structlog
 
 from pidts.model import PidtsError, TableName
+from pidts.source.connection import connect
 from pidts.source.finding import Finding, demand, lost_is_down
-from pidts.task.checks.rule_hints import unused_rule_findings
+from pidts.source.structures import is_system, table_names
+from pidts.task.checks.rule_hints import unused_rules
 from pidts.task.checks.shards import shard_findings
 from pidts.task.checks.source import NO_TABLE, check_one_source, passed_if_ignored
 from pidts.task.config.task_file import TaskConfig
@@ -26,25 +28,45 @@ source.
 
 
 @lost_is_down()
-def check_all_sources(
-    parts: Sequence[TaskConfig],
-    resync: Mapping[str, Patterns] | None = None,
-    *,
-    step: Callable[[str], None] = lambda _: None,
-) -> list[Finding]:
+def check_all_sources(parts: Sequence[TaskConfig], *, step: Callable[[str], None] = lambda _: None) -> list[Finding]:
     """Returns the findings of every check. `step` gets what is checked now.
 
     With several sources, a finding that is the same for all of them is returned once and names "all sources", unless it
     concerns the task or its target. Any other finding names its source. Raises `ServerDown` if a connection is lost
     during the checks.
     """
+    seen: dict[str, Collection[TableName]] = {}
+    found = _requirements(parts, {}, seen, step)
+    if unused := unused_rules(parts, seen):
+        step("reading the names of all tables of the sources")
+        present = [name for part in parts for name in _table_names(part)]
+        found += [Finding("rules", ok=True, message=str(rule), fix=rule.advice(present)) for rule in unused]
+    return found
+
+
+def _requirements(
+    parts: Sequence[TaskConfig],
+    resync: Mapping[str, Patterns],
+    seen: dict[str, Collection[TableName]],
+    step: Callable[[str], None] = lambda _: None,
+) -> list[Finding]:
+    """Returns the findings on which a run depends. The tables of each source are put into `seen`."""
     step("comparing merged tables")
     together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
-    seen: dict[str, Collection[TableName]] = {}
-    of_each = _of_each(parts, resync or {}, seen, step)
+    of_each = _of_each(parts, resync, seen, step)
     if any(seen.values()):
         of_each = [_with_tables_elsewhere(one) for one in of_each]
-    return [*of_each, *unused_rule_findings(parts, seen), *together]
+    return [*of_each, *together]
+
+
+def _table_names(part: TaskConfig) -> frozenset[TableName]:
+    """Returns the names of all tables of a source, also of those that are not in the task."""
+
+    def is_foreign(name: TableName) -> bool:
+        return not is_system(name.schema) and name.schema != part.allow.own
+
+    with closing(connect(part.source.server)) as session:
+        return table_names(session, is_foreign)
 
 
 def lost_log_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
@@ -119,7 +141,7 @@ def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Pa
     If the task has begun with all its sources, it waits for a source that cannot be reached, and the other sources
     continue. A new source can join only while all sources answer, because their structures are compared.
     """
-    findings = check_all_sources(parts, resync)
+    findings = _requirements(parts, resync, {})
     down = [finding for finding in findings if finding.item == "source_connection" and not finding.ok]
     waits = bool(down) and all(finding.passes for finding in down) and _have_begun(parts)
     demand([finding for finding in findings if not (waits and finding in down)])

@@ -21,7 +21,7 @@ from pidts.source.connection import ServerInfo, query, server_info
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants
 from pidts.source.position import needs_row_locks
-from pidts.source.structures import read_structures
+from pidts.source.structures import is_system, read_structures
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.privileges import missing, own_account
@@ -82,7 +82,7 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     hidden: list[Privilege] = []
     absent: list[str] = []
     there = [str(name) for (name,) in query(session, "SELECT schema_name FROM information_schema.schemata")]
-    others = [name for name in there if not config.allow.takes_schema(name)]
+    others = [name for name in there if not (is_system(name) or _reads_schema(config.allow, name))]
     if sees_schemas:
         # A task's rules name the schemas of all its sources. This account sees which of these schemas this source has.
         present = frozenset(map(str.lower, there))
@@ -109,10 +109,9 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
         for one in beats
     ]
     if absent and not tables:
-        meant = listed(dict.fromkeys(name for one in absent for name in similar(one, others)))
-        meant = f" (similar: {meant})" if meant else ""
-        what = f"this source has no {named('schema', absent)}{meant}: check the spelling in block-allow-list"
-        findings.append(Finding("table_list", ok=True, message=what))
+        what = f"this source has no {named('schema', absent)}: check the spelling in block-allow-list"
+        meant = " ".join(filter(None, (_meant(one, others) for one in absent)))
+        findings.append(Finding("table_list", ok=True, message=what, fix=meant))
     if not sees_schemas and not has.has(Privilege("SELECT")) and (patterns := _patterns(config.allow)):
         what = (
             f"the account does not see schemas on which it has no privilege: if some fit {', '.join(patterns)}, the "
@@ -140,9 +139,21 @@ def _or_absent(schema: str) -> str:
 
 
 def _or_meant(schema: str, others: Sequence[str]) -> str:
-    """Returns the advice to correct a misspelt schema, if the account sees a schema with a similar name."""
+    """Returns the beginning of an advice to grant a privilege: the account may see a schema with a similar name."""
+    meant = _meant(schema, others)
+    return f"{meant} Otherwise: " if meant else ""
+
+
+def _meant(schema: str, others: Sequence[str]) -> str:
+    """Returns the advice to correct a misspelt schema, if there is a schema with a similar name; otherwise nothing."""
     found = similar(schema, others)
-    return f"If {schema} means {' or '.join(found)}, correct it in block-allow-list. Otherwise: " if found else ""
+    return f"If {schema} means {' or '.join(found)}, correct it in block-allow-list." if found else ""
+
+
+def _reads_schema(allow: AllowList, schema: str) -> bool:
+    """Whether the patterns of the task select this schema."""
+    selected = not allow.do_tables or any(_fits(pattern, schema, allow) for pattern, _ in allow.do_tables)
+    return selected and allow.takes_schema(schema)
 
 
 def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterable[TableName]) -> list[Finding]:

@@ -10,15 +10,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pidts.model import ConfigError, Table, TableName
-from pidts.model.similar_names import suggestion
+from pidts.model.errors import listed
+from pidts.model.similar_names import similar, suggestion
 from pidts.rules import FilterDecision, Rules
 from pidts.rules.expressions.rule import ExpressionRule, parsed
 from pidts.rules.expressions.tree import columns_of
 from pidts.rules.patterns import matches
 from pidts.source.finding import Finding
 from pidts.task.config.task_file import TaskConfig
+
+_FIX = "If this is not intended, correct the rule in the task file"
+_KINDS = {
+    "routes": "route",
+    "filters": "filter",
+    "expression-filter": "expression filter",
+    "column-mappings": "column mapping",
+}
 
 
 def rule_hints(rules: Rules, table: Table) -> list[str]:
@@ -36,7 +46,7 @@ def rule_findings(rules: Rules, tables: Iterable[Table]) -> list[Finding]:
     for table in tables:
         for note in rule_hints(rules, table):
             notes.setdefault(note, []).append(table.name)
-    return [Finding("rules", ok=True, message=f"{_named(names)}: {note}") for note, names in notes.items()]
+    return [Finding("rules", ok=True, message=f"{_named(names)}: {note}", fix=_FIX) for note, names in notes.items()]
 
 
 def _named(names: list[TableName]) -> str:
@@ -76,35 +86,65 @@ def _extracted(rules: Rules, name: TableName) -> Iterator[str]:
             yield f"its route extracts nothing for column {column}: write a group, (...), around the part to extract"
 
 
-def unused_rules(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[str]:
-    """Returns a text for each rule that matches none of these tables; no texts if a source's tables are not known."""
-    fits: dict[str, bool] = {}
+@dataclass(frozen=True, slots=True)
+class UnusedRule:
+    """A rule, or an entry of the block-allow-list, that matches no table of the task."""
+
+    says: str
+    """The rule as a message names it."""
+    schema: str
+    table: str
+    """The pattern for tables; empty if the rule is for schemas."""
+    case_sensitive: bool
+
+    def __str__(self) -> str:
+        return f"{self.says} matches no table of any source"
+
+    def advice(self, present: Collection[TableName]) -> str:
+        """Returns what to do about the rule. `present` are all tables of the sources, also those not in the task."""
+        in_schemas = [name for name in present if self._fits(self.schema, name.schema)]
+        if left_out := [name for name in in_schemas if not self.table or self._fits(self.table, name.name)]:
+            return f"block-allow-list leaves out {listed(sorted(left_out))}: take it into the list, or remove the rule"
+        if in_schemas:
+            tables = {name.name: str(name) for name in sorted(in_schemas, reverse=True)}
+            meant = [tables[name] for name in similar(self.table, tables)]
+        else:
+            meant = similar(self.schema, sorted({name.schema for name in present}))
+        said = f"Did you mean {' or '.join(meant)}?" if meant else "Check its spelling."
+        return f"{said} If a table that it matches is created later, leave it as it is"
+
+    def _fits(self, pattern: str, name: str) -> bool:
+        return matches(pattern, name, case_sensitive=self.case_sensitive)
+
+
+def unused_rules(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[UnusedRule]:
+    """Returns the rules that match none of these tables; none if a source's tables are not known."""
+    fits: dict[UnusedRule, bool] = {}
     for part in parts:
         names = tables.get(part.source.source_id)
         if not names:
             return []
         for rule, fit in _rules_with_tables(part, names):
             fits[rule] = fits.get(rule, False) or fit
-    return [f"{rule} matches no table of any source" for rule, fit in fits.items() if not fit]
+    return [rule for rule, fit in fits.items() if not fit]
 
 
-def unused_rule_findings(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[TableName]]) -> list[Finding]:
-    """Returns the unused rules as findings."""
-    return [Finding("rules", ok=True, message=note) for note in unused_rules(parts, tables)]
-
-
-def _rules_with_tables(part: TaskConfig, names: Collection[TableName]) -> Iterator[tuple[str, bool]]:
+def _rules_with_tables(part: TaskConfig, names: Collection[TableName]) -> Iterator[tuple[UnusedRule, bool]]:
     allow = part.allow
     for rule in part.rule_names:
-        if rule.map == "routes":
-            fit = any(rule.fits(name, case_sensitive=allow.case_sensitive) for name in names)
-            yield f"route {rule.name} ({rule.says})", fit
+        pattern = "" if rule.map == "routes" else f"{rule.schema}.{rule.table or '*'}: "
+        says = f"{_KINDS[rule.map]} {rule.name} ({pattern}{rule.says})"
+        fit = any(rule.fits(name, case_sensitive=allow.case_sensitive) for name in names)
+        yield UnusedRule(says, rule.schema, rule.table, allow.case_sensitive and not rule.exact), fit
 
     def fits(pattern: str, name: str) -> bool:
         return matches(pattern, name, case_sensitive=allow.case_sensitive)
 
     for schema in allow.do_dbs:
-        yield f"block-allow-list: {schema} of do-dbs", any(fits(schema, name.schema) for name in names)
+        says = f"block-allow-list: {schema} of do-dbs"
+        fit = any(fits(schema, name.schema) for name in names)
+        yield UnusedRule(says, schema, "", allow.case_sensitive), fit
     for schema, table in allow.do_tables:
+        says = f"block-allow-list: {schema}.{table} of do-tables"
         fit = any(fits(schema, name.schema) and fits(table, name.name) for name in names)
-        yield f"block-allow-list: {schema}.{table} of do-tables", fit
+        yield UnusedRule(says, schema, table, allow.case_sensitive), fit
