@@ -55,8 +55,8 @@ class CommitTime:
 
     seconds: float = 0.0
     cpu: float = 0.0
-    trips: int = 0
-    commits: int = 0
+    trips: float = 0
+    commits: float = 0
 
     def __add__(self, other: CommitTime) -> CommitTime:
         return CommitTime(
@@ -67,6 +67,9 @@ class CommitTime:
         return CommitTime(
             self.seconds - other.seconds, self.cpu - other.cpu, self.trips - other.trips, self.commits - other.commits
         )
+
+    def __truediv__(self, count: int) -> CommitTime:
+        return CommitTime(self.seconds / count, self.cpu / count, self.trips / count, self.commits / count)
 
     @property
     def waited(self) -> float:
@@ -80,8 +83,7 @@ class CommitTime:
     @classmethod
     def of(cls, values: Iterable[float]) -> CommitTime:
         """Reads the values of `to_json`."""
-        seconds, cpu, trips, commits = values
-        return cls(seconds, cpu, int(trips), int(commits))
+        return cls(*values)
 
 
 class CommitMeter:
@@ -118,11 +120,6 @@ class CommitMeter:
             return total
         seconds, cpu = time.monotonic() - begun[0], _cpu_of(begun[2])
         return total + CommitTime(seconds, min(seconds, max(0.0, cpu - begun[1])) if cpu is not None else 0.0)
-
-
-def total(times: Iterable[CommitMeter]) -> CommitTime:
-    """Returns the sum of several committers' times."""
-    return sum((one.reading() for one in times), CommitTime())
 
 
 def waited_for_cores() -> float | None:

@@ -47,6 +47,7 @@ from pidts.task.config.task_file import load_parts
 from pidts.task.operate.pause import Pause, PauseFile
 from pidts.task.operate.run_end import remembered_end
 from pidts.task.operate.sole_run import sole_run
+from pidts.task.operate.status import TaskStatus, task_status
 
 Output = pytest.CaptureFixture[str]
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -302,6 +303,27 @@ def test_while_the_target_does_not_answer_the_state_of_the_run_here_comes_before
     said = status()
     assert "t: the last run here ended at " in said.out
     assert "t: it is not running, as far as this machine can tell; the rest of the status" in said.out
+
+
+def test_each_step_names_the_server_that_is_asked(recorded: RecordedTask) -> None:
+    recorded.is_at("s1", PlanState(at(9)))
+    steps: list[str] = []
+
+    def answer(ask: Callable[[], TaskStatus], target: str) -> TaskStatus:
+        found = ask()
+        steps.append(f"answer of {target}")
+        return found
+
+    task_status(load_parts(recorded.path), steps.append, answer)
+    target = "the target mysql 127.0.0.1:9"
+    assert steps == [
+        f"waiting for {target}",
+        f"reading the task's records on {target}",
+        f"answer of {target}",  # its time limit does not hold for what follows
+        "asking source s1 where its log ends",
+        "looking in the relay for changes of source s1 that the target lacks",
+        "asking source s2 where its log ends",
+    ]
 
 
 def test_a_task_that_waits_for_its_first_start_names_the_server(recorded: RecordedTask) -> None:

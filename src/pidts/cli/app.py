@@ -661,7 +661,7 @@ def status(
 
         answer: TaskStatus | PidtsError
         try:
-            answer = with_answer(lambda: task_status(parts, step), f"the target {parts[0].target.place}")
+            answer = task_status(parts, step, with_answer)
         except PidtsError as error:
             answer = error
     if isinstance(answer, PidtsError):

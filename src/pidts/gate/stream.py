@@ -153,14 +153,9 @@ class ChannelStream:
         return 0
 
     @property
-    def commit_time(self) -> CommitTime:
-        """The time that all commits of this run have taken."""
-        return self._committer.times.reading()
-
-    @property
-    def workers(self) -> int:
-        """Always 1: one thread commits."""
-        return 1
+    def commit_times(self) -> list[CommitTime]:
+        """The time that all commits of this run have taken; one thread makes them."""
+        return [self._committer.times.reading()]
 
     @property
     def spark(self) -> None:

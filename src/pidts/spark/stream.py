@@ -92,7 +92,7 @@ from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.job_size import Execution, execution_of
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.planning import Planner
-from pidts.time_spent import IDLE, CommitMeter, CommitTime, StepTimes, total
+from pidts.time_spent import IDLE, CommitTime, StepTimes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -248,8 +248,6 @@ class TaskStream:
         self._jobs = 0
         self.times = StepTimes()
         """Measures how the thread that carries out a batch spends its time."""
-        self._job_times = CommitMeter()
-        """The commit times of Spark's tasks, and of committers that were replaced."""
         self._failure: Exception | None = None
         self._log = _log.bind()
         """The logger of batches: the module's logger looks up its settings for each line."""
@@ -322,14 +320,9 @@ class TaskStream:
         return self._copying.awaits_spark or (self._note.exists() and not self._spark.is_called)
 
     @property
-    def commit_time(self) -> CommitTime:
-        """Returns the cost of all commits of this run, by its committers and by Spark's tasks."""
-        return total([self._job_times, *(committer.times for committer in self._committers)])
-
-    @property
-    def workers(self) -> int:
-        """Returns the number of connections that write at the same time."""
-        return self._context.workers
+    def commit_times(self) -> list[CommitTime]:
+        """Returns the cost of all commits of this run for each worker; Spark's tasks count evenly for all workers."""
+        return [committer.times.reading() for committer in self._committers]
 
     @property
     def spark(self) -> SparkSession | None:
@@ -547,8 +540,10 @@ class TaskStream:
         if context is not self._context:
             self._context = context
             self._reconnect()
-            self._job_times.add(total(committer.times for committer in self._committers))
-            self._committers = [context.committer() for _ in range(context.workers)]
+            times = [committer.times for committer in self._committers]
+            self._committers = [context.committer() for _ in times]
+            for committer, spent in zip(self._committers, times, strict=True):
+                committer.times = spent
 
     def _reconnect(self) -> None:
         """Closes all sessions on the target, because they have cached the old structures of its tables."""
@@ -565,7 +560,8 @@ class TaskStream:
 
             self.times.step("job")
             counts, spent = run_job(slices, context, commit, plan, waiting)
-            self._job_times.add(spent)
+            for committer in self._committers:
+                committer.times.add(spent / context.workers)
             self._jobs += 1
             clock.step("job")
             return counts

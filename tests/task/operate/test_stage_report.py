@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from pidts.model import Lsn
+from pidts.relay import RelayReader
+from pidts.task.measure.stage_meter import StageMeter
 from pidts.task.operate.stage_report import ReceiverMeasurements, RunMeasures, StageMeasures, report_stages, slow_stage
+from pidts.time_spent import CommitMeter, CommitTime, StepTimes
+
+if TYPE_CHECKING:
+    from pidts.task.config.servers import TargetSpec
 
 WORKING = RunMeasures(
     steps={"": 0.1, "plan": 0.1, "decode": 0.1, "apply": 0.7},
@@ -46,7 +58,7 @@ def working(**changes: object) -> StageMeasures:
         (
             working(now_at=("apply", 40.0)),
             "target",
-            "for most of its 40 seconds: a lock, a long statement or many statements",
+            "for most of its 40 seconds: a lock, a full disk, a long statement or many",
         ),
         (working(waited=0.1), "apply", "own processor is busy with decoding and preparing rows 70%"),
         (
@@ -81,6 +93,28 @@ def test_a_warehouse_has_no_server_and_no_network() -> None:
     slow = slow_stage(replace(working(round_trip_seconds=0.03, no_core=0.9), is_warehouse=True))
     assert slow is not None
     assert slow.why.endswith("other work takes this machine's cores")
+
+
+@pytest.mark.parametrize("waiting", [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
+def test_one_worker_that_waits_for_the_target_is_enough_to_name_the_target(
+    tmp_path: Path, waiting: list[float]
+) -> None:
+    """A batch ends with its last worker, so the processor is not busy while another worker has nothing to do."""
+    times, commits = StepTimes(), [CommitMeter() for _ in waiting]
+    stream: Any = SimpleNamespace(times=times, commit_times=[CommitTime() for _ in waiting], awaits_spark=False)
+    meter = StageMeter("s", "h:1", cast("TargetSpec", SimpleNamespace(place="mysql h:2", warehouse="")))
+    with closing(RelayReader(tmp_path, "s")) as relay:
+        meter.look(stream, relay, Lsn(0, 1, 4), None)
+        times.step("apply")
+        time.sleep(0.3)
+        for one, share in zip(commits, waiting, strict=True):
+            one.add(CommitTime(0.3 * share, 0.0, 6, 3))
+        stream.commit_times = [one.reading() for one in commits]
+        meter.look(stream, relay, Lsn(0, 1, 4), None)
+    found = meter.report(stream, None, lag=5.0, applying=None, rate=0.0)
+    assert found.slow is not None
+    assert found.slow.name == "target"
+    assert found.stages[2].rate == pytest.approx(10, rel=0.3), "of each worker"
 
 
 def test_a_task_that_is_not_behind_has_no_slow_stage_however_busy_it_is() -> None:

@@ -265,13 +265,27 @@ def test_a_target_that_does_not_answer_is_the_slow_stage_until_it_answers() -> N
     assert slow() == gone
     lag = next(one for one in conditions_of(replace_lag(shown[-1], 60.0), 10.0) if one.key.kind == "lag")
     assert lag.what.endswith(f"the slow stage is target, because {gone.why}")
-    tracker.target_seen(None)
+    tracker.batch(done(state()))
     tracker.show("sync")
     assert slow() == busy.slow
     for error in ("target-lost", "target-unreachable", "target-connections-used"):
         tracker.target_seen(Transient(error, "no"))
     tracker.show("sync")
     assert slow() == busy.slow, "a target without a free connection answers"
+
+
+def test_while_the_cause_of_a_pause_is_known_no_slow_stage_is_guessed() -> None:
+    shown: list[Progress] = []
+    tracker = Tracker("t", "s", shown.append, now=Clock(1000.0))
+    busy = StageReport((ReportedStage(name="target", busy=0.9),), SlowStage("target", "a lock takes this time"))
+    tracker.show("sync", report=lambda *_: busy)
+    tracker.paused(Transient("target-connections-used", "no free connection"), 1.0)
+    assert shown[-1].stage_report == replace(busy, slow=None)
+    tracker.show("sync", report=lambda *_: busy)
+    assert shown[-1].stage_report == replace(busy, slow=None), "another attempt, which may fail again"
+    tracker.batch(done(state()))
+    tracker.show("sync", report=lambda *_: busy)
+    assert shown[-1].stage_report == busy
 
 
 def test_a_pause_lasts_from_the_first_error_until_a_batch_is_committed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -31,12 +31,8 @@ class MeasuredStream(Protocol):
         """The times of the steps of the stream's thread."""
 
     @property
-    def commit_time(self) -> CommitTime:
-        """The total time of all commits so far."""
-
-    @property
-    def workers(self) -> int:
-        """The number of connections that commit at the same time."""
+    def commit_times(self) -> Sequence[CommitTime]:
+        """The time of all commits so far, for each connection that commits."""
 
     @property
     def awaits_spark(self) -> bool:
@@ -47,7 +43,7 @@ class MeasuredStream(Protocol):
 class _Reading:
     at: float
     steps: Mapping[str, float]
-    commits: CommitTime
+    commits: Sequence[CommitTime]
     no_core: float | None
 
 
@@ -70,7 +66,7 @@ class StageMeter:
     def look(self, stream: MeasuredStream, relay: RelayReader, at: Lsn, status: Mapping[str, Any] | None) -> None:
         """Reads all counters, about once a second."""
         now = time.monotonic()
-        self._readings.append(_Reading(now, stream.times.reading(), stream.commit_time, waited_for_cores()))
+        self._readings.append(_Reading(now, stream.times.reading(), stream.commit_times, waited_for_cores()))
         while len(self._readings) > 2 and self._readings[1].at < now - _WINDOW_SECONDS:
             self._readings.popleft()
         self._receiving = ReceiverMeasurements.of(status)
@@ -111,16 +107,17 @@ class StageMeter:
             return RunMeasures(compiles=is_compiling(), round_trip_seconds=trip, clock_ahead_seconds=ahead)
         before, after = self._readings[0], self._readings[-1]
         seconds = max(after.at - before.at, 1e-6)
-        commits, workers = after.commits - before.commits, max(1, stream.workers)
+        spent = [now - then for then, now in zip(before.commits, after.commits, strict=True)]
+        each = sum(spent, CommitTime()) / len(spent)
         no_core = None
         if before.no_core is not None and after.no_core is not None:
             # The seconds of threads that have ended are missing, so the difference may be negative.
             no_core = max(0.0, after.no_core - before.no_core) / seconds
         return RunMeasures(
             steps=shares(before.steps, after.steps, seconds),
-            waited=min(1.0, commits.waited / seconds / workers),
-            trips_a_second=commits.trips / seconds / workers,
-            commits_a_second=commits.commits / seconds / workers,
+            waited=min(1.0, max(one.waited for one in spent) / seconds),
+            trips_a_second=each.trips / seconds,
+            commits_a_second=each.commits / seconds,
             no_core=no_core,
             compiles=is_compiling(),
             now_at=stream.times.now_at,

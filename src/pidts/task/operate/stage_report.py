@@ -61,7 +61,9 @@ class RunMeasures:
     steps: Mapping[str, float] = field(default_factory=dict)
     """The share of time of each step of the thread that runs batches."""
     waited: float = 0.0
-    """The share of time in which a worker waited for the target's answers."""
+    """The share of time in which a worker waited for the target's answers: of the worker that waited longest, since a
+    batch ends with its last worker.
+    """
     trips_a_second: float = 0.0
     """The number of round trips per second that one worker makes to the target."""
     commits_a_second: float = 0.0
@@ -323,7 +325,7 @@ def _why_target(working: RunMeasures, waited: float, step: str, seconds: float) 
     if step in _WORK and seconds > _LONG_STEP_SECONDS:
         return (
             f"one transaction has waited for the target's server for most of its {seconds:,.0f} seconds: a lock, a "
-            "long statement or many statements take this time"
+            "full disk, a long statement or many statements take this time"
         )
     each = _each_commit(working, waited)
     network = f"; a round trip takes only {_millis(trip)}" if trip is not None else ""

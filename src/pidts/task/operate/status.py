@@ -16,7 +16,6 @@ from pidts.apply import TargetSession
 from pidts.apply.unseen_tables import unseen_tables
 from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, PidtsError, Position, RecordKey, SourceTablesKey, TableName, Transient, Where
-from pidts.model.errors import named
 from pidts.plan import PlanState
 from pidts.replicate import ReceiveProblem, heard_at, not_receiving, silent_since
 from pidts.replicate.status import REPLICATOR_SILENT
@@ -192,27 +191,40 @@ class TaskStatus:
         return max((lag for lag in lags if lag is not None), default=None)
 
 
-def task_status(parts: Sequence[TaskConfig], step: Callable[[str], None] = lambda _: None) -> TaskStatus:
-    """Connects to the target and to the sources, and returns the task's status. `step` gets what is read now."""
-    step(f"waiting for the target {parts[0].target.place}")
-    with closing(parts[0].target.server.connect()) as target:
-        step(f"reading the task's records on the target {parts[0].target.place}")
-        found = status_on(target, parts)
+def task_status(
+    parts: Sequence[TaskConfig],
+    step: Callable[[str], None] = lambda _: None,
+    answer: Callable[[Callable[[], TaskStatus], str], TaskStatus] = lambda ask, _: ask(),
+) -> TaskStatus:
+    """Connects to the target and to the sources, and returns the task's status. `step` gets what is read now.
+
+    `answer` calls the function that asks the target, and may limit its time; it also gets the target's name.
+    """
+    place = f"the target {parts[0].target.place}"
+
+    def on_target() -> TaskStatus:
+        step(f"waiting for {place}")
+        with closing(parts[0].target.server.connect()) as target:
+            step(f"reading the task's records on {place}")
+            return status_on(target, parts)
+
+    found = answer(on_target, place)
     # The sources are asked last: so no applied place is after the end of its log, even while a run applies changes.
-    step(f"asking {named('source', [part.source.source_id for part in parts])} where the log ends")
     ends = ask_for_ends(parts)
-    return replace(
-        found,
-        sources=tuple(replace(one, log=_log(part, one, ends)) for one, part in zip(found.sources, parts, strict=True)),
-    )
+    pairs = zip(found.sources, parts, strict=True)
+    return replace(found, sources=tuple(replace(one, log=_log(part, one, ends, step)) for one, part in pairs))
 
 
-def _log(config: TaskConfig, found: SourceStatus, ends: Mapping[str, Future[LogEnd]]) -> SourceLog | None:
+def _log(
+    config: TaskConfig, found: SourceStatus, ends: Mapping[str, Future[LogEnd]], step: Callable[[str], None]
+) -> SourceLog | None:
     if found.source not in ends:
         return None
+    step(f"asking source {found.source} where its log ends")
     end = ends[found.source].result()
     if found.state is None:
         return SourceLog(end)
+    step(f"looking in the relay for changes of source {found.source} that the target lacks")
     return source_log(config, end, found.state, found.position, found.held.tables)
 
 

@@ -271,6 +271,8 @@ class Tracker:
         stages = self._stage_report
         if stages is not None and self._is_unreachable:
             stages = with_silent_target(stages, self._silent_since)
+        elif stages is not None and self._pause is not None:
+            stages = replace(stages, slow=None)  # the cause is known, and the measurements are from before the pause
         source = SourceProgress(
             source=self._source,
             stage=stage,
