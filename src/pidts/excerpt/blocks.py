@@ -150,7 +150,7 @@ def _of_file(path: Path, say: Callable[[str], None]) -> Iterator[LogBlock]:
 def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
     """Numbers the files that follow each other on standard input, since they have no names.
 
-    The end of a file may contain the next file's name (not after a crash). These names are not used: the first file's
+    A file usually ends with the next file's name (not after a crash). PiDTS does not use these names: the first file's
     own name is not known, and the names of all files have to belong together.
     """
     number = 0

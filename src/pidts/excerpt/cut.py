@@ -1,7 +1,7 @@
 """Finds the transactions of a log, and cuts the log into parts that can be decoded independently.
 
-A log part consists of whole transactions of one file. All of its rows have one set of structures, so a log part ends at
-each relevant schema change. Long unwanted parts are not read.
+A log part consists of whole transactions of one file. One set of structures describes all of its rows, so a log part
+ends at each relevant schema change. Long unwanted parts are not read.
 """
 
 from __future__ import annotations

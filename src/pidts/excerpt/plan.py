@@ -1,8 +1,8 @@
 """Decides, from a relay's index, where the next batch of a Spark stream ends, and what the batch's Spark tasks read.
 
 A batch ends at a transaction's end. An offset contains the place in the log and the tables' structures at this place.
-So a stream can continue from an offset alone, even with a new relay. Between two given offsets there are always the
-same rows.
+So a stream can continue from an offset alone, even with a new relay. Two given offsets always have the same rows
+between them.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class StreamPlan:
     def _within(self, state: _State, found: list[PlacedTransaction], rows: int) -> int:
         """Returns how many of the first transactions together have at most `rows` rows; at least 1.
 
-        The method decodes the rows in order to count them, since the relay's index counts only row events.
+        Decodes the rows to count them, since the relay's index counts only row events.
         """
         cutter = LogCutter(self._view.wanted, 4 << 20)
         log_parts = [*(log_part for piece in found for log_part in cutter.take(piece)), *cutter.close()]

@@ -74,10 +74,9 @@ class LogRange:
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether the change at `lsn` is in the range, given that its transaction is.
+        """Whether a change of a transaction in the range is itself in the range.
 
-        A change may be outside, since the start or the end of the range may be the Lsn of one row, inside a
-        transaction.
+        The range may start or end at the Lsn of one row. Then other rows of the same transaction are outside.
         """
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
@@ -152,7 +151,7 @@ def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
 def _goals(end: Point | None) -> frozenset[Gtid]:
     """Returns the last transaction of each server UUID or domain, if the end is a GTID or a GTID set.
 
-    When all transactions in the result have been read, the range has ended.
+    The range ends when all of these transactions have been read.
     """
     if isinstance(end, MySqlGtid):
         return frozenset({end})

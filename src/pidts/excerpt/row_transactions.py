@@ -143,7 +143,7 @@ def _queries(event: Event) -> Iterator[tuple[int, Query]]:
 class EventPlaces:
     """The times of a log part's events, and the place of each event in the log part's bytes and in the log.
 
-    The difference between an event's two places varies, since a log file has events that the server does not send to
+    The difference between an event's two places varies, since the server does not send all events of a log file to
     replicas. All arrays have one element more than there are events: the last place is the one after the last event.
     """
 

@@ -289,8 +289,8 @@ def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
     """Returns the numbers of the columns that an image has.
 
     `bitmaps` has one bitmap for each image: two for an UPDATE (before image, after image), one for an INSERT or a
-    DELETE. Their length shows how many there are. A single bitmap serves for both sides, since it may belong to the
-    before image of a DELETE and also to the after image of an INSERT.
+    DELETE. The length of `bitmaps` shows how many there are. If there is only one, it is used for either `side`: it
+    belongs to the only image of the row.
     """
     size = (len(table.columns) + 7) // 8
     bits = int.from_bytes(bitmaps[-size:] if side == "after" else bitmaps[:size], "little")

@@ -1,9 +1,9 @@
 """Finds the log file of a server in which a range begins, from the first events of a few files.
 
 Each file's first event contains the time at which the file was created. The next event contains the GTIDs of the
-transactions in all earlier files. If PiDTS gave the server the GTID of the start, the server would send only the
-wanted transactions. Then PiDTS would not know which transaction precedes the first wanted one, and which XA
-transactions were prepared earlier.
+transactions in all earlier files. PiDTS does not give the server the GTID of the start, since the server would then
+send only the wanted transactions. PiDTS also has to know the transaction before the first wanted one, and the XA
+transactions that were prepared earlier.
 """
 
 from __future__ import annotations
@@ -69,12 +69,10 @@ def begin_of(server: SourceConfig, start: Point | None, *, complete: bool = Fals
 def _last(
     files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig, *, complete: bool
 ) -> str:
-    """Returns the last file that begins at or before the start; for a time before all files, the first file.
+    """Returns the last file that begins at or before the start.
 
-    With `complete`, the first file is not returned for such a time if an earlier file was purged.
-
-    `is_before` says whether a file begins at or before the start. If a file does, all files
-    before it do, too.
+    If the start is a time before all files, returns the first file; with `complete`, raises if earlier files were
+    purged. `is_before` says whether a file begins at or before the start. If a file does, all earlier files do, too.
     """
     low, high = 0, len(files)
     while low < high:
@@ -93,7 +91,7 @@ def _last(
 
 def _is_before(head: _LogHead, start: Point) -> bool:
     if isinstance(start, datetime):
-        # In the second in which a file was created, transactions may also have been written to the previous file.
+        # The previous file may also have transactions of the second in which this file was created.
         return head.created < start.timestamp()
     if isinstance(start, MySqlGtid):
         return not head.before.contains(start)

@@ -114,7 +114,7 @@ class ServerStore:
         """Yields the event that describes the log's format, and then the raw events of the span."""
         is_described = False
         reached = span.offset
-        # Every dump needs its own server id: the server disconnects a replica when another one uses the same id.
+        # Every dump needs its own server id: if another replica uses the same id, the server disconnects this one.
         number = secrets.randbelow(2**31) + 2**31 - 1
         begins = Position(span.container, span.offset)
         for block in server_blocks(self.config, begins, server_id=number):

@@ -57,9 +57,9 @@ class RelayApplication:
         self.app = Starlette(routes=[*routes, Route("/healthz", _healthy)])
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs, in a thread, work that reads files or waits, and returns its result.
+        """Runs work that reads files or waits, and returns its result.
 
-        Other requests are answered meanwhile.
+        It runs in a thread: other requests are answered meanwhile.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 

@@ -2,8 +2,8 @@
 
 The follower requests the log after its copy, writes it (`relay.copy_writer` lists the crash points), and requests the
 next part. It reconnects after transient errors, and ends with an error if continuing would join two different logs.
-Before it reads anything, and every few seconds, it reports which log the tasks that use its copy still need. So the
-relay server keeps this log.
+Before the first request, and then every few seconds, the follower reports which log its tasks still need. So the relay
+server keeps this log.
 
 If the copy and the serving relay differ, there are three cases:
 
@@ -242,7 +242,7 @@ class Follower:
         self._report_at = monotonic() + _REPORT_SECONDS
 
     def _cut_to_common(self, client: RelayClient, writer: CopyWriter, error: Halted) -> None:
-        """Requests that the copy is cut back to the last record that the serving relay also has."""
+        """Requests a cut of the copy, back to the last record that the serving relay also has."""
         for number in reversed(self._folder.numbers()):
             after = self._last_common(number, client.index(number))
             if after is None:
@@ -276,7 +276,7 @@ class Follower:
         return after if begin else None
 
     def _is_to_end(self, stop: StopEvent) -> bool:
-        """Returns whether to stop receiving: the run ends, or the copy has to be opened again, which cuts it back."""
+        """Returns whether to stop receiving: the run ends, or a requested cut needs the copy to be opened again."""
         if stop.is_set():
             return True
         signature = refetch_signature(self._folder)

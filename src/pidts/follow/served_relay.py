@@ -9,12 +9,12 @@ side may end and start again at any moment.
 
 These rules keep a copy equal to the relay:
 
-- Events are sent only up to the end of an entry that is in the index. Events that the writer may still remove are not
-  sent: events of an incomplete transaction, and of complete transactions that are not synced.
+- Events are sent only up to the end of an entry that is in the index. So the server sends no event that the writer may
+  still remove: no event of an incomplete transaction, or of a complete transaction that is not synced.
 - Each request contains a checksum of the copy's index. If the relay's own index does not begin with the same bytes, the
   answer is the error `relay-copy-differs` without events.
-- While a part of the relay is being cut off, nothing is sent. A piece that the server was reading when the cut began is
-  discarded. The server notices the cut by the file that also informs the relay's readers (`relay.refetch`).
+- While a part of the relay is being cut off, nothing is sent. If a cut began while the server was reading a piece, the
+  server discards the piece. The file that tells the relay's readers of the cut (`relay.refetch`) also tells the server.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ class ServedSource:
     relay: Path
     keep_seconds: int
     repair: Callable[[Halted, Lsn | None], object]
-    """Requests that the part of the relay after an Lsn is received again; raises if this was done before and did not
-    help.
-    """
+    """Requests that the source sends the log after an Lsn again. Raises if this was done before and did not help."""
 
 
 class ServedRelay:
@@ -90,7 +88,9 @@ class ServedRelay:
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """The checksum of a segment's index up to the end of each piece that was sent, by the segment and this end."""
+        """Checksums of segments' indexes. The key is a segment, and the place in its index at which a sent piece
+        ends.
+        """
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0
@@ -195,8 +195,7 @@ class ServedRelay:
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
         """Records the places from which a follower's tasks need the log. If the disk is full, first purges other log.
 
-        If nothing were purged, the follower would wait for room on this disk, and only the follower's report can make
-        room.
+        Otherwise the two would wait for each other: the report for room on the disk, and the purge for the report.
         """
         for name in needs:
             if not _NAME.fullmatch(name):
@@ -228,7 +227,10 @@ class ServedRelay:
             release(self._served.relay, self._id, limits)
 
     def _is_kept(self, needs: Mapping[str, Lsn | None]) -> bool:
-        """Returns whether the recorded needs, perhaps of earlier places, already keep all log that these tasks need."""
+        """Returns whether the recorded needs already keep all log that these tasks need.
+
+        Recorded places may be earlier ones.
+        """
         recorded = {one.task: one.lsn for one in read_needs(self._folder)}
         return all(
             name in recorded and ((need := recorded[name]) is None or (lsn is not None and need <= lsn))
@@ -298,8 +300,7 @@ class ServedRelay:
         numbers = self._folder.numbers()
         if has.segment not in numbers:
             return self._behind_purged(has, numbers)
-        # The existence of a later segment is checked before the rest of this segment is read: this segment was complete
-        # before the later one was created.
+        # This check comes before the rest of the segment is read. If a later segment exists now, this one is complete.
         has_next = has.segment + 1 in numbers and self._folder.header(has.segment + 1) is not None
         try:
             data = self._read_index(has, is_complete=has_next)
@@ -394,8 +395,8 @@ class ServedRelay:
         first = next(payloads(data), None)
         if first is None:
             return None
-        # Only the header is sent. So the follower can create the segment at once, even if the first entry is too large
-        # for one answer.
+        # Only the header is sent, so the follower can create the segment even if the first entry is too large for one
+        # answer.
         return self._events(begin, len(MAGIC) + len(self._format(segment)), data[: first[0]])
 
     def _format(self, segment: int) -> bytes:

@@ -11,7 +11,10 @@ _FIRST_REQUEST_SECONDS: Final = 15.0
 
 
 class TimedProtocol(H11Protocol):
-    """Closes a connection without a first request after some seconds: it would keep a file descriptor for ever."""
+    """Closes a connection if no request comes within some seconds.
+
+    Otherwise the connection would keep a file descriptor for ever.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""

@@ -1,7 +1,7 @@
 """The token that a follower sends to a relay server: one line of a file that no other user of the machine can read.
 
-The server accepts the token of each line, so that a new token can be added before the old token is removed. A follower
-sends the first token of its file.
+The server accepts the token of every line. So a new token can be added before the old one is removed. A follower sends
+the first token of its file.
 """
 
 from __future__ import annotations

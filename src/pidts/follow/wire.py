@@ -1,6 +1,6 @@
 """The messages between a relay server and its followers. Each answer has one body, which is checked as a whole.
 
-A body is a length, a JSON object (`LogResponse.to_json`), the events and the index records of one piece. The object
+A body is a length, a JSON object (see `LogResponse.encode`), the events and the index records of one piece. The object
 contains the sizes and a CRC32 of the events and of the index records. It also contains the replicator's state and the
 places of the stored structures, so that a follower gets both at least once a second.
 """

@@ -1,25 +1,25 @@
 """Writes records to a datacenter exactly once, with the same numbers in each attempt.
 
 The records of a log part, the row of `transfer_checkpoint`, the structures after the log part and the task's checkpoint
-belong together. A small number of records is written in one transaction, on one connection. Many records are written by
-several connections at once. Each of them commits parts of the log part: *pieces*. Programs read only records at or
-before `transfer_checkpoint`. When all pieces are committed, a last transaction moves `transfer_checkpoint` together
-with the task's checkpoint.
+belong together. If there are few records, one transaction on one connection writes everything. If there are many,
+several connections write them at once: each connection commits parts of the log part, called *pieces*. Programs read
+only records at or before `transfer_checkpoint`. When all pieces are committed, a last transaction moves
+`transfer_checkpoint` together with the task's checkpoint.
 
 A crash can come at these points:
 
 1. Before anything is written: nothing has happened.
-2. Some pieces are committed, the last transaction is not: their rows are after `transfer_checkpoint`, and programs do
-   not read there. The next attempt, in this or in another run, removes them under the lock of the task's checkpoint
-   before it writes, and gives the same numbers again. The numbers follow from `transfer_checkpoint` and the log.
-3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, and so waits
-   for the end of the old transaction. Then it reads whether the old transaction was committed (ALREADY) or not (case
-   2).
+2. Some pieces are committed, and the last transaction is not. The rows of these pieces are after `transfer_checkpoint`,
+   where no program reads. The next attempt, in this or in another run, locks the task's checkpoint, removes these rows,
+   and writes the records again. They get the same numbers, since the numbers follow from `transfer_checkpoint` and the
+   log.
+3. The answer to the last COMMIT is lost. The next attempt locks the task's checkpoint, so it waits until the old
+   transaction has ended. Then it reads whether the old transaction was committed (ALREADY) or not (case 2).
 4. After COMMIT: the caller repeats the log part and finds ALREADY.
-5. Another run has taken over the task. Each transaction locks the task's checkpoint before it writes (a piece takes a
-   shared lock), and compares the epoch. The claim of the new run waits for these locks. Case 2 applies to pieces that
-   were committed before the claim; a transaction that gets the lock after the claim finds the new epoch and writes
-   nothing (`Fenced`).
+5. Another run takes over the task. Each transaction locks the task's checkpoint before it writes (a piece takes a
+   shared lock), and compares the epoch. The new run's claim waits for these locks. If a piece was committed before the
+   claim, case 2 applies. A transaction that gets the lock after the claim finds the new epoch and writes nothing
+   (`Fenced`).
 """
 
 from __future__ import annotations
@@ -43,15 +43,13 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitMeter, CommitTime
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Yields rows of `transfer_data` in order, as tables, each with the numbers of its last row. The first row has the
-numbers that follow the given numbers.
+"""Yields the rows of `transfer_data` in order, in several tables. With each table come the numbers of its last row. The
+first row gets the numbers after the given ones.
 """
 _ROWS, _BYTES = 20_000, 8 << 20
 """How many rows one piece may have, and how many bytes."""
 _SHARED_ROWS = 2_500
-"""Fewer rows than this are not divided between connections: writing them takes less time than the commits of the
-pieces.
-"""
+"""One connection writes fewer rows than this: writing them takes less time than the commits of several pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +266,7 @@ class ChannelCommitter:
     ) -> None:
         """Commits one piece after the other, in a thread with its own connection.
 
-        After an error, the thread takes the remaining pieces from the queue and does nothing with them.
+        After an error, the thread empties the queue without writing the remaining pieces.
         """
         try:
             while (rows := work.get()) is not None:
@@ -329,9 +327,9 @@ class ChannelCommitter:
 
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yields the rows in pieces of about the same size, each with its last row's numbers.
+    """Yields the rows in pieces of about the same size, each with the numbers of its last row.
 
-    `last` has the numbers of the last of all rows.
+    `last` are the numbers of the last row of all.
     """
     yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
 

@@ -44,8 +44,7 @@ def image(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.A
 def _escaped(texts: pa.Array) -> pa.Array:
     """Escapes characters that JSON does not allow in a string.
 
-    The function first searches for each character that has to be escaped, since a search is far faster than a
-    replacement that finds nothing.
+    First searches for the characters that need an escape: a search is far faster than a replacement that finds nothing.
     """
     texts = texts.cast(TEXT)
     data = np.frombuffer(text_of(texts), np.uint8)

@@ -1,9 +1,9 @@
 """Makes the records of the next log part in a thread, while the previous records are written.
 
 Records get their numbers later. So records that are made in advance do not depend on the last commit: they are the same
-after a crash or a repeated attempt. Records that were made for another place, or with other structures, are discarded.
-An error in this thread is not raised: the caller makes the records again in its own thread, and the error is raised
-there.
+after a crash or a repeated attempt. If the records were made for another place, or with other structures, the caller
+discards them. An error in this thread is not raised: the caller makes the records again in its own thread, where the
+error is raised.
 """
 
 from __future__ import annotations

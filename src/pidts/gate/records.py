@@ -80,14 +80,13 @@ class Numbering:
     """Gives records their `id` and `tid`.
 
     `id` grows by one with each record, `tid` with each transaction that has records. The numbers depend only on the
-    previous numbers and on the log. So the records of a log part that is read again after a crash get the same numbers.
+    previous numbers and on the log. So if a log part is read again after a crash, its records get the same numbers.
     """
 
     last: Numbers
     open_transaction: bytes = b""
-    """The end (an Lsn as bytes) of the transaction whose records were numbered last; empty at the start of a batch.
-
-    The next records may belong to the same transaction.
+    """The end (an Lsn as bytes) of the transaction whose records were numbered last; empty at the start of a batch. The
+    next records may belong to this transaction.
     """
 
     def of(
@@ -95,8 +94,8 @@ class Numbering:
     ) -> tuple[pa.Table, Numbering]:
         """Returns the rows of `transfer_data`, and the numbering after them.
 
-        `ends` are the Lsns of all transactions' ends. `instance_of` gives the server that wrote a part of the log. All
-        these records come from one server, since no slice extends over a failover.
+        `ends` are the Lsns at which the transactions end. `instance_of` returns the server that wrote a part of the
+        log. All these records come from one server, since no slice extends over a failover.
         """
         instance = instance_of(Lsn.from_bytes(records["lsn"][0].as_py()).change_no)
         lsns = _lsns(records["lsn"])

@@ -1,20 +1,21 @@
 """Reads the records of a datacenter backwards: the last record of a row has the row's current values.
 
 A record has the names that its table and columns had at its place. `TableNames` gives the current table for such a
-name. It begins with the current tables and goes back over one schema change after the other. On the right is the
-current table of each record:
+name. It begins with the current tables and goes back, one schema change at a time. In this example, the text on the
+right is the current table of each record:
 
     id 1  INSERT  shop.old  {"a":"1"}           shop.t, the value of b is not known
     id 2  RENAME  shop.old to shop.t
     id 3  ALTERTABLE  shop.t  a -> b            shop.t, and b is not known in earlier records
     id 4  INSERT  shop.t    {"b":"2"}           shop.t
 
-After CREATETABLE and TRUNCATE the table was empty, so later records give all of its rows. DROP TABLE has no record; a
-later table with the same name begins with CREATETABLE or RENAME.
+CREATETABLE and TRUNCATE leave an empty table, so later records give all of its rows. DROP TABLE has no record. If a new
+table gets the same name, it begins with CREATETABLE or RENAME.
 
 An ALTERTABLE record does not describe the whole change. Earlier records do not have the values of a column that the
 change adds or alters. If the record names no column and no index, the statement may have removed or added rows (DROP
-PARTITION, EXCHANGE PARTITION), or changed texts (CONVERT TO). Then rows that differ from the records prove no error.
+PARTITION, EXCHANGE PARTITION), or changed texts (CONVERT TO). After such a statement, a row may differ from the records
+without an error.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class ReplayedTable:
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
 
     def known(self, there: Iterable[str]) -> tuple[str, ...]:
-        """Returns the current columns whose values are in an image with the columns `there`, plus the key's columns."""
+        """Returns the key's columns, and the current columns whose values an image with the columns `there` has."""
         has = {*there, *self.identity}
         return tuple(name for name, own in self.names.items() if own is not None and name in has)
 

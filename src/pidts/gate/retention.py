@@ -12,10 +12,10 @@ _SECONDS = 10.0
 class Retention:
     """The age at which records may be removed, and the time of the next removal.
 
-    The age counts from the source's event. A channel that catches up after a long stop writes records that are already
-    too old. So nothing is removed until it reads events younger than the retention. Otherwise the records of each
-    commit would be removed before the next commit, and before any program has read them. A source that is always busy
-    does not delay the removal.
+    The age counts from the time of the source's event. After a long stop, a channel writes records that are already too
+    old. So nothing is removed until the channel has caught up to events younger than the retention. Otherwise the
+    records of each commit would be removed before any program has read them. A source that is always busy does not
+    delay the removal.
     """
 
     def __init__(

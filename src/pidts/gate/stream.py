@@ -3,11 +3,11 @@
 A schema change is a record like other records, and no statement is run for it. So one thread does everything in the
 order of the log. Each step is one commit (see `pidts.gate.committer`): the rows of a log part, or one schema change
 with the rows of its own transaction. No table waits while others continue, since readers rely on the order of the
-records. So a change that cannot be interpreted ends the run. After an operator's ddl command, or with an event filter,
-the next run continues after the change.
+records. So the run ends at a schema change that PiDTS cannot interpret. An operator's ddl command or an event filter
+lets the next run continue after the change.
 
-Crash points: before a commit nothing has happened, and after it the next start reads the checkpoint and the structures
-that belong to it. The commit that follows a ddl command also records that it was carried out.
+Crash points: before a commit, nothing has happened. After a commit, the next start reads the new checkpoint with its
+structures. The commit that carries out a ddl command also records that the command was carried out.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ _BUSY_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
 _UNKNOWN_TABLE = "The table was included after the channel began: exclude it, or begin a new channel"
 _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
-"""How many records one transaction removes at most, and how many of these transactions may follow each other. Both
-numbers are small, so that other programs do not wait long for a lock.
+"""The largest number of records that one transaction removes, and the largest number of such transactions in a row.
+Both are small, so that other programs do not wait long for a lock.
 """
 
 
@@ -100,7 +100,7 @@ class ChannelStream:
         shards: ShardGroups,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`leaves` says whether the process is going to end: then `close` does not wait for work that may be cut off.
+        """`leaves` says whether the process is going to end: then `close` waits for a commit for a few seconds only.
 
         `instance_of` returns `ip:port` of a server. Its argument is an Lsn's number of failovers before that server.
 
@@ -205,8 +205,8 @@ class ChannelStream:
     def close(self) -> None:
         """Waits for the current commit, and ends the thread.
 
-        If the process is going to end and the commit takes long, does not wait: the server ends the commit, and the
-        next run checks it.
+        If the process is going to end, `close` waits for a few seconds only. Then the server ends the commit, and the
+        next run finds out whether it succeeded.
         """
         self._closed.set()
         end_deadline = EndDeadline(self._leaves, _LEAVE_SECONDS)
@@ -416,7 +416,6 @@ class ChannelStream:
         self._halts = (halt,)
 
     def _remove_old(self) -> None:
-        """Removes records that are older than the retention, in small transactions."""
         if not self._retention.is_due():
             return
         with suppress(Transient):

@@ -11,7 +11,7 @@ from pidts.binlog.kernel.temporal import days
 
 # For each column: how its values are read, the size of its cells, and two numbers. For integers, the two numbers are
 # the lowest and the highest value. For decimals, the first is the number of digits after the point, and the second is
-# 10 ** (digits of the type - 1). A decimal that has reached the second number, read without the point, has no room for
+# 10 ** (digits of the type - 1). If a decimal without its point has reached the second number, it has no room for
 # another digit.
 TEXT, WHOLE, LARGE, DECIMAL, DATE, MOMENT, TIME = range(7)
 CODE, CELL, A, B, PROGRAM = 0, 8, 16, 24, 32
@@ -32,7 +32,7 @@ _BAD = -(1 << 40)
 
 @jit
 def take(state: int) -> int:
-    """Reads rows up to the first packet that is incomplete, or that is not an ordinary row.
+    """Reads rows up to the first packet that is incomplete or is not an ordinary row.
 
     Returns the reason why it stopped: `WANTS_BYTES`, `IS_ODD`, or a code of `take_row`.
     """
@@ -59,8 +59,8 @@ def take(state: int) -> int:
 def take_row(state: int, begin: int, end: int) -> int:
     """Reads a row. Each value is its length, in one to nine bytes, followed by its bytes; 0xFB is NULL.
 
-    Returns `FINE`, or the reason why the row was not added (`MORE_ROWS`, `BAD_VALUE`, …). Then the row may be tried
-    again.
+    Returns `FINE`, or the reason why the row was not added (`MORE_ROWS`, `BAD_VALUE`, …). After such a reason, the row
+    may be tried again.
     """
     row, width = load64(state + ROWS), load64(state + WIDTH)
     if row >= load64(state + CAPACITY):

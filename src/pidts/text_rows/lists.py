@@ -22,7 +22,7 @@ class Lists:
         return True
 
     def take_row(self, row: bytes) -> None:
-        """Reads a row. Each value is its length, in one to nine bytes, followed by its bytes; 0xFB is NULL."""
+        """Reads one row of any size."""
         self.size += len(row)
         at = 0
         for column in self._columns:

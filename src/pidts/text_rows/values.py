@@ -87,7 +87,7 @@ _MOMENTS: dict[Kind, Callable[[Values], pa.Array]] = {
 def _day(value: bytes | None) -> int | None:
     """Returns the `days` value of a date.
 
-    It is used for columns that also have dates which do not exist: Arrow refuses such dates.
+    Used for columns with a date that does not exist, since Arrow refuses such dates.
     """
     if value is None:
         return None
