@@ -1,8 +1,8 @@
 """Decides from the state of the source's log whether the source will purge it before the replicator has read it.
 
 A server purges a file in three cases: the file's last event is too old, all files together are too large, or an
-operator purges it. The last file stays. A replica that is reading the file does not prevent this. The replica can
-continue to read while its connection is open. After the next reconnect, its position no longer exists.
+operator purges it. The server never purges its last file. A replica that is reading a file does not protect it from the
+purge: the replica can read on until its connection ends, and after a reconnect its position no longer exists.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pidts.model import Position
 _SHARE = 4
 """The replicator warns when at most one quarter of a limit (of age or of size) is left."""
 _FILES_BEHIND = 2
-"""If the replicator still reads the oldest file, and there are this many newer files, it warns: a purge by an operator
+"""The replicator warns if it still reads the oldest file and there are this many newer files: a purge by an operator
 would remove the oldest file.
 """
 
@@ -79,7 +79,7 @@ def _about_to_expire(logs: SourceLogs, reading: Position, event_time: int) -> st
 
 
 def _oldest_of_all(logs: SourceLogs, reading: Position) -> str:
-    """Returns the warning that the replicator still reads the oldest file, which the next purge removes."""
+    """Returns the warning that a purge may remove the file that is being read; empty if this is not the oldest file."""
     if reading.file != logs.files[0][0]:
         return ""
     total = sum(size for _, size in logs.files)

@@ -1,11 +1,10 @@
 """Writes a heartbeat row to the source at intervals, if the task file asks for it.
 
 This machine's clock gives the time at which a heartbeat is committed, with the precision of a round trip. So each
-heartbeat measures the lag of receiving, even on an otherwise idle source, and on a source whose events have times in
-whole seconds.
+heartbeat measures the lag of receiving. This works even if nothing else happens on the source, and even if the source's
+events have times in whole seconds.
 
-The row's table is in a schema of the source that has the name of the meta schema. No task replicates the tables of
-this schema.
+The row's table is in a schema of the source with the meta schema's name. No task replicates this schema.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from pidts.source.structures import quoted, quoted_table
 
 HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
-"""The longest time that a heartbeat waits for a lock. Without this limit, the server would go on waiting even
-after the client has disconnected.
+"""The longest time that a heartbeat waits for a lock. Without this limit, the server would wait even after the client
+has disconnected.
 """
 _AGAIN_SECONDS: Final = 60.0
 """If the source has refused a heartbeat, the next one is tried after this many seconds."""

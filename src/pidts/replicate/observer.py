@@ -1,8 +1,8 @@
 """Queries the source regularly, on a separate connection, for facts that the binlog stream does not contain.
 
 The observer checks whether the source will purge log files before the relay has received them. It reads the table
-structures at the beginning of the relay, and again after a statement that could not be parsed. It must never delay or
-end the stream.
+structures when the relay begins, and again after a statement that could not be parsed. It must never delay or end the
+stream.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def structures_now(source: SourceConfig, reader: RelayReader, stop: StopEvent) -
     """Reads all structures at a place near the end of the relay; None if they cannot be read now.
 
     Nothing is locked: the position is read, then the structures, then the position again. The relay's log between the
-    two positions shows which tables were changed meanwhile. If there are any, everything is read again. Tables that
-    change even during the last attempt are recorded as unknown and read later.
+    two positions shows which tables were changed meanwhile. If there are any, everything is read again. If tables
+    change even during the last attempt, their structures are recorded as unknown and read later.
     """
     for last in (*[False] * (_TRIES - 1), True):
         origin, received = reader.origin, reader.received

@@ -38,8 +38,9 @@ def run_receiver(receive: Callable[[StopEvent], None]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    # A signal handler runs in the main thread, and calls `stop.set`. If it interrupted a `stop.wait` of this thread, it
-    # could wait for ever for the lock of `stop`. So `receive`, which waits for `stop`, runs in a thread of its own.
+    # The signal handler runs in the main thread and calls `stop.set`. If the handler interrupted a `stop.wait` of the
+    # main thread, it could wait for ever for the lock of `stop`. So `receive`, which calls `stop.wait`, runs in another
+    # thread.
     thread = Thread(target=follow, name="replicator", daemon=True)
     thread.start()
     while thread.is_alive():

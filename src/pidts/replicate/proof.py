@@ -1,12 +1,11 @@
 """Proves that a server's log is the one in the relay, by checking that it contains the relay's last event.
 
-Names do not prove this. An example: a virtual machine is reset to yesterday's snapshot. It then has the same UUID and
-the same log file. By the time of the check, the file may have more bytes than the relay has received, but the log after
-the snapshot has other transactions. An event's bytes prove more: they contain its time, its place and a checksum over
-its content.
+Names and sizes do not prove this. An example: a virtual machine is reset to yesterday's snapshot. It still has the same
+UUID and a log file of the same name. The file may even be longer than the received log, but its transactions after the
+snapshot are other ones. An event's bytes prove more: they contain its time, its place and a checksum over its content.
 
-A relay that has received no event yet has only the head of the log file in which it begins. The head has the second in
-which the server created the file, so it shows whether the log was made anew (RESET MASTER).
+If the relay has received no event yet, it has only the head of the log file in which it begins. The head contains the
+second in which the server created the file. So it shows whether RESET MASTER has made the log anew.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ def _has_file(
 ) -> bool | None:
     """Whether the server's log is the one in which an empty relay begins; None if this cannot be checked.
 
-    If the server had died at the relay's place, and the replicator at the first event after it, the relay has the head
-    of the next file.
+    The relay may have the head of the next file: if the server died at the relay's place, and the replicator ended
+    before it had received the first event of the next file. So the heads of both files are compared.
     """
     place, segments, files = state.position, reader.folder.numbers(), [name for name, _ in server.logs]
     if place is None or place.offset <= _FILE_HEAD or place.file not in files or not segments:
@@ -108,12 +107,13 @@ def log_file_there(
 def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
     """Returns the end of the source's log; None if the source is another server, or this cannot be decided now.
 
-    A task calls this before it reports completion. The task does not rely on its replicator, which may not have
-    connected yet, may be frozen, or may belong to another task. If the source is another server, the replicator decides
-    what to do. Raises `source-went-back` if the source's log does not have all log that the relay has received.
+    A task calls this before it reports completion. It cannot ask its replicator, which may not have connected yet, may
+    be frozen, or may belong to another task. If the source is another server, the replicator decides what to do. Raises
+    `source-went-back` if the source lacks log that the relay has received.
     """
-    # The order of reading: the relay's last event, the end of the source's log, the source's event at the place of the
-    # relay's last event. If the two events are the same, the end that was read between them belongs to the same log.
+    # The order of reading: first the relay's last event, then the end of the source's log, then the source's event at
+    # the place of the relay's last event. If both events are equal, the end, which was read between them, belongs to
+    # the same log.
     origin, received = reader.origin, reader.received
     if origin is None or received is None:
         return None
@@ -138,7 +138,7 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
 def _last(reader: RelayReader, extent: Extent) -> bytes:
     """Returns the last event of an entry.
 
-    Reads pieces, from header to header: a transaction may be larger than memory.
+    Reads the entry piece by piece, from header to header, since a transaction may be larger than memory.
     """
     at, piece, first = extent.offset, b"", 0
     while True:

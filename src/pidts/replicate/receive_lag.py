@@ -1,13 +1,13 @@
 """Measures how long the source's log takes to reach the relay, to a few milliseconds, without the servers' clocks.
 
 `LogWatch` regularly asks the source for the end of its log. When the relay has reached this place, it has everything
-that was committed before the query. The time from the query to this moment is the lag of receiving. The lag is 0 if the
-relay had reached the place before the query. The events' own times are not useful for this: they may be in whole
-seconds, or be the time at which a long statement began.
+that was committed before the query. The time from the query until then is the lag of receiving. The lag is 0 if the
+relay had reached the place before the query. The events' own times do not show the lag: they may be in whole seconds,
+or be the time at which a long statement began.
 
-As long as the relay has not reached the place, the lag is at least the time since the query. Some servers count bytes
-that they never send (MySQL adds the header of an encrypted file), so the relay may never reach the place. So a
-heartbeat from the server counts, too: a server sends one when it has sent its whole log.
+Until the relay reaches the place, the lag is at least the time since the query. The relay may never reach the place,
+since some servers count bytes that they do not send (MySQL counts the header of an encrypted file). So a heartbeat from
+the server counts, too: a server sends it when it has sent its whole log.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ class SourceLogEnd:
     seconds: float
     """The round trip of a query that reads no table."""
     clock_ahead: float | None = None
-    """How much the server's clock is ahead of this machine's, with a possible error of half a round trip; None:
-    unknown.
-    """
+    """How much the server's clock is ahead of this machine's, to half a round trip; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class ReceiveLag:
         since = self._end.asked_at
         if received >= self._end.lsn:
             arrived = self._arrived(self._end.lsn)
-            # Only the last few thousand arrivals are recorded. Without a record for this Lsn, the log came long ago.
+            # Only the last few thousand arrivals are recorded. If none is recorded for this Lsn, the log came long ago.
             came = now - (wall - arrived) if arrived is not None else min(data_at, since)
             self._lag, self._is_open = max(0.0, came - since), False
         elif data_at < heard_at and heard_at > since + self._end.seconds:

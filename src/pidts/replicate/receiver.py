@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import BlockScan, OrdinaryEvents
 
 _WAITING = 512 << 10
-"""If a burst of events has at least this size, more data is probably waiting, so flushing is postponed."""
+"""After a burst of at least this size, more data is probably waiting, so flushing is postponed."""
 _FILE_HEAD = len(MAGIC)
 """The offset of the first event in a log file. The last entry of a file ends at this offset of the next file."""
 _SYNC_BYTES = 8 << 20
@@ -189,8 +189,8 @@ class Receiver:
             return min(now, self.commit_time - lag.clock_ahead)
         if lag.seconds is not None:
             return now - lag.seconds
-        # The event records only the second of its execution. The commit is not before this second, so the end of the
-        # second is used.
+        # The event only names the second of its execution. The commit is in this second or later, so the second's end
+        # is used.
         return min(now, self.event_time + 1.0) if self.event_time else now
 
     def _store(self, raw: bytes | memoryview, event: Event) -> None:
@@ -202,8 +202,8 @@ class Receiver:
         if scanner is None:
             raise AssertionError("no scanner after opening")
         if not scanner.in_transaction:
-            # Events between two transactions get an entry of their own, so that the transaction's entry begins with its
-            # own bytes.
+            # Events between two transactions get their own entry, so that a transaction's entry has only the
+            # transaction's bytes.
             self._commit_between()
         self._writer.append(raw)
         transaction = scanner.feed(event)
@@ -217,7 +217,10 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """Whether the relay already has this event. A server that is asked by GTID sends a file from its beginning."""
+        """Whether the relay already has this event.
+
+        If a server is asked by GTID, it sends the file from its beginning.
+        """
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None
@@ -245,8 +248,8 @@ class Receiver:
             check_same_file(state.format_event, self._format, self._where)
         self._begin_segment = not same_file
         if state is None and self._resume.begin_lsn is not None:
-            # A restart continues at this place. If it were not recorded, a restart would begin at the end of the
-            # server's log.
+            # The place is recorded now. Otherwise a restart would begin at the end of the server's log, and not at this
+            # place.
             self._begin(self._resume.begin_lsn)
 
     def _open(self, event: Event) -> None:
@@ -274,7 +277,6 @@ class Receiver:
         self._begin_segment = False
 
     def _commit_between(self) -> None:
-        """Stores the events between two transactions as an entry of their own."""
         scanner = self._scanner
         if scanner is not None and not scanner.in_transaction and (entry := scanner.empty_entry()) is not None:
             self._writer.commit(entry)

@@ -61,9 +61,8 @@ from pidts.source.replica import replica_id
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
 _STATE_SECONDS = 0.05
-"""For this many seconds after events have arrived, further events are received before the state is updated.
-
-An update takes as long as receiving a small transaction.
+"""After events have arrived, the replicator goes on receiving for this many seconds before it updates the state. An
+update takes as long as receiving a small transaction.
 """
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0
@@ -86,8 +85,7 @@ class ReplicatorConfig:
     segment_bytes: int = 128 << 20
     heartbeat: float = 1.0
     patience: float = 30.0
-    """The seconds to wait for a server that has taken over, but still lacks transactions received from its predecessor.
-    """
+    """How many seconds to wait if a server has taken over, and lacks transactions received from its predecessor."""
     look_every: float = 60.0
     """The seconds between two checks of the source's log files, and of its tables if needed."""
     written_heartbeat: HeartbeatConfig | None = None
@@ -102,9 +100,9 @@ class Replicator:
         self._where = config.source.where
         self._log = _logger.bind(source=config.source.source_id)
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
-        # Many tasks on one machine may give a source the same name and start at the same moment, for example after a
-        # reboot. Ids computed only from the name would collide, since no id is registered yet when the other tasks
-        # check.
+        # Many tasks on one machine may give a source the same name, and start at the same moment after a reboot. If the
+        # ids were computed from the name alone, all would be equal: no task would see that another one already uses the
+        # id.
         self._replica = f"{config.source.source_id} {config.relay.absolute()}"
         self._server_id = config.source.server_id
         self._source_behind_since: float | None = None
@@ -313,7 +311,10 @@ class Replicator:
         return False
 
     def _check_log(self, writer: RelayWriter) -> None:
-        """Raises if the source's log ends before the received log, or is another log. The stream may still be open."""
+        """Raises if the source's log ends before the received place, or is another log.
+
+        The stream may still be open.
+        """
         try:
             self._ask(writer, beside=True)
         except Transient as error:
@@ -334,8 +335,8 @@ class Replicator:
             if beside:
                 server_id = replica_id(connection, f"{self._replica} beside", info)
             else:
-                # The default id of a dump follows from the source's name alone: two tasks that start at the same moment
-                # would end each other's dumps.
+                # The default id of a dump is computed from the source's name alone. If two tasks started at the same
+                # moment with the same id, each would end the other's dump.
                 server_id = self._server_id = self._server_id or replica_id(connection, self._replica, info)
             server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
             if state is None or not server.wrote(state.origin):
@@ -363,7 +364,7 @@ class Replicator:
     ) -> tuple[Position, Lsn | None] | None:
         """Returns where to continue in a standby's log without GTIDs, and the place up to which changes may come again.
 
-        Returns None if the server is not a known standby.
+        Returns None if the server is not a standby with samples.
         """
         source = self._config.source
         address = f"{source.host}:{source.port}"
@@ -381,7 +382,6 @@ class Replicator:
         return gtids_before(self._config.source, connection, info, place, server_id)
 
     def _prove(self, state: RelayState, server: SourceState, server_id: int | None) -> bool | None:
-        """Whether the server's log contains the relay's last event; None if this cannot be checked."""
         with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
             return has_last_event(self._config.source, reader, state, server, server_id)
 

@@ -1,25 +1,25 @@
 """Decides where to continue, and whether continuing on this server is safe.
 
-The decision is a pure function of the relay's state and the server's answers. It prevents two different logs from being
-joined without any message. An example: the source is restored from yesterday's backup, and has the same address. Its
-log files have the same names, and soon the same lengths. Continuing at the old position would join the two logs.
+The decision is a pure function of the relay's state and the server's answers. It makes sure that two different logs are
+never joined silently. An example: the source is restored from yesterday's backup, and has the same address. Its log
+files have the same names, and soon the same lengths. Continuing at the old position would join the two logs.
 
-The cases, with what the check of the server's log has found:
+The cases:
 
 1. The same server, and its log contains the relay's last event (`proof`): continue, by position or by GTID.
 2. The same server, but its log ends before that event or has another event there: the server has lost transactions.
    Halt.
 3. A MariaDB of the same server id on another machine or in a new container: it is the same server if its log contains
    the relay's last event. Then a new part of the relay begins at the position. Otherwise it is another server.
-4. Another server: continue by GTID if this is configured and the server has executed everything that the relay has. If
-   it has not executed everything, wait for some time until it has. Without GTIDs, continue at the place that was found
-   in a standby's log (`standby_start`).
-5. An empty relay, but the target has a checkpoint: the checkpoint's position is used if the GTIDs before this position
-   are those of the checkpoint. If they are not, this is another server, and continuing is only possible by GTID. The
-   checkpoint also has the log file that contains its position, with the second in which the file was created. If the
-   same server has made this file anew, it was reset or restored: halt. The position and the file are stored in one row,
-   so they belong together after any crash. If tables wait at an earlier place, the position is that place, and may be
-   in an earlier file. The comparison is still right, since it looks up the file by the file's own name.
+4. Another server, with GTIDs configured: if the server has executed everything that the relay has, continue by GTID;
+   otherwise wait for some time until it has. Without GTIDs, continue at the place that was found in a standby's log
+   (`standby_start`).
+5. An empty relay, but the target has a checkpoint: if the GTIDs before the checkpoint's position are those of the
+   checkpoint, continue at this position. If they are not, this is another server, and continuing is only possible by
+   GTID. The checkpoint also names the log file of its position, with the second in which the file was created. If the
+   same server has made this file anew, the server was reset or restored: halt. The position and the file are stored in
+   one row, so they belong together after any crash. If tables wait at an earlier place, the position is that place, and
+   may be in an earlier file. The comparison is still right, since it looks up the file by the file's own name.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""The code of the error for a server that lacks a part of the log that was received earlier. The server may still get
-this part, so the replicator waits, but only for a limited time.
+"""The code of the error for a server that lacks log that was received earlier. The server may still get this log, so
+the replicator waits for a limited time.
 """
 SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
@@ -74,7 +74,7 @@ class SourceState:
     def may_have_written(self, origin: Origin) -> bool:
         """Whether this server may be the origin.
 
-        A MariaDB with the same server id on another machine may be the origin; then its log must prove it.
+        A MariaDB on another machine may be the origin if it has the same server id: the check of its log decides.
         """
         plain = [identity.partition(PLACE_OF_MARIADB)[0] for identity in (self.identity, origin.server)]
         return self.log_base == origin.log_base and (
@@ -141,8 +141,8 @@ def start_again(
 ) -> Resume:
     """Returns where an empty relay of a task with a checkpoint continues.
 
-    `found`: the server's GTIDs at the checkpoint's position. `there`: the server's log file that has the name of the
-    checkpoint's log file; None if there is no such file.
+    `found`: the server's GTIDs at the checkpoint's position. `there`: the server's log file with the name of the
+    checkpoint's log file; None if there is none.
     """
     place = Position.parse(applied.position) if applied.position else None
     known = applied.log_file
@@ -239,8 +239,8 @@ def has_executed(applied: str, found: str | None) -> bool:
 def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
     """Refuses another server while a part of the old server's log has to be fetched again.
 
-    Tasks may have applied some of this part at places in the old log. From the new server, the same changes would come
-    with other Lsns.
+    Tasks may already have applied changes of this part, at places in the old log. From the new server, the same changes
+    would come with other Lsns, and would be applied twice.
     """
     ends = [one.to for one in refetches.done if one.to > state.lsn]
     if ends:
@@ -311,9 +311,9 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
 def _is_of(applied: AppliedPlace, found: str | None, server: SourceState, *, exactly: bool) -> bool:
     """Whether a position may be the checkpoint's position: the GTIDs before it include all GTIDs of the checkpoint.
 
-    A checkpoint's set may lack transactions from before its task began, but not the last transactions before the
+    A checkpoint's set may lack transactions from before its task began, but it has the last transactions before the
     checkpoint. So if another server may have taken over (`exactly`), the last transaction of each server UUID or domain
-    has to be the same, too.
+    must be the same, too.
     """
     if not applied.gtid_set:
         return True

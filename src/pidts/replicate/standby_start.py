@@ -1,17 +1,16 @@
 """Finds, without GTIDs, the place in a standby's log that corresponds to the received end of its source's log.
 
-The samples (`pidts.relay.standby_samples`) give a place in the standby's log: all changes before this place were
+A sample (`pidts.relay.standby_samples`) gives a place in the standby's log: all changes before this place were
 received. From this place on, the standby's log is read once. Each of its transactions is looked up among the received
 transactions, by its identity (`pidts.binlog.transaction_identity`):
 
-- If the first transactions after the sampled place were all received, the relay continues after them. So nothing comes
-  twice, unless the standby has not committed in the order of its source. Then transactions may come again, up to the
-  place at which all received transactions have been found. This place is recorded (`pidts.relay.repeats`), and rows
-  before it are written in safe mode.
+- The relay continues at the first transaction that was not received. If the standby has committed in the order of its
+  source, nothing comes twice. Otherwise received transactions may follow that transaction, and come again. The place
+  after the last of them is recorded (`pidts.relay.repeats`), and rows before it are written in safe mode.
 - If the standby's log ends before all received transactions have been found, the standby lacks some of them. It may
   still get these transactions.
-- If transactions have no identity (MySQL before 8.0.1), or the relay does not have the received transactions any more,
-  the relay continues at the sampled place. Everything after this place may have been received before.
+- Transactions may have no identity (MySQL before 8.0.1), or the relay may not have the received transactions any more.
+  Then the relay continues at the sampled place, and everything after this place may have been received before.
 
 Crash points: this module writes nothing. Until the first event of the standby's log is in the relay, a restart finds
 the same samples and searches again. Each search records the place up to which changes may repeat, and the furthest
@@ -43,7 +42,7 @@ from pidts.source.replica import replica_id
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _MOST_BYTES = 256 << 20
-"""How many bytes of the relay are searched at most for a standby's transactions."""
+"""The largest number of the relay's bytes in which a standby's transactions are searched."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 _CONTENT = frozenset({*ROW_EVENTS, EventType.XID, EventType.QUERY})
 
@@ -67,7 +66,7 @@ class Known:
     all: Counter[Identity]
     awaited: Counter[Identity]
     """The transactions that were received after the sample's place in the source's log. The standby's log must have
-    them after the sample's place in the standby's log: everything before that place is before the sample's place in the
+    them after the sample's place there: all transactions before that place are before the sample's place in the
     source's log.
     """
 
@@ -124,10 +123,11 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
     """Returns the place of the first transaction of an earlier source server that was never received.
 
     A transaction counts if the server itself committed it after the received end of its log. It does not count if the
-    next source's log has it: a standby may have got a transaction that the relay did not get. A transaction without an
-    identity always counts. The result is None if there is no such transaction, or if this server was never read: then
-    there is nothing to compare. If the whole log was searched, `looked` advances, and the next call reads only new
-    transactions.
+    relay has received it from a later source: a standby may have got a transaction that the relay had not got. A
+    transaction without an identity always counts.
+
+    Returns None if there is no such transaction, if this server was never read, or if it was installed again. Once the
+    whole log was searched, `looked` advances, and the next call reads only new transactions.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -182,8 +182,7 @@ class _Walk(Iterator[Begun]):
         self._walker = LogWalker(start.file, start.offset)
         self._events = log_events(source, start, server_id)
         self._has_gtid_events = False
-        """Whether each transaction begins with a GTID event. MySQL before 5.7 writes such events only if it uses GTIDs.
-        """
+        """Whether each transaction begins with a GTID event. MySQL before 5.7 writes it only if it uses GTIDs."""
         self.server_id = 0
         """The id of the server that first executed the transaction that was read last."""
 
@@ -210,8 +209,7 @@ class _Walk(Iterator[Begun]):
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
     """Returns the last sample after which transactions were received, and these transactions (None: not known).
 
-    Transactions must have been received after the sample: otherwise the log of a lagging standby would look like a
-    complete one.
+    The standby's log must have these transactions. Without them, the log of a lagging standby would look complete.
     """
     for sample in usable:
         try:
@@ -235,8 +233,8 @@ def _back_to(
 ) -> Counter[Identity]:
     """Adds earlier received transactions to `awaited`, back to the transaction `first`, if the relay has it.
 
-    `first` is the standby's first transaction after the sampled place. If the standby lags, it logs transactions after
-    this place that the source has logged before it.
+    `first` is the standby's first transaction after the sampled place. If the standby lagged when the sample was made,
+    its log has, after the sampled place, transactions that the source's log has before the sampled place.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]
@@ -279,10 +277,10 @@ def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] |
 def aligned(
     begun: Iterable[Begun], end: Callable[[], Position], known: Known, change_no: int, where: Where
 ) -> StandbyStart:
-    """Returns the place after those first transactions that were all received; raises if an awaited one is missing.
+    """Returns where the standby's first unreceived transaction begins; raises if an awaited transaction is missing.
 
     `begun` are the standby's transactions from the sampled place on. After the last of them was read, `end` returns its
-    end.
+    end, which is the result if all were received.
     """
     left, awaited = known.all.copy(), known.awaited.copy()
     place: Position | None = None

@@ -23,10 +23,10 @@ _INTERVAL = 1.0
 _RESTING_INTERVAL = 5.0
 """The interval, in seconds, of writing the status while the source has nothing to send."""
 _BLOCK = 4096
-"""The file is padded to whole blocks of this size, so that a later status fits into it even on a full disk."""
+"""The file is padded to whole blocks of this size. So a longer status fits into it even on a full disk."""
 _READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
-"""After this time without a new status, a replicator counts as silent. A replicator writes its status every few
+"""If a replicator has written no status for this time, it counts as silent. Usually it writes its status every few
 seconds, and its pauses between attempts are shorter than this time.
 """
 _COMPUTE_SECONDS = 600.0
@@ -50,9 +50,7 @@ class ReplicatorState:
     bytes: int = 0
     """The events and the bytes received since this process started."""
     behind_bytes: int | None = None
-    """The bytes that the source had logged and the relay had not received at the last check; None before the first
-    check.
-    """
+    """The bytes of the source's log that the relay lacked at the last check; None before the first check."""
     unreceived_bytes: int | None = None
     """The same as `behind_bytes`, but at the last check by `LogWatch`, which checks more often."""
     lag_seconds: float | None = None
@@ -66,9 +64,7 @@ class ReplicatorState:
     round_trip_seconds: float | None = None
     """The round trip of a query that reads no table; None: unknown."""
     clock_ahead_seconds: float | None = None
-    """How much the source's clock is ahead of this machine's, with a possible error of half a round trip; None:
-    unknown.
-    """
+    """How much the source's clock is ahead of this machine's, to half a round trip; None: unknown."""
     warning: str = ""
     """The warning that the source may soon purge log that the relay lacks; empty if there is none."""
     error: PidtsError | None = None
@@ -139,8 +135,8 @@ class SignsOfLife:
     """Writes the status every second in a separate thread while a replicator starts, or compiles a function.
 
     The first bytes of a log make the replicator load its compiled functions, or compile them. Later bytes may need
-    further functions. On a busy machine, this takes longer than the time after which a replicator counts as silent. At
-    any other time, a replicator that does not write its status is stuck. So is one that compiles for ten minutes
+    further functions. On a busy machine, this takes longer than the time after which a replicator counts as silent. If
+    a replicator writes no status at any other time, it is stuck. It is also stuck if it compiles for ten minutes
     without a pause.
     """
 

@@ -1,13 +1,17 @@
 """Checks every few seconds, on a separate connection, whether the log that is read is still the source's log.
 
-The check notices that RESET MASTER was executed on the source while a replica reads. After this, the server still sends
-heartbeats for the dump of a file that no longer exists. Everything that is committed from then on goes into a new file.
-So the stream looks like the stream of an idle source.
+The check notices RESET MASTER on the source. After it, the server writes every commit to a new file, but the replica's
+dump is still of a file that no longer exists. The server sends only heartbeats for this dump. So the stream looks as if
+nothing happened on the source.
 
-Two observations are suspicious: the log ends before the received place, or the log grows and nothing arrives. The
-received place is noted before the log's end is read, so the first observation is never made in a log that only grows.
-The second observation is normal if it lasts only for a short time. Neither observation is a proof. So a second check is
-made on a new connection, and then the replicator compares the logs.
+Two observations are suspicious:
+
+1. The log ends before the received place. In a log that only grows, this is impossible: the received place is noted
+   before the log's end is read.
+2. The log grows and nothing arrives. This is normal for a short time.
+
+Neither observation is a proof. So a second check is made on a new connection, and then the replicator compares the
+logs.
 """
 
 from __future__ import annotations
@@ -33,11 +37,9 @@ _EVERY = 2.0
 _CONFIRM = 0.5
 _AFTER_FAILURE = 10.0
 _AFTER_FALSE_ALARM = 60.0
-"""For this many seconds after a false alarm, a log that grows while nothing arrives raises no new doubt: the stream may
-only be slow.
-"""
+"""For this many seconds after a false alarm, observation 2 raises no new doubt: the stream may only be slow."""
 _SHARE = 50
-"""Checks take at most one fiftieth of the time: a server with ten thousand files answers slowly, and is checked less
+"""Checks take at most one fiftieth of the time. A server with ten thousand files answers slowly, so it is checked less
 often.
 """
 _ANSWER_SECONDS = 10.0
@@ -116,8 +118,8 @@ class LogWatch:
     def dismiss(self) -> None:
         """Clears the doubt after the logs were compared and found equal.
 
-        A server may count bytes that it does not send: MySQL adds the header of an encrypted file, so such a log always
-        seems to have more to read. So file sizes that have raised a doubt do not raise it again.
+        A server may count bytes that it does not send. For example, MySQL counts the header of an encrypted file, so
+        there always seems to be more to read. So the same file sizes do not raise a doubt again.
         """
         self._dismissed = self._before.logs if self._before is not None else ()
         self._quiet_until = monotonic() + _AFTER_FALSE_ALARM
@@ -165,7 +167,7 @@ class LogWatch:
         if ends_before(logs, reading):
             return True
         if before is not None and asked_at < self._before_at + _CONFIRM:
-            # Between two frequent heartbeats, every stream pauses. So the earlier check is kept for a later comparison.
+            # Every stream pauses between two frequent heartbeats. So a later check is compared with the earlier one.
             self._before = before
             return False
         self._before_at = asked_at
