@@ -1,12 +1,11 @@
 """Finds the exact place at which a task has to stop because its relay is damaged, in the index or in the events.
 
-The index may be intact while the events that it refers to are damaged. A damaged event is noticed when it is decoded,
-in the middle of a batch. This module then reads the same part once more, one entry at a time, so that everything before
-the damage can be kept.
+The index may be intact and its events damaged. A damaged event is noticed when it is decoded, in the middle of a batch.
+This module then reads the same part once more, one entry at a time, so that everything before the damage can be kept.
 
-The search does not begin at the task's place, but with the first entry of the segment that contains this place. The
-relay is cut after an entry, and that entry must be intact, too: the replicator compares it with the source's log before
-it continues.
+The search begins with the first entry of the segment that contains the task's place. So it also reads the entry after
+which the relay is cut. This entry must be intact, too: the replicator compares it with the source's log before it
+continues.
 """
 
 from __future__ import annotations

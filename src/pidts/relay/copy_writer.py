@@ -1,8 +1,8 @@
 """Writes the copy of a relay that another machine serves, byte for byte: segments, index entries, structures.
 
 A copy is a relay like any other. Its readers (a task, Spark's executors, `pidts relay list`) cannot distinguish it from
-other relays. Tasks purge a copy, and request its repair, as if a replicator had written it. The lock of relays
-guarantees that a copy has only one writer.
+other relays. Tasks purge a copy, and request its repair, as if a replicator had written it. Like every relay, it has a
+lock for its only writer.
 
 A *piece* is a part of one segment's events with the index records that name these events. A piece may have events
 without records, since a transaction may be larger than a piece. A piece is written in this order: (a) the events are
@@ -19,15 +19,15 @@ there:
    `open` cuts there. The records before that place name bytes that (a) has made durable.
 4. During the first piece of a segment: the next `open` removes an events file without an index, or an index without a
    complete header. The previous segment is complete, since its pieces came first.
-5. Disk full in any write or flush: both files are cut back to the last whole record, and `Transient` is raised. The
-   same writer continues when there is room. Any other error of the disk is `Halted`.
+5. The disk is full in any write or flush: both files are cut back to the last whole record, and `Transient` is raised.
+   The same writer continues when there is room. Any other error of the disk is `Halted`.
 6. After a power loss the serving relay may lack records that the copy has. The follower notices this by the checksum of
    the index (`IndexPrefix`), and requests that the copy is cut back (`refetch`) to the part that both relays have. The
    same happens if the serving relay was cut back because a part of it was damaged.
 7. If the serving relay has purged everything up to the copy's end, the next segment's number does not follow the number
-   of the copy's last segment. Then all tasks have applied everything in the copy, or the serving relay would have kept
-   it. The copy's segments are removed, oldest first, before the new one is created. If this is interrupted, the copy is
-   shorter or empty, and an empty copy begins at the target's checkpoint.
+   of the copy's last segment. All tasks have applied everything in the copy: otherwise the serving relay would have
+   kept this log. So the copy's segments are removed, oldest first, before the new one is created. If this is
+   interrupted, the copy is shorter or empty, and an empty copy begins at the target's checkpoint.
 """
 
 from __future__ import annotations

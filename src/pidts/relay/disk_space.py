@@ -1,10 +1,11 @@
 """Measures the free space on a relay's disk, and keeps a small reserve for beginning a segment on a full disk.
 
-This module prevents the following: one segment has filled the disk, and all tasks have applied it completely. This
-segment cannot be purged, since the last segment always stays, and there is no space for a new segment. So (1) a segment
-takes only a part of the free space, and purged segments make space for the next ones. (2) If something else has filled
-the disk, the reserve is removed. The space of the reserve is enough for the two small files of a new segment. Then the
-full segment can be purged.
+Without this module, a relay could get stuck. One segment has filled the disk, and all tasks have applied it. It cannot
+be purged, since the last segment always stays. A new segment cannot begin, since it needs space. So:
+
+1. A segment takes only a part of the free space. Purged segments make space for the next ones.
+2. If something else has filled the disk, the reserve is removed. Its space is enough for the two small files of a new
+   segment. Then the full segment can be purged.
 """
 
 from __future__ import annotations
@@ -41,9 +42,8 @@ def segment_limit(folder: Path, wanted: int) -> int:
 def has_room(folder: Path, unfinished: int = 0) -> bool:
     """Whether receiving may be tried again after the disk was full.
 
-    `unfinished` is the size of the part of a transaction that had been received when the disk became full. The
-    whole transaction is received again. With less free space than `unfinished`, the transaction would only fill the
-    disk again.
+    `unfinished` is the size of the part of a transaction that had been received when the disk became full. The whole
+    transaction is received again, so with less free space than `unfinished` it would only fill the disk again.
     """
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -2,8 +2,8 @@
 
 A segment has two files: `000000007.log` has the events and is an ordinary binary log (`mariadb-binlog` can read it),
 `000000007.index` says which bytes belong to which transaction. A segment exists once its index has a complete header.
-An XA transaction may have been prepared in a purged segment, and still be undecided at the beginning of the first
-remaining segment. Then the log file of the purged segment stays, since it contains the transaction's rows.
+If an XA transaction was prepared in a purged segment, and is undecided at the beginning of the first remaining segment,
+the log file of the purged segment stays: it contains the transaction's rows.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Folder:
 def _file(folder: Path, segment: int, kind: str) -> Path:
     """Returns the path of a segment's file.
 
-    The path is cached, since readers ask for it several times for each batch, and making a path takes long.
+    The path is cached: readers ask for it several times a batch, and making it takes long.
     """
     return folder / f"{segment:09}.{kind}"
 
@@ -209,10 +209,10 @@ def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     The segment with the entry after `before` stays, and so does the last segment. If an XA transaction has its rows
     before `before` and its commit after it, the events of the rows' segment stay, without the index.
 
-    The oldest segment is removed first. The index of a segment is removed before its events. So wherever the purge is
-    interrupted, the remaining segments have no gap between them. The next purge removes events without an index. The
-    header of the first remaining segment says which events files have to stay. The rows of any commit after this header
-    are either at a place that the header names, or in a remaining segment.
+    The oldest segment is removed first, and each index before its events. So wherever the purge is interrupted, the
+    remaining segments have no gap between them. The next purge removes events without an index. The header of the first
+    remaining segment names the events files that have to stay: the rows of any later commit are either at a place that
+    the header names, or in a remaining segment.
     """
     folder = Folder.of(relay, source_id)
     listed = list_segments(relay, source_id)

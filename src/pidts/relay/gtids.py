@@ -1,8 +1,8 @@
 """Maintains the set of executed GTIDs while the log is received.
 
-Adding one transaction to an immutable set takes as long as all other work for the transaction. Nearly all transactions
-in a log have consecutive numbers. So this module extends one interval for each server UUID, or remembers the last GTID
-of each MariaDB domain. It builds the set only when it is asked for.
+Adding each transaction to an immutable set would double the time for a transaction. Nearly all transactions in a log
+have consecutive numbers. So this module extends one interval for each server UUID, or remembers the last GTID of each
+MariaDB domain. It builds the set only when a caller needs it.
 """
 
 from __future__ import annotations

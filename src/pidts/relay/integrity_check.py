@@ -1,8 +1,8 @@
 """Reads every byte of a relay, and reports the places where bytes differ from the bytes that were written.
 
-In the index, the check verifies each record's checksums. It also verifies that entries follow each other, and cover the
-events, without a gap. In the events, it verifies each event's size and place, and its CRC32 if the source writes
-checksums.
+In the index, the check verifies each record's checksums. It also verifies that the entries follow each other without a
+gap, and that they cover all events. In the events, it verifies each event's size and place, and its CRC32 if the source
+writes checksums.
 
 The last segment may be growing, so anything after its last complete entry is ignored.
 """

@@ -1,9 +1,9 @@
 """Allows one writer per relay, by a file lock that the kernel releases whenever the writer's process ends.
 
-The lock is also taken to empty a relay that cannot be continued because the source has lost the log after it. Other
-tasks that still need the removed log get the error `relay-purged` when they next read it. If emptying is interrupted,
-the first segments are gone, as after a purge. The rest has no gap, and a second call removes it. While the relay is
-being emptied, no writer can open it.
+A relay is emptied under the same lock, so no writer can open it meanwhile. This is done if the source has lost the log
+that follows the relay. If another task still needs the removed log, it gets the error `relay-purged` when it next
+reads. If emptying is interrupted, the first segments are gone, as after a purge. The rest has no gap, and a second call
+removes it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class WriterLock:
     """The lock of a relay's writer. Creating this object takes the lock, and `release` releases it."""
 
     def __init__(self, path: Path, source_id: str) -> None:
-        # The lock file is never removed or replaced, since a process that still has the old file open would lock
-        # another file.
+        # The lock file is never removed or replaced. Otherwise a process with the old file open would lock another
+        # file.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

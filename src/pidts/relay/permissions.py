@@ -1,4 +1,4 @@
-"""Creates the folders and files with a source's rows so that only the user who runs the task can read them.
+"""Creates folders and files for a source's rows, which only the user who runs the task can read.
 
 Existing files keep their mode, since somebody may have set it on purpose. `pidts check` reports a mode that gives other
 users access.

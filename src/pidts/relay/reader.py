@@ -7,9 +7,9 @@ Everything else that does not fit is an error:
 - `relay-purged`: the caller asks for entries before the first remaining segment;
 - `relay-corrupt`: bytes differ from what was written.
 
-A relay may be cut back while it is read, and filled again (`refetch`). As soon as the cut is requested, the relay ends
-at the requested place for readers, and the reader clears its caches. A caller that has already read further waits until
-the relay has been filled up to the caller's place.
+A relay may be cut back while it is read, and filled again (`refetch`). As soon as a cut is requested, the reader clears
+its caches, and shows no entry after the requested place. If a caller has already read further, it waits until the relay
+has been filled up to the caller's place.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RelayReader:
     def received(self) -> Lsn | None:
         """Returns the Lsn of the last entry, even if that entry has nothing to apply; None for an empty relay.
 
-        Damage raises no error here: `entries` reports it after everything that can still be read.
+        Damage raises no error here: `entries` raises it after all entries that can still be read.
         """
         self.renew()
         if self._tail is None:
@@ -118,8 +118,7 @@ class RelayReader:
             self.damage = error if self._end is None else None
         except Halted as error:
             if error.code == _PURGED:
-                # A purge has removed the segment. It is not needed, since the end of the relay is in a remaining
-                # segment.
+                # A purge has removed the segment. The end of the relay is in a remaining segment.
                 self._tail = None
                 return self.received
             if not self._is_renewed:
@@ -131,7 +130,7 @@ class RelayReader:
     def stamp(self) -> tuple[int, int]:
         """Returns a value that changes if the relay is written to after the last call of `received` or `entries`.
 
-        Of the two numbers, the second one changes with each entry. The call costs little.
+        The second number changes with each entry. The call costs little.
         """
         try:
             folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll
@@ -163,11 +162,10 @@ class RelayReader:
         """Returns the entries after an Lsn (None: from the start), in order. Call the method again for later entries.
 
         `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
-        `after` as its `prev_lsn`. The reason: a caller that checks the chain of entries is at `after`, and no
-        transaction is between `after` and the entry.
+        `after` as its `prev_lsn`. So a caller at `after` finds that the entry follows directly.
 
-        With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised: there are entries up
-        to `to`, and the caller must not treat fewer entries as all of them.
+        With `to`, the entries end there. If the relay does not reach `to`, `Transient` is raised. Otherwise the caller
+        would take an incomplete list for all entries up to `to`.
 
         With `joined`, one entry may stand for many ordinary transactions in a row; `most` limits the number of these
         transactions, and the number of their row events.
@@ -206,7 +204,7 @@ class RelayReader:
             raise self._cut_back(to)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
-        """Whether everything after `last` is in remaining segments, because the purged segments ended at `last`."""
+        """Whether the remaining segments have everything after `last`: the purged segments ended there."""
         try:
             found = self._index.segment_of(last)
         except Halted:
@@ -216,7 +214,7 @@ class RelayReader:
     def _entries(
         self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool, most: Most | None
     ) -> Iterator[LogEntry]:
-        """Yields the entries as they are stored, from the first entry after `after` on; that entry is in `segment`.
+        """Yields the entries after `after` as they are stored. The first of them is in `segment`.
 
         The other parameters are those of `entries`.
         """
@@ -274,8 +272,8 @@ class RelayReader:
         """Returns the entry that ends at this Lsn or has a row with this Lsn; None if it is not received yet."""
         self.renew()
         header = self._index.segment_of(lsn)
-        # A segment's `start` is the end of the previous segment's last entry. So that entry is in the previous segment,
-        # unless this was purged.
+        # A segment's `start` is the end of the previous segment's last entry. This entry is in the previous segment, if
+        # that was not purged.
         if header is not None and header.start == lsn and self.folder.index(header.segment - 1).exists():
             header = self._index.header(header.segment - 1) or header
         if header is None:
@@ -289,7 +287,7 @@ class RelayReader:
     def _place_before(self, segment: int, key: LsnKey) -> tuple[int, int]:
         """Returns the place of the first entry at or after a key, as its segment and the place in the index file.
 
-        The search begins in `segment`. It decodes nothing, and reads ordinary transactions together.
+        The search begins in `segment`, and decodes nothing.
         """
         before = key[0], key[1], key[2] - 1
         place = self._index.place(segment, before)
@@ -412,8 +410,8 @@ class RelayReader:
     def _opened(self, segment: int) -> int:
         """Returns a handle of a segment's events.
 
-        The handle stays open for the next call, unless the relay was emptied meanwhile: then another file may have the
-        same name.
+        The handle stays open for the next call. If the relay was emptied meanwhile, the file is opened again, since
+        another file may have the same name now.
         """
         if self._open_log is not None and self._open_log[0] == segment and os.fstat(self._open_log[1]).st_nlink:
             return self._open_log[1]
@@ -434,7 +432,7 @@ class RelayReader:
     def renew(self) -> None:
         """Clears the caches if the relay was cut back, or will be.
 
-        `read` does not do this itself, and might read an old file.
+        `read` does not call this, so without a call it might read an old file.
         """
         if not self._is_renewed:
             return

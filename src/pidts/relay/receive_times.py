@@ -4,9 +4,9 @@ An index entry records the source's own time, which is in whole seconds on many 
 arrival by this machine's clock, and an estimate of when the source committed. The ring is only used to measure the lag:
 no position depends on it, and a relay without it is complete.
 
-A record covers all log up to its Lsn that no earlier record covers. When the ring is full, records are overwritten in
-place, so the file never grows, and needs no space on a full disk. If a reader reads a record while it is being written,
-the record's checksum is wrong, and the reader tries again later.
+A record covers the log after the previous record's Lsn, up to its own Lsn. When the ring is full, the oldest records
+are overwritten. So the file never grows, and needs no space on a full disk. If a reader reads a record while it is
+being written, the record's checksum is wrong, and the reader tries again later.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _SUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _SUM.size
 _RECORDS: Final = 1 << 15
 _TOGETHER_SECONDS: Final = 0.005
-"""If log arrives within this number of seconds after the first bytes that the last record covers, the last record
-covers this log, too.
-"""
+"""The last record covers all log that arrives within this number of seconds after the record's first bytes."""
 _KEPT: Final = 4096
 """The writer keeps this number of the latest records in memory."""
 
@@ -128,14 +126,14 @@ class ReceiveTimes:
             if after:
                 place = (*place[:2], place[2] + 1)
             at = bisect_left(self._known, place, key=lambda one: one.lsn)
-            # The first known record may cover log that came much earlier, so its time is not used.
+            # The time of the first known record is not used, since it may cover log that came much earlier.
             return self._known[at] if 0 < at < len(self._known) else None
 
     def committed_at(self, entry: LogEntry, clock_ahead: float = 0.0) -> float:
         """Returns the commit time of the first transaction of an entry, by this machine's clock; 0 if unknown.
 
-        If the ring does not have the transaction, the entry's own time is used; `clock_ahead` is the number of seconds
-        by which the source's clock is ahead.
+        If the ring does not have the transaction, the entry's own time is used, less `clock_ahead`: the number of
+        seconds by which the source's clock is ahead.
         """
         arrival = self.at(entry.transaction.begin, after=True)
         if arrival is not None:
@@ -171,7 +169,8 @@ class ReceiveTimes:
             return
 
     def _take(self, found: ReceiveTime) -> None:
-        # If the relay was cut back, it receives the same log again. Old records of the log that was cut are not valid.
+        # If the relay was cut back, it receives the same log again. Earlier records of the log after the cut are not
+        # valid.
         while self._known and (self._known[-1].lsn >= found.lsn or self._known[-1].number >= found.number):
             self._known.pop()
         self._known.append(found)

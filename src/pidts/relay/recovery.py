@@ -1,4 +1,4 @@
-"""Opens a relay, in whatever way its last writer ended: cuts off incomplete ends of files and finds where to continue.
+"""Opens a relay, however its last writer ended: cuts off incomplete ends of files, and finds where to continue.
 
 Recovery reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier
 segment was complete and flushed before its successor was created. A cut loses nothing: the writer continues after the
@@ -40,9 +40,9 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 Undecided = PreparedEventGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, keyed by their names.
 
-Their events stay where they were received. The index shows which transactions are undecided. Each segment's header
-names those that are undecided at its start. An entry that prepares, commits or rolls back such a transaction names it.
-So neither a restart nor a reader needs the index of an earlier segment. The entry that commits the transaction also
+Their events stay where they were received. The index shows which transactions are undecided: each segment's header
+names those that are undecided at its start, and each entry names the transaction that it prepares, commits or rolls
+back. So neither a restart nor a reader needs the index of an earlier segment. An entry that commits a transaction also
 names the place of the rows.
 """
 
@@ -82,8 +82,7 @@ class RecoveredSegment:
 def recover(folder: Folder, *, restores: bool = False) -> RecoveredSegment | None:
     """Cuts the relay back if that was requested, and repairs the last segment; None if no segment is complete.
 
-    With `restores`, lost entries are computed again from their events, since the writer does not flush each entry at
-    once.
+    With `restores`, lost entries are computed again from their events (`pidts.relay.segments.index_rebuild`).
     """
     cut_back(folder)
     numbers = folder.numbers()

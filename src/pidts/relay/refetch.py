@@ -1,15 +1,18 @@
 """Cuts a relay back to its last intact entry, so that the source sends the damaged part again.
 
 The reader that finds the damage requests the cut. The relay's writer makes the cut, since nobody else may change the
-relay's files. All readers have to notice a cut, because the places that they remember may have moved. For this, writer
-and readers use one small file, `refetch.json`, which is always replaced as a whole. It has the requested cut
-(`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request and
-each cut.
+relay's files. All readers have to notice a cut, because the places in files that they remember may have changed. For
+this, writer and readers use one small file, `refetch.json`, which is always replaced as a whole. It has the requested
+cut (`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request
+and each cut.
 
-The steps: (a) *requested*: the file names the last intact place. From now on readers see nothing after it. (b) The
-writer opens the relay, and removes the segments after that place, newest first, each index before its events. (c) The
-writer cuts the index of the segment with the place, then that segment's events, so that no entry is computed again from
-them. (d) *done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
+The steps:
+
+- (a) *Requested*: the file names the last intact place. From now on readers see nothing after it.
+- (b) The writer opens the relay, and removes the segments after that place, newest first, each index before its events.
+- (c) The writer cuts the index of the segment with the place, then this segment's events. Otherwise entries would be
+  computed again from these events.
+- (d) *Done*: the file is replaced. Then the writer follows the source from the relay's end, as after any start.
 
 The points at which a refetch can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
@@ -19,12 +22,11 @@ The points at which a refetch can be interrupted (SIGKILL, power loss, full disk
    cut.
 3. During (c): the index is cut before the events, so no entry names missing bytes. Everything else is as in 2.
 4. Between (c) and (d): the cut is made a second time, and has nothing to do.
-5. After (d): the range is recorded as received again (its events get `is_retry`), although perhaps nothing of it has
-   arrived yet. A reader that has read further than the relay's end waits until the relay has grown past the reader's
-   place.
+5. After (d): the range is recorded as received again (its events get `is_retry`), even if nothing of it has arrived
+   yet. If a reader has read further than the relay's end, it waits until the relay has grown past the reader's place.
 
-A purge and a cut never happen at the same time, since both take the lock of the tasks' needs. Otherwise the purge would
-remove the oldest segments and the cut the newest ones, and together they might remove all segments.
+A purge and a cut never happen at the same time, since both take the lock of the tasks' needs. Otherwise the purge could
+remove the oldest segments, the cut the newest ones, and no segment would be left.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from pidts.relay.task_needs import needs_locked, refused
 
 _NAME = "refetch.json"
 _KEPT = 50
-"""At most this number of refetches of each kind are kept in `done`; the oldest are dropped first."""
+"""How many refetches of each kind `done` keeps, at most; the oldest are dropped first."""
 _REPEATED = "rewind"
 """The value of `why` if the relay was intact."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
@@ -122,19 +124,16 @@ def note_repeated(folder: Folder, after: Lsn, to: Lsn) -> None:
 
 
 def _last_of_each_kind(done: tuple[Refetch, ...]) -> tuple[Refetch, ...]:
-    """Returns the refetches to keep: the last ones of damaged parts and, separately, of parts that tasks send again.
+    """Returns the refetches to keep: the last ones of damaged parts, and the last ones of parts that tasks send again.
 
-    So a part that was damaged stays, however many parts tasks send again.
+    The two kinds are counted separately. So many parts of one kind do not remove a part of the other kind.
     """
     is_repeated = [one.why == _REPEATED for one in done]
     return tuple(one for at, one in enumerate(done) if is_repeated[at + 1 :].count(is_repeated[at]) < _KEPT)
 
 
 def forget_refetches(folder: Folder) -> None:
-    """Forgets all refetches, for a relay that begins anew.
-
-    The relay's readers notice this, and forget the refetches, too.
-    """
+    """Forgets all refetches, for a relay that begins anew. The relay's readers notice this."""
     with needs_locked(folder):
         _write(folder, Refetches())
 
@@ -172,7 +171,7 @@ def _cut(folder: Folder, after: Lsn) -> int:
             log_end = entry_end(payload)
         place = behind
     cut_file(index, place)
-    # Without an entry, all events are cut off when the relay is opened.
+    # If no entry is left, opening the relay removes all events.
     if log_end and log.exists() and log.stat().st_size > log_end:
         cut_file(log, log_end)
     return len(newer)

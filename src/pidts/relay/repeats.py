@@ -1,7 +1,7 @@
 """Records, after a failover without GTIDs, how far a part of the relay may repeat changes of an earlier part.
 
-The replicator adds a line before it writes the first event of a new part. So every reader of an event in this part
-finds out that the event may be a repetition. After a crash the line may be written again: then both lines are valid.
+The replicator adds a line before it writes the first event of a new part. So every reader of the part knows that its
+events may be repetitions. After a crash the line may be written again: then both lines are valid.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Decides which segments may be purged: those that are old enough and that all tasks have applied, but never the last.
 
-A dry run and a purge use the same decision. A purge has this order, under the lock of the needs. (1) The tables'
-structures at the first remaining segment are written. (2) Segments are removed, oldest first. (3) Stored structures of
-earlier places are removed. Wherever a purge is interrupted, the next purge finds the same segments to remove, or fewer
-of them.
+A dry run and a purge use the same decision. A purge has these steps, under the lock of the needs:
+
+1. It writes the tables' structures at the first remaining segment.
+2. It removes segments, oldest first.
+3. It removes stored structures of earlier places.
+
+If a purge is interrupted, the next purge finds the same segments to remove, or fewer.
 """
 
 from __future__ import annotations
@@ -32,8 +35,7 @@ class Release:
     gone: tuple[Segment, ...]
     kept: tuple[Segment, ...]
     needed_from: Lsn | None
-    """The place from which the slowest task needs the log; None if a task needs the whole log, or if no task is known.
-    """
+    """The place from which the slowest task needs the log; None if a task needs the whole log or no task is known."""
     held_by: tuple[str, ...]
     """The reasons why the first remaining segment stays, in words: the tasks that need it, its age, or a limit."""
 
@@ -113,7 +115,7 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> StoredStructures | None:
     """Returns the structures to store for `start`, the place at which the relay begins after the purge.
 
-    Returns None if there is nothing to store. If the stored structures are damaged, returns None, too: the source is
+    Returns None if there is nothing to store, or if the stored structures are damaged. After damage, the source is
     asked again.
     """
     try:

@@ -1,15 +1,14 @@
 """Records pairs of places in a standby's log and its source's log, for a failover without GTIDs.
 
-For a sample, first the end of the standby's log is read, then the end of the source's log. A standby has only changes
-that its source wrote before. So every change before the sample's place in the standby's log is before the sample's
-place in the source's log, too. If the source's log was received up to the sample's place in the source's log, the
-standby's log can be read from the sample's place in the standby's log on: nothing is lost.
+A sample is a pair of places: *S* in the standby's log, and *Q* in the source's log. First the end of the standby's log
+is read (*S*), then the end of the source's log (*Q*). A standby has only changes that its source wrote before. So every
+change before *S* in the standby's log is before *Q* in the source's log. If the source's log was received up to *Q* or
+further, reading can continue at *S* in the standby's log, and nothing is lost.
 
-The alternative would be to compare times, and to use the last sampled place whose time on the standby is before the
-time of the last received event. This needs equal clocks, and works only in whole seconds. An example: the standby's
-clock is three seconds slow. The standby's place at "10:00:00" includes what its source wrote up to 10:00:03. A reader
-that had received the log up to 10:00:01 would skip two seconds of the log. Pairs of places need no clock. The time in a
-sample only decides how long the sample is kept.
+Comparing times would lose changes if the clocks differ. An example: the standby's clock is three seconds slow. The
+standby's place at "10:00:00" includes what its source wrote up to 10:00:03. If a reader had received the log up to
+10:00:01 and continued there, it would skip two seconds of the log. Pairs of places need no clock. The time in a sample
+only decides how long the sample is kept.
 
 If a standby lags, its place in a sample is earlier, and more changes come twice. Crash points: the file is replaced as
 a whole. Without the file, the standby is refused.
@@ -29,7 +28,7 @@ from pidts.model import Position
 from pidts.relay.segments.index import Origin
 
 _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
-"""Pairs of an age and an interval in seconds: of samples up to this age, one in each interval is kept."""
+"""Pairs of an age and an interval, in seconds: of the samples up to this age, one is kept for each interval."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Finds the structure of every table at any place in a relay, from stored structures and the log between them.
 
 The *stored structures* are those of all tables at one place in the log, as the server's information_schema showed them.
-The replicator stores them when a relay begins. It stores them again after a statement that could not be parsed, since
-then they have to be read again from the server. The structure of a table at any other place is computed from the schema
-changes in the relay's index, forward from the last file of structures before the place. If that file does not have the
-table, it is computed backward from the first file after the place.
+The replicator stores them when a relay begins. After a statement that could not be parsed, it reads them from the
+server and stores them again. The structure of a table at any other place is computed from the schema changes in the
+relay's index: forward from the last file of structures before the place. If that file lacks the table, backward from
+the first file after the place.
 
 Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
 renamed).
@@ -12,13 +12,13 @@ renamed).
 The points at which storing or removing such a file can be interrupted, and what holds there:
 
 1. The relay has begun, and there is no file yet: `history_at` raises `Transient`. The replicator stores the structures
-   when it follows the source again. They are from a later place, so the structure of a table that was changed in
-   between is not known before its last change.
+   when it follows the source again. They are from a later place. If a table was changed in between, its structure
+   before its last change is not known.
 2. While a file is written: the draft has another name; nobody reads it, and the next purge removes it.
 3. During a purge, after the file for the first remaining segment was written, before anything was removed: two files
    agree at that place. For places after that place, readers use the later file.
-4. During a purge, after some segments were removed: the older file is before a gap, and nobody uses it any more. The
-   new file exists, since it was durable before the first segment was removed.
+4. During a purge, after some segments were removed: nobody uses the older file any more, since its place is before the
+   relay's new beginning. The new file exists: it was durable before the first segment was removed.
 5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed before it
    has stored the structures, the relay has none for its beginning, as in 1.
 """
@@ -44,7 +44,7 @@ from pidts.schema.evolve.known_structures import KnownStructures, RelearnedStruc
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
 _DRAFT_SECONDS = 3600
-"""The age, in seconds, from which a draft is removed, since its writer must have ended."""
+"""The age, in seconds, from which a draft is removed: its writer must have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def history_at(reader: RelayReader, lsn: Lsn) -> KnownStructures:
         try:
             return _known_at(reader, lsn, first).history
         except (Halted, FileNotFoundError):
-            # If a purge has moved the relay's beginning meanwhile, it has stored the needed structures.
+            # If a purge has removed the relay's beginning meanwhile, it has stored the needed structures.
             if reader.first == first:
                 raise
     raise missing(reader)

@@ -53,8 +53,8 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
 def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
     """Returns a function that counts the bytes of log after a place in the current relay.
 
-    The function counts back from a segment's end. If a relay was continued by GTID, its segment does not have all bytes
-    of the server's file, so counting from the segment's beginning would be wrong.
+    The function counts back from a segment's end. Counting from its beginning would be wrong if the relay was continued
+    by GTID: then the segment lacks bytes of the server's file.
     """
     found = list_segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:

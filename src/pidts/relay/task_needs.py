@@ -1,12 +1,12 @@
 """Records which part of a relay each task still needs, so that no purge removes log that a stopped task needs.
 
 Each task has a small file, its *recorded need*, in the relay's folder. It says up to which Lsn the task's target has
-the log. It is written before anything is purged, and is never ahead of the target's checkpoint, so a purge need not ask
-the target. The recorded need of a stopped task stays until an operator removes it. A new task whose place is not known
-yet needs the whole relay.
+the log. This Lsn is never after the target's checkpoint, so a purge need not ask the target. The recorded need of a
+stopped task stays until an operator removes it. If the place of a new task is not known yet, the task needs the whole
+relay.
 
-A lock of all needs protects a new task from a purge. Without this lock, the new task could record its first need after
-the purge has read the needs. The new task would find all log that it needs, and then the purge would remove this log.
+A lock of all needs protects a new task from a purge. Without this lock, a purge could read the needs just before the
+new task records its first one. The new task would find all log that it needs, and then the purge would remove this log.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ class Need:
     written_at: float = 0.0
     """The time when the need was recorded, in seconds since 1970."""
     is_local: bool = False
-    """Whether a task of this machine has recorded the need, and not a relay server for a follower's task.
-
-    False for needs that earlier versions recorded, which did not write this.
+    """True if a task of this machine has recorded the need; False if a relay server has recorded it for a follower's
+    task. Also False for needs of earlier versions, which did not record this.
     """
 
 

@@ -1,10 +1,10 @@
 """Waits, without polling, until a relay is written to. The kernel reports a write at once (inotify).
 
-A reader sees new events only once the index lists them. So of the folder's files, only the newest index is watched for
-writes. Other files of interest are replaced as a whole, so their names appear again.
+A reader sees new events only when the index lists them. So of the folder's files, only the newest index is watched for
+writes. Other files that matter are replaced as a whole: the kernel reports their names as new.
 
-The kernel may be unable to report a write: on systems other than Linux, or if this user has no watch left. It does not
-notice what another machine writes to a network file system. Then the wait ends at its time limit, and the caller looks
+The kernel cannot report a write on systems other than Linux, or if this user has no watch left. It never notices what
+another machine writes to a network file system. In these cases the wait ends after a limited time, and the caller looks
 whether there is more to read.
 
 The folder may be missing or vanish, and appear again. Then the watch begins anew.
@@ -32,11 +32,9 @@ _EVENT = struct.Struct("=iIII")
 _NO_WATCH = -1
 _INDEX = b".index"
 _NOT_READ = (b".log", b".part", b"arrivals")
-"""Files whose names end with these are ignored when they appear. Readers do not read them, or cannot read them yet."""
+"""If the name of a new file ends with one of these, the file is ignored: readers do not read it, or not yet."""
 _LOOKS = 4
-"""If the kernel cannot report writes, a wait ends after a quarter of its time limit, and the caller looks whether there
-is more to read.
-"""
+"""If the kernel cannot report writes, a wait ends after a quarter of its time limit."""
 
 
 class FolderWatch:

@@ -6,8 +6,13 @@ the disk, (b) the index entries are written, (c) the index is flushed. Both file
 
 Step (c) takes as long as (a), so it is left out for ordinary transactions. If a power loss has removed their entries,
 `open` computes them again from their events (`pidts.relay.segments.index_rebuild`). The index is flushed at once in
-five cases. One of the new entries is not ordinary. The events have no checksums. The entries are the first of a
-segment. The entries of 1 MiB of events are not flushed. The next segment is about to be created.
+five cases:
+
+- one of the new entries is not ordinary;
+- the events have no checksums;
+- the entries are the first of a segment;
+- the entries of 1 MiB of events are not flushed;
+- the next segment is about to be created.
 
 The points at which the writer can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
@@ -15,38 +20,35 @@ The points at which the writer can be interrupted (SIGKILL, power loss, full dis
    The next `open` takes the ordinary transactions at the beginning of the tail, if their checksums are right, and
    flushes them. It cuts off the rest, and the source sends these bytes again.
 2. Between (a) and (b): as in 1.
-3. During (b): some entries are complete, the last one is not (or, after a power loss, has zeros or an old page). Each
-   entry has its own checksums: readers stop before the first bad entry, and the next `open` cuts there and continues
-   as in 1. The entries before that place name bytes that (a) has made durable.
+3. During (b): some entries are complete, the last one is not (after a power loss, it may have zeros or an old page).
+   Each entry has its own checksums. So readers stop before the first bad entry, and the next `open` cuts there and
+   continues as in 1. The entries before that place name bytes that (a) has made durable.
 4. After (b), before the index is flushed: readers may have seen entries that a power loss removes. The next `open`
-   computes the ordinary ones again, since (a) has made their events durable. If they were not all ordinary, (c) follows
-   at once, but the power loss may come first. Then the source sends the events of the entries that are not ordinary
-   again, with the same Lsn. Only an empty entry (one with nothing to apply) may then end at a different place from
-   before; readers accept this.
+   computes the ordinary ones again, since (a) has made their events durable. If some are not ordinary, (c) follows at
+   once, but the power loss may come first. Then the source sends the events of these entries again, with the same Lsn.
+   Only an empty entry (one with nothing to apply) may end at another place than before; readers accept this.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder). The
    next `open` removes an events file without an index, and an index without a whole header or without events. The
    previous segment is complete, since it was synced first.
 6. While a transaction of many gigabytes is being written: as in 1. The memory used does not depend on the transaction's
    size.
-7. Disk full in any write or flush: both files are cut back to the last complete entry in the index. A reader may have
-   seen it, and its events are durable. `Transient` is raised, and the same writer can be used again when there is
-   space. A new segment's files are removed. `give_way` then begins a segment in the space of a reserve, so that the
-   full segment can be purged.
+7. The disk is full in any write or flush: both files are cut back to the last complete entry in the index, which a
+   reader may have seen and whose events are durable. `Transient` is raised, and the same writer can be used again when
+   there is space. If a segment was being created, its files are removed. `give_way` then begins a segment in the space
+   of a reserve, so that the full segment can be purged.
 8. Any other error of the disk: `Halted`. A failed flush may have dropped pages and marked them as written. So only
    `open` can continue, since it reads everything again.
 9. While `open` repairs: it cuts the index first. Then it writes and flushes the events of the transactions that it
-   takes from the tail, writes and flushes their entries, and cuts the segment. Wherever it is interrupted, the next
-   `open` starts over.
-10. Between the entry that prepares an XA transaction and the entry that commits it or rolls it back, in the same
-    segment: the entry itself names the transaction that it prepares, so the preparation is known if the entry exists.
-    `open` reads all entries of the last segment and finds the undecided transactions.
-11. The same with other segments between the two entries: the header of each new segment lists the undecided
-    transactions, taken from the index of the previous segment, which is durable (see 5). A commit names the place of
-    its rows: step (a) made these bytes durable before the entry that prepares the transaction was written, and `purge`
-    keeps them.
-12. A step of an XA transaction may be committed in memory, and dropped before it is in the index (as in 7, or after a
-    lost connection). When its events come again, the step is computed again from the undecided transactions in the
-    index.
+   takes from the tail, then their entries, and then it cuts the segment. Wherever it is interrupted, the next `open`
+   starts over.
+10. An XA transaction is prepared and not decided yet, both in the last segment: the entry that prepares it names it.
+    `open` reads all entries of the last segment, and so finds the undecided transactions.
+11. An XA transaction was prepared in an earlier segment and is not decided yet: the header of each new segment lists
+    the undecided transactions. The list comes from the index of the previous segment, which is durable (see 5). A
+    commit names the place of its rows. Step (a) made these bytes durable before the entry that prepares the transaction
+    was written, and `purge` keeps them.
+12. A step of an XA transaction is committed in memory, and dropped before it is in the index (as in 7, or after a lost
+    connection). When its events come again, the step is computed again from the undecided transactions in the index.
 
 A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Empty entries
 include the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
@@ -95,7 +97,7 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 1 << 20
 _WORTH_A_WRITE = 128 << 10
-"""A piece of at least this many bytes is written at once; smaller pieces are collected first."""
+"""Pieces of at least this many bytes are written at once; smaller pieces are collected first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = -1
 _MEASURE_SECONDS = 0.1
@@ -173,9 +175,8 @@ class RelayWriter:
     def begin(self, origin: Origin, start: Lsn, gtid_set: str | None) -> None:
         """Sets the origin of the events: once in an empty relay, and when another server takes over.
 
-        `start` is the Lsn before the first event; after a change of servers, this is the last Lsn from the old server.
-        `gtid_set` has the GTIDs executed up to `start`; None: unknown. The new origin takes effect with the next
-        segment.
+        `start` is the Lsn before the first event; if another server takes over, the last Lsn from the old server.
+        `gtid_set` has the GTIDs executed up to `start`; None: unknown. The next segment begins with the new origin.
         """
         self._between_transactions()
         if self._state is not None and (start != self._state.lsn or origin.change_no <= self._state.origin.change_no):
@@ -328,7 +329,7 @@ class RelayWriter:
         self._index = open_file(self._folder.index(found.state.segment))
         self._has_checksums = has_checksums(found.state.format_event)
         if found.state.lsn != found.state.start:
-            # A process that was killed may have left entries that are not flushed.
+            # A killed process may have left entries that are not flushed.
             self._flush_index()
 
     def _create(self, header: Header, format_event: bytes) -> None:
@@ -393,7 +394,6 @@ class RelayWriter:
         return self._has_checksums and self._flushed is not None and self._log_size - self._flushed <= UNFLUSHED_BYTES
 
     def _flush_index(self) -> None:
-        """Makes all entries durable."""
         if self._index != _CLOSED and self._flushed != self._log_size:
             os.fdatasync(self._index)
             self._flushed = self._log_size

@@ -1,6 +1,6 @@
 """Encodes many index records at once, in compiled code; `pidts.relay.segments.index` is the specification.
 
-The records are those of ordinary transactions and of steps of XA transactions.
+Each record is of an ordinary transaction or of a step of an XA transaction.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from pidts.relay.segments.steps import ALONE, NO_GROUP, SettledGroups, settled_s
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The size of the smallest record, which has neither a GTID nor tables."""
 _STEP = XA_FIXED_SIZE + 2 + 4 + 1 + PREPARED_SIZE
-"""How many bytes a step of an XA transaction adds to a record at most, besides the name and the tables."""
+"""The largest number of bytes that a step of an XA transaction adds to a record, besides the name and the tables."""
 _NO_STEPS = SettledGroups(None, b"", None, (), ())
 _PREPARE = int(XaStep.PREPARE)
 
 _FEW = 64
-"""For up to this many transactions at once, the encoder writes the ranges of consecutive GTIDs into an array that it
-keeps. For more transactions, it makes a new array.
+"""The encoder writes the ranges of consecutive GTIDs into an array that it keeps. For more transactions than this at
+once, it makes a new array.
 """
 
 # The indexes of the numbers that the encoder gets in addition to the numbers of the `OrdinaryEvents`.
@@ -67,9 +67,9 @@ class EntryEncoder:
     ) -> Entries:
         """Returns the records of the transactions in `run`, of which there is at least one.
 
-        The first transaction's events begin at byte `begin` of the segment. The first byte of the block in which the
-        transactions were found is at byte `base` of the segment. `undecided` are the XA transactions that are undecided
-        before `run`; afterwards, those that are undecided after `run`.
+        `begin` and `base` are places in the segment: where the first transaction's events begin, and where the block
+        begins in which the transactions were found. `undecided` has the XA transactions that are undecided before
+        `run`. The method updates it to those that are undecided after `run`.
         """
         self._learn(run.names)
         if run.texts is not self._texts or run.lists is not self._lists:
@@ -188,8 +188,8 @@ def _put_step(at: int, line: int, change_no: int, log_index: int, gtids: int, li
 def _put_group(at: int, group: int, first: Any, change_no: int, log_index: int, segment: int) -> int:
     """Writes the place of the group of events that the line `group` describes; returns the address after it.
 
-    `first` has the first line of the block, and two bytes of the segment: those at which this line's events begin, and
-    at which the block begins.
+    `first` has the first line of the block and two places in the segment: where this line's events begin, and where the
+    block begins.
     """
     line, begin, base = first
     if group != line:
@@ -202,7 +202,6 @@ def _put_group(at: int, group: int, first: Any, change_no: int, log_index: int, 
 
 @jit
 def _size_of(frames: int, count: int) -> int:
-    """Returns the number of bytes of this many records."""
     at = frames
     for _ in range(count):
         at += FRAME_SIZE + load32(at)

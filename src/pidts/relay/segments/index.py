@@ -1,9 +1,9 @@
 """Encodes and decodes the records of a relay's index: a header for each segment, then one record per transaction.
 
 A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two, then the payload. The second
-checksum distinguishes a damaged length from a record that is still being written. Without this checksum, a length with
-one flipped bit would look like a record that is not complete yet, and a reader would wait for its end for ever. All
-numbers are little-endian; a text is its length and UTF-8.
+checksum distinguishes a damaged length from a record that is still being written. Without it, a length with one flipped
+bit would look like an incomplete record, and a reader would wait for its end for ever. All numbers are little-endian; a
+text is its length and UTF-8.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def frame(payload: bytes) -> bytes:
 def is_damaged(rest: bytes) -> bool:
     """Whether the last record of a file is damaged, and not only unfinished.
 
-    A record may be unfinished because its writer is still writing it, was killed, or lost power. Such a record is
-    either incomplete, or its checksum is wrong and only zeros follow it (pages that were never written).
+    A record is unfinished if its writer is still writing it, was killed, or lost power. Such a record is incomplete, or
+    its checksum is wrong and only zeros follow it (pages that were never written).
     """
     size, _, check = _FRAME.unpack_from(rest.ljust(FRAME_SIZE, b"\0"))
     written = len(rest.rstrip(b"\0"))
@@ -206,7 +206,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. The entry refers to the object `previous` if this equals its `prev_lsn`, as usual."""
+    """Decodes a transaction. If `previous` equals its `prev_lsn`, as usual, the entry refers to this object."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])
@@ -324,8 +324,8 @@ def _decode_names(names: bytes) -> tuple[TableName, ...]:
 
 
 _FEW_BYTES, _MANY_BYTES = 256, 8192
-"""A list of tables is long if its names take more than `_FEW_BYTES`: fewer long lists are cached. A list of more than
-`_MANY_BYTES` is not cached, since it may have thousands of tables.
+"""A list of tables is long if its names take more than `_FEW_BYTES`. Fewer long lists are cached than short ones. A
+list of more than `_MANY_BYTES` is not cached, since it may have thousands of tables.
 """
 _few_tables = lru_cache(maxsize=1 << 15)(_decode_names)  # a task may have 20,000 tables, and change them in turn
 _many_tables = lru_cache(maxsize=1024)(_decode_names)

@@ -1,12 +1,12 @@
 """Computes index entries again from the events of their transactions, after a power loss.
 
 The writer flushes the events of ordinary transactions before it makes their entries visible, but it does not flush
-these entries at once (`pidts.relay.writer`). A power loss may remove such entries, although readers have seen them. The
-events are still there. An ordinary transaction has rows and no statement, so its entry follows from its events and from
-the entry before it. This entry is the same as the lost entry, byte for byte.
+these entries at once (`pidts.relay.writer`). A power loss may remove such entries, although readers have seen them.
+Their events are still there. An ordinary transaction has rows and no statement, so its entry can be computed from its
+events and the entry before it. The computed entry equals the lost entry, byte for byte.
 
-Only events with checksums are used, because bytes after the last flushed event may be anything. So the writer flushes
-the entries of a log without checksums at once. It also flushes every entry that is not ordinary.
+The bytes after the last flushed event may be anything, so only events with checksums are used. For this reason, the
+writer flushes at once the entries of a log without checksums, and every entry that is not ordinary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidts.relay.segments.files import open_file, write_all
 from pidts.relay.segments.index import Origin, encode_entry, frame, position_of
 
 UNFLUSHED_BYTES = 1 << 20
-"""How many bytes of events may have entries that are not flushed."""
+"""The largest number of bytes of events whose entries are not flushed."""
 
 
 def has_checksums(format_event: bytes) -> bool:
@@ -43,8 +43,8 @@ def restore(folder: Folder, last: LogEntry, origin: Origin, format_event: bytes)
         tail = os.pread(log, UNFLUSHED_BYTES, begin)
         entries = list(_entries(tail, last, origin, format_event))
         if entries:
-            # After a flush that has failed, bytes in memory may look as if they were on the disk. So they are written
-            # again before they are flushed.
+            # After a failed flush, the kernel may treat bytes in memory as written. So they are written again before
+            # they are flushed.
             os.lseek(log, begin, os.SEEK_SET)
             write_all(log, tail[: entries[-1].extent.end - begin])
             os.fdatasync(log)

@@ -1,19 +1,24 @@
 """Joins neighbouring ordinary transactions, or neighbouring steps of XA transactions, to one entry, in compiled code.
 
-The planner examines every entry several times, which takes longer in Python than writing a row to the target. So if
-many small transactions follow each other, their records are joined to one entry.
+The planner examines every entry several times. In Python, this takes longer than writing a row to the target. So the
+records of many small transactions in a row are joined to one entry.
 
-A record is joined to the previous record only under these conditions. It names that record as its predecessor, and
-begins where that record ends, in the log and in the segment. It has rows of the same tables and nothing else that
-matters to a plan (no statement). Its GTID is the next one. The checksums of a joined record are verified, too. Any
-other record begins a new entry, so the reader's check that entries follow each other still finds every irregularity.
+A record is joined to the previous record only under these conditions:
+
+- It names that record as its predecessor, and begins where that record ends, in the log and in the segment.
+- It has rows of the same tables and nothing else that matters to a plan (no statement).
+- Its GTID is the next one.
+- Its checksums are right.
+
+Any other record begins a new entry. So the reader, which checks that entries follow each other, still finds every gap.
 
 An ordinary transaction and a step of an XA transaction are never in one entry, since their rows are in different
-places. The rows of a COMMIT are in the group of events that prepared the transaction, wherever this group is. Its
-record names the group. An entry of XA steps begins with a COMMIT; otherwise its first transaction could be much older
-than its first change. The following records may be further COMMITs, of groups in the same segment and log file; and
-PREPAREs and ROLLBACKs, which have nothing to apply. A COMMIT of a transaction whose rows are unknown is not joined,
-since the task halts there.
+places. A COMMIT's rows are in the group of events that prepared the transaction, wherever this group is. The COMMIT's
+record names the group.
+
+An entry of XA steps begins with a COMMIT. Otherwise its first transaction could be much older than its first change.
+Two kinds of records may follow: COMMITs of groups in the same segment and log file, and steps that have nothing to
+apply (PREPARE, ROLLBACK). If the rows of a COMMIT are unknown, its record is not joined, since the task halts there.
 """
 
 from __future__ import annotations
@@ -45,14 +50,15 @@ from pidts.relay.segments.index import (
 
 _MOST = 1000
 _BYTES = 1 << 20
-"""How many bytes one joined entry may have; a single transaction may be larger. A batch may exceed its limits by one
-entry. A joined entry must not look like one large transaction, which a batch may cut into parts.
+"""The largest size of a joined entry in bytes; a single transaction may be larger. The limit is small for two reasons:
+a batch may exceed its limits by one entry, and a large entry would look like one large transaction, which a batch may
+cut into parts.
 """
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 _XA_AT, _XA_AT_OFFSET = 1, 9
-"""The places of a step's event, and of its byte in the log file, after the beginning of the step in a record."""
+"""The places of a step's event, and of its byte in the log file, counted from the beginning of the step in a record."""
 _GROUP_SEGMENT, _GROUP_OFFSET, _GROUP_SIZE, _GROUP_FILE, _GROUP_BEGIN = 0, 4, 12, 20, 28
-"""The places of a prepared group's numbers, after the beginning of these numbers in a record."""
+"""The places of a prepared group's numbers, counted from the first of these numbers in a record."""
 _COMMITTED = HAS_XA | HAS_PREPARED
 _COMMIT = int(XaStep.COMMIT)
 _OTHER, _PLAIN, _XA_COMMIT, _XA_STEP = range(4)
@@ -123,8 +129,8 @@ def joined_payloads(
 ) -> Iterator[tuple[int, bytes | JoinedTransactions]]:
     """Yields the same as `payloads`, but neighbouring ordinary transactions are joined.
 
-    Transactions up to one of the places `stops` are not joined with transactions after it. `most` limits what is joined
-    to one entry; None: no limit.
+    Transactions before and after one of the places `stops` are not joined. `most` limits what is joined to one entry;
+    None: no limit.
     """
     at = 0
     while True:
@@ -181,7 +187,7 @@ def _payload(at: int, end: int) -> Any:
 
 @inline
 def _step_at(payload: int) -> Any:
-    """Returns where the XA step begins in a record without a statement; the record's end if it has no step."""
+    """Returns where the XA step of a record without a statement begins; the record's end if it has no step."""
     tables = payload + ENTRY_FIXED_SIZE + 2 + load16(payload + ENTRY_FIXED_SIZE)
     return tables + 4 + load32(tables)
 
@@ -267,9 +273,9 @@ def _follows(payload: int, first: int, last: int, stop: Any, other_stop: Any) ->
 
 @inline
 def _has_gtid(payload: int, gtid: int, prefix: int, number: int) -> Any:
-    """Whether a record has the GTID with this number and the first `prefix` bytes of another GTID.
+    """Whether a record's GTID is the first `prefix` bytes of another GTID, followed by this number.
 
-    A negative number means that the record has to have no GTID.
+    If the number is negative, whether the record has no GTID.
     """
     size, other = load16(payload + ENTRY_FIXED_SIZE), payload + ENTRY_FIXED_SIZE + 2
     if number < 0:
@@ -280,7 +286,7 @@ def _has_gtid(payload: int, gtid: int, prefix: int, number: int) -> Any:
 
 @inline
 def _has_tables(payload: int, tables: int, size: int) -> Any:
-    """Whether the record names the tables whose names, with their number, are the `size` bytes at `tables`."""
+    """Whether a record names the same tables: `tables` and `size` are the place and the size of their encoded list."""
     gtid_size = load16(payload + ENTRY_FIXED_SIZE)
     return _tables_size(payload, gtid_size) == size and same(payload + ENTRY_FIXED_SIZE + 2 + gtid_size, tables, size)
 

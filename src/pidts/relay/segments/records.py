@@ -1,8 +1,8 @@
 """Reads the index files of a relay, their headers and records, one after the other, even while the files grow.
 
-Records are not kept in memory. But planning searches for Lsns several times per batch. So the place of one entry is
-noted every few kilobytes. Near the end the places of all entries are noted, since a small batch begins at the end of
-the previous batch.
+Records are not kept in memory, but the planner searches for several Lsns in each batch. So the place of one entry is
+noted every few kilobytes. Near the end the places of all entries are noted, since a small batch begins where the
+previous batch ended.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _NOTE_EVERY = 16 << 10
 _RECENT = 1024
 """The places of at least this many of the last entries are noted, without a gap."""
 _WORTH_JOINING = 256
-"""Fewer bytes than this hardly contain two records, so their records are read one by one, and not joined."""
+"""Fewer bytes than this hardly contain two records. So their records are read one by one, and not joined."""
 _WORTH_LOADING = 16 << 10
 """Replaces `_WORTH_JOINING` if the compiler would have to be loaded first."""
 _COMPILER = "pidts.binlog.jit"
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
-"""If the last change of a folder is more recent than this, the next change may get the same time, since the file
-system's clock ticks only every 10 ms.
+"""For this long after a folder's last change, another change may get the same time: the file system's clock ticks only
+every 10 ms.
 """
 
 
@@ -63,17 +63,17 @@ class IndexFiles:
     def numbers(self) -> list[int]:
         """Returns the segments that have an index file, in order; lists the folder only after a change.
 
-        When a file appears or disappears, the folder's time changes. Two changes within a tick of the clock have the
-        same time:
+        When a file appears or disappears, the folder's time changes. But two changes within one tick of the clock have
+        the same time:
 
             changed (t), listed, changed again (t)        the second change would never be seen
 
-        So a list of the segments is kept only if it was made some time after the folder's last change.
+        So the list is kept only if it was made some time after the folder's last change.
         """
         changed = self.folder.changed
         if self._listing is not None and self._listing[0] == changed:
             return self._listing[1]
-        # If the time is a whole second, the file system probably stores only whole seconds, or only even ones.
+        # If the time is a whole second, the file system probably stores only whole or only even seconds.
         since = _SETTLED_NANOSECONDS if changed % _SECOND else 3 * _SECOND
         is_settled = 0 < changed < time.time_ns() - since
         found = self.folder.numbers()
@@ -89,14 +89,14 @@ class IndexFiles:
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | JoinedTransactions]]:
         """Yields the same as `walk`, but neighbouring ordinary transactions are joined.
 
-        Transactions up to one of the places `stops` are not joined with transactions after it; None: nothing is joined.
-        `most` limits what is joined to one entry.
+        Transactions before and after one of the places `stops` are not joined; None: nothing is joined. `most` limits
+        what is joined to one entry.
         """
         place = begin
         while True:
             broken = None
             try:
-                # This is checked before the records are read, since a segment with a successor does not grow any more.
+                # This check comes before the records are read: a segment with a successor does not grow any more.
                 complete = self._successor(segment) is not None
             except Discontinuity as error:
                 complete, broken = True, error
@@ -234,7 +234,7 @@ class IndexFiles:
             raise self._missing(segment) from error
 
     def _check_unfinished(self, segment: int) -> None:
-        """Raises if a segment's header is damaged, or incomplete although other segments follow.
+        """Raises if a segment's header is damaged, or if it is incomplete and other segments follow.
 
         The last segment's header may be incomplete, since a writer may just be creating it.
         """

@@ -1,9 +1,8 @@
 """Finds, for many steps of XA transactions at once, the groups of events that the COMMITs among them commit.
 
-`PreparedEventGroups.settle` is the specification: it takes one step after the other. Here compiled code finds the
-previous step with the same name among the same steps. Only two kinds of steps are taken one by one. One kind are the
-steps of transactions that were undecided before; the other kind are the PREPAREs of transactions that are undecided
-afterwards.
+`PreparedEventGroups.settle` is the specification: it takes one step after the other. Here compiled code finds, for each
+step, the previous one with the same name. Python takes two kinds of steps one by one: the first steps of transactions
+that were undecided before, and the PREPAREs of transactions that stay undecided.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from pidts.relay.segments.index import encode_entry
 NO_GROUP = -1
 """The entry in `SettledGroups.matches` for a step that commits no group."""
 ALONE = -2
-"""The entry in `SettledGroups.matches` for a step whose record is the first one in `SettledGroups.payloads`.
-
-The number `ALONE` - 1 means the second record, `ALONE` - 2 the third.
+"""The entry in `SettledGroups.matches` for a step whose record is the first one in `SettledGroups.payloads`. `ALONE` -
+1 means the second record, `ALONE` - 2 the third.
 """
 
 _PREPARE, _COMMIT = int(XaStep.PREPARE), int(XaStep.COMMIT)
@@ -36,8 +34,8 @@ class SettledGroups:
     """The groups that the COMMITs among some transactions commit."""
 
     matches: Any
-    """For each transaction, the index of the transaction that prepared its rows. `NO_GROUP` means that it commits no
-    group; a lower number means that its record is one of `payloads` (see `ALONE`).
+    """For each transaction, the index of the transaction that prepared its rows; `NO_GROUP` if it commits no group. A
+    lower number means that the transaction's record is one of `payloads` (see `ALONE`).
     """
     payloads: bytes
     ends: Any
@@ -51,8 +49,8 @@ def settled_steps(
 ) -> SettledGroups:
     """Reads the steps of XA transactions in `run`, and updates `undecided`.
 
-    The first transaction's events begin at byte `begin` of the segment. The first byte of the block in which the
-    transactions were found is at byte `base` of the segment.
+    `begin` and `base` are places in the segment: where the first transaction's events begin, and where the block begins
+    in which the transactions were found.
     """
     lines, count = run.lines, len(run.lines)
     steps, before, is_last = lines[:, o.L_STEP], np.empty(count, np.int64), np.empty(count, np.uint8)
@@ -106,7 +104,7 @@ def _name_at(line: int, texts: int) -> Any:
 
 @jit
 def _find(lines: Any, texts: int, slots: Any, before: Any, is_last: Any) -> None:
-    """Finds the last step with the same name before each step (-1: none), and whether it is the last such step."""
+    """Finds, for each step, the previous step of the same name (-1: none), and whether it is the last of this name."""
     line, count = lines
     table, mask = slots
     first = line
