@@ -1,6 +1,6 @@
 """Reads a dump's packets as blocks of events in compiled code, without a Python object for each event.
 
-The socket's bytes are in one buffer, packet after packet. The events in these packets are copied to a second buffer,
+One buffer gets the socket's bytes, packet after packet. The events in these packets are copied to a second buffer,
 which the caller gets. There they follow each other without gaps, as in a log file. An event may be as large as a
 gigabyte. If it does not fit into the first buffer, it passes through this buffer in pieces.
 """
@@ -44,15 +44,18 @@ class BlockReader(PacketReader):
     def read_block(self, timeout: float) -> Block | None:
         """Returns the events that have arrived; None if none arrives within `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        # Data that has already arrived is returned before anything is read: the connection may have ended after this
-        # data.
+        # Data that has already arrived is returned before anything is read, since reading may find that the connection
+        # has ended.
         while (block := self._take()) is None:
             if not self._arrives(deadline):
                 return None
         return block
 
     def check_frame(self) -> None:
-        """Checks the frame of a packet, unless the packet continues a long event, and so has no event header."""
+        """Checks the frame of a packet.
+
+        Does nothing if the packet continues a long event, since it then has no event header.
+        """
         if self._left is None:
             self._check_frame()
 
@@ -107,7 +110,8 @@ class BlockReader(PacketReader):
     def _begin_packet(self, size: int, *, goes_on: bool) -> None:
         """Begins the next packet of a long event; `goes_on`: a further packet follows.
 
-        Raises if the packets have more or fewer bytes than the event's header says: the event might never end.
+        Raises if the packets have more or fewer bytes than the event's header says. Otherwise the event might never
+        end.
         """
         self._due -= size
         if self._due < 0 or (not goes_on and self._due):

@@ -37,7 +37,7 @@ _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP
 
 
 def split_url(url: str, code: str) -> tuple[SplitResult, int | None]:
-    """Splits the URL of a server, and also returns its port; None if the URL names none.
+    """Splits a server's URL; also returns its port, or None if the URL names none.
 
     If the host or the port is malformed, raises an error with this code. The error does not show the malformed text,
     because it may be a part of a password.
@@ -145,12 +145,12 @@ class ServerInfo:
     def identity(self) -> str:
         """Returns a text that identifies the server.
 
-        If the texts differ, the servers differ, even if their addresses are equal. There is one exception: the second
+        If two texts differ, the servers differ, even if their addresses are equal. There is one exception: the second
         part of MariaDB's text may differ for the same server.
 
-        MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice. It also
-        has a unique id, computed at each start from network card and port. So the same server in a new container has
-        another unique id. Therefore the server's log decides whether it is another server.
+        MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice. MariaDB
+        also computes a unique id from network card and port at each start. So the same server in a new container has
+        another unique id, and only its log shows whether it is another server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.product} {self.server_uuid}"
@@ -168,8 +168,8 @@ class ServerInfo:
 def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
     """Returns a session that reads exact values: UTC, utf8mb4, no padding, autocommit.
 
-    `answer_within` is for callers with short queries: if a statement has no answer within this number of seconds, the
-    connection is closed.
+    `answer_within` is for short queries: if a statement has no answer within this number of seconds, the connection is
+    closed.
     """
     with explained(config.where, login=True):
         connection: Session = Link(
@@ -182,7 +182,7 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
-            # A peer that is not a MySQL server may never answer. Once the session is set up, there is no limit:
+            # If the peer is not a MySQL server, it may never answer. Once the session is set up, this limit ends:
             # statements may take long.
             read_timeout=config.connect_timeout,
             auth_plugin_map=PLUGINS,

@@ -9,13 +9,13 @@ from pidts.source.connection import Session, query, server_info
 from pidts.source.structures import table_facts
 
 _STATISTICS_EXPIRE = (8, 0, 0)
-"""The first MySQL version whose statistics may be a day old, unless the session sets a variable that forbids this."""
+"""The first MySQL version whose statistics may be a day old. A session can set a variable that forbids this."""
 
 
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
     """Returns the number that the next row of each table with a counter gets.
 
-    The next number may be far above the numbers of all rows, since the rows with the last numbers may be deleted.
+    The next number may be far above all numbers in the table, since the last rows may be deleted.
     """
     server = server_info(connection)
     if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:

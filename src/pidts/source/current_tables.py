@@ -1,8 +1,8 @@
 """Reads all tables from a server's information_schema, with the places in its log before and after the reading.
 
 MySQL 8 and later log a schema change before their information_schema shows it. With GTIDs, `settled` waits until it is
-shown. Without GTIDs this cannot be found out, so the reader only waits a moment. On other servers, a schema change
-holds a lock until it is logged, and a reader of information_schema waits for this lock.
+shown. Without GTIDs, no query shows whether the change is visible yet, so the reader only waits a moment. On other
+servers, a schema change holds a lock until it is logged, and a reader of information_schema waits for this lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads the source's log as a stream of raw events. `BinlogStream` logs in as a client, and then acts as a replica.
 
-Events come in bursts. `read_burst` returns all events that have arrived. So its caller can make all of them durable
-together, even if the transactions are small.
+Events come in bursts. `read_burst` returns all events that have arrived, so its caller can make many small transactions
+durable together.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ class BinlogStream:
     def _stop(self, packet: bytes) -> None:
         if packet[0] == 0xFE and len(packet) < 9:
             if not self._non_blocking:
-                # When another replica with the same server id has replaced this dump, MySQL 5.6 sends only this packet,
-                # and no reason.
+                # MySQL 5.6 sends this packet, without a reason, if another replica with the same server id has replaced
+                # this dump.
                 raise Transient("source-lost", "the source ended the dump", where=self._where)
             self.ended = True
             return
@@ -231,8 +231,8 @@ class BinlogStream:
 def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
     """Returns the set in the form that replicas send: the number of members, then each member's uuid and intervals.
 
-    The set has a plain form, and a form with tags. Servers that support tags distinguish the two forms by the first and
-    the last byte of the number of members. Intervals are half-open.
+    The set has a plain form, and a form with tags. The first and the last byte of the number of members show which form
+    it is. The end of an interval is the first number after it.
     """
     tagged = any(tag for (_, tag), _ in gtids.members)
     count = len(gtids.members)
@@ -240,8 +240,8 @@ def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
     for (server, tag), intervals in gtids.members:
         parts.append(uuid.UUID(server).bytes)
         if tagged:
-            # A tag has fewer than 64 characters. Its length is shifted by one bit, which would mean "more bytes
-            # follow".
+            # A tag has fewer than 64 characters, so its length fits into one byte, whose lowest bit is 0: no more bytes
+            # follow.
             parts.append(bytes([len(tag) << 1]) + tag.encode())
         parts.append(struct.pack("<Q", len(intervals)))
         parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]

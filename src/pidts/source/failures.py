@@ -13,9 +13,7 @@ from pidts.model.errors import Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
 LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
-"""Numbers of errors: the server was shut down, killed or disconnected, or (2027) its answer does not follow the
-protocol.
-"""
+"""Numbers of errors: the server was shut down, killed or disconnected. 2027: its answer is against the protocol."""
 
 BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969, 3032, 3168})
 """Numbers of errors: the server refuses for the moment, for example for too many connections or a lock. 3032, 3168: the
@@ -41,8 +39,7 @@ STRUCTURE_CHANGED = frozenset({1049, 1054, 1146, 1176})
 def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsError:
     """Returns a PidtsError for a driver's error, with the server's own text.
 
-    `login` says that the error came at the login: servers use the same numbers for a refused password and for a refused
-    command.
+    `login` says whether the error came at the login: a refused password and a refused command have the same numbers.
     """
     number, text = number_and_text(error)
     if login and (refusal := refused(error, "the source", where)) is not None:

@@ -13,11 +13,11 @@ UNFIT = "precheck-failed"
 _IGNORE = "ignore-checking-items"
 _NEVER_IGNORED = frozenset({"relay_directory", "source_connection", "target_connection"})
 _HARMLESS = frozenset({"binlog_expiry", "standby", "table_list"})
-"""The checks that may fail although a run without them would neither fail nor damage rows.
+"""The checks that an operator may ignore: if one of them fails, a run neither fails nor damages rows.
 
-Any other failed check has to be corrected, so no advice offers to ignore it. If an account lacks a privilege, the run
-would fail, or leave out tables that it cannot see. If keys of merged tables overlap (`auto_increment_ID`), rows of one
-table would overwrite rows of another.
+No advice offers to ignore any other check. For example, if an account lacks a privilege, the run would fail, or leave
+out tables that it cannot see. If keys of merged tables overlap (`auto_increment_ID`), rows of one table would overwrite
+rows of another.
 """
 
 
@@ -30,10 +30,7 @@ class Finding:
     message: str
     fix: str = ""
     passes: bool = False
-    """Whether the requirement may become fulfilled without action.
-
-    If the task has begun, a run waits until it is fulfilled.
-    """
+    """Whether the requirement may become fulfilled without action. A run of a task that has begun waits for this."""
     is_down: bool = False
     """Whether the requirement fails because a server does not answer; the server may answer later by itself."""
     is_note: bool = False
@@ -87,7 +84,10 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
 
 @contextmanager
 def lost_is_down() -> Iterator[None]:
-    """Reports a connection that is lost during checks like a server that does not answer: a run waits for both."""
+    """Turns the loss of a connection during checks into the error for a server that does not answer.
+
+    A run waits for such a server.
+    """
     try:
         yield
     except Transient as error:

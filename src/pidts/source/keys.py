@@ -45,8 +45,8 @@ def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
 def key_table(table: Table) -> Table:
     """Returns the table with only the columns of its identity, for reading the keys at which ranges end.
 
-    ENUM and SET are read as numbers, since servers compare them as numbers. Also, an ENUM's invalid value, number 0,
-    has the same text as an empty label.
+    ENUM and SET are read as numbers, since servers compare them as numbers. Their text would be ambiguous: an ENUM's
+    invalid value, number 0, has the same text as an empty label.
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)
@@ -101,8 +101,8 @@ def _bounded(table: Table, key: Sequence[Any], sign: str, last: str) -> str:
 def _compared(column: Column) -> str:
     """Returns the expression by which keys are compared: for a SET, a cast to an unsigned number.
 
-    A SET is sorted as an unsigned number, but without the cast servers would compare it as a signed one. The two orders
-    differ for a SET with 64 labels.
+    Servers sort a SET as an unsigned number, but compare it as a signed one without the cast. The two orders differ for
+    a SET with 64 labels.
     """
     return key_expression(column) if column.type.kind is Kind.SET else quoted(column.name)
 
@@ -119,7 +119,7 @@ def _literals(value: Any, column: Column, table: Table) -> str:
 def _is_possible(value: Any, kind: ColumnType) -> bool:
     """Whether the column can have this value.
 
-    In a comparison, servers would take an unknown label for the invalid value.
+    In a comparison, a server would treat an unknown label as the invalid value, and find rows that have it.
     """
     if value is None:
         return False

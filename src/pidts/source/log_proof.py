@@ -20,9 +20,8 @@ _FIRST_EVENT = 4
 _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
-"""The largest number of bytes of a file that are read for its GTIDs.
-
-If a place is further into the file, its GTIDs stay unknown until the server begins its next file.
+"""The largest number of bytes of a file that are read for its GTIDs. The GTIDs at a later place in the file stay
+unknown until the server begins its next file.
 """
 _TRANSACTIONS = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
 _TOLD_BY = frozenset(
@@ -51,8 +50,8 @@ def gtids_before(
         found = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
         if found is not None:
             return str(found)
-        # The server's function fails if the file contains an event larger than max_allowed_packet, which is possible.
-        # Then the file is read here.
+        # The server's function fails if the file has an event larger than max_allowed_packet. Then the file is read
+        # here.
     elif not server.gtid_mode:
         return None
     if place.offset > _MOST_BYTES:
@@ -95,8 +94,7 @@ class _ExecutedTransactions:
 
     def added_to(self, before: GtidSet) -> str:
         if isinstance(before, MariaDbGtidSet):
-            # Of each domain, the transaction that is last in the log counts, as in the result of the server's own
-            # function.
+            # For each domain, the last transaction in the log counts, as in the result of the server's own function.
             return str(MariaDbGtidSet.of(({at.domain: at for at in before.positions} | self._last).values()))
         return str(before.union(MySqlGtidSet.of(self._intervals)))
 

@@ -19,7 +19,7 @@ from pidts.model.errors import Transient
 
 BUFFER_SIZE = 1 << 20
 _FEW_BYTES = 64 << 10
-"""A read that has room for more, and gets fewer bytes than this, has taken all bytes that had arrived."""
+"""If a read has room for more and gets fewer bytes than this, it has taken all bytes that had arrived."""
 MAX_PACKET = 0xFFFFFF
 LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
 """The largest number of bytes that a server sends for one event: 1 GiB, the highest max_allowed_packet, and headers.
@@ -110,8 +110,8 @@ class PacketReader:
     def check_frame(self) -> None:
         """Raises if the incomplete packet at the front cannot be an event of a dump.
 
-        If the reader trusted a damaged length, it would wait for bytes that are never sent, and arriving heartbeats
-        would hide this.
+        If a length is damaged, the reader would wait for bytes that are never sent. It would not notice this, since
+        heartbeats go on arriving.
         """
         if not self._long:
             self._check_frame()
@@ -169,12 +169,12 @@ class PacketReader:
                 ) from error
             if count == 0:
                 if self._end > before:
-                    break  # The data before the end is returned first; the next call finds the end again.
+                    break  # The data that came before the end is returned first; the next call finds the end again.
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
             if self._is_plain and count < room and self._end - before < _FEW_BYTES:
-                # The socket had no more bytes. Under TLS, a short read does not prove this: TLS returns one record at a
-                # time, and may have others that poll does not see.
+                # The socket had no more bytes. Under TLS, a short read proves nothing: TLS returns one record at a
+                # time, and may hold others that poll does not see.
                 self._is_drained = True
                 break
         if self._end > before:

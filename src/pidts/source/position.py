@@ -1,8 +1,9 @@
 """Reads the end of the source's log, and finds a position up to which a reader sees every change.
 
-A server writes a transaction to its log *before* its rows become visible: a replica may have a change that a SELECT on
-the source does not show yet. If a copy read at this moment, it would lose the change, because the log up to its
-position counts as applied. So `settled` returns a position only when all transactions up to it are visible.
+A server writes a transaction to its log *before* the transaction's rows become visible: a replica may have a change
+that a SELECT on the source does not show yet. A copy that reads at this moment would lose the change: it does not read
+the change from the table, and the log up to its position counts as applied. So `settled` returns a position only when
+all transactions up to it are visible.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS", "SHOW BINLOG STATUS")
 _SETTLE_SECONDS = 600.0
 """The time within which a logged transaction has to become visible in the tables.
 
-If the source is a replica itself, a transaction that it applies has a GTID from the beginning of the transaction on. So
-the transaction counts as logged, and not yet visible, for as long as it runs.
+The limit is high for sources that are replicas themselves. There, a transaction has its GTID from its beginning on, so
+it counts as logged, and not yet visible, for as long as it runs.
 """
 
 _EXACT_TRIES = 20
@@ -28,8 +29,8 @@ _EXACT_SECONDS = 1.0
 def position(connection: Session) -> tuple[Position, str]:
     """Returns the end of the log and the GTID set up to there, as text.
 
-    On a MySQL server that is never idle, the set may lack the last few transactions before the position. But it never
-    has a transaction after the position.
+    If a MySQL server is never idle, the set may lack the last few transactions before the position. It never has a
+    transaction after the position.
     """
     place, gtids = _status(connection)
     mariadb = server_info(connection).is_mariadb
@@ -50,8 +51,7 @@ def position(connection: Session) -> tuple[Position, str]:
         place, gtids = again, exact
     if not mariadb:
         return place, gtids
-    # This function of the server is exact even while the server commits. But the server reads the whole log file up to
-    # the position.
+    # This function is exact even while the server commits, but makes it read the whole log file up to the position.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
         raise Transient(
@@ -78,8 +78,8 @@ def settled(connection: Session, server: ServerInfo) -> Position:
     The position is the log's current end, or later.
 
     On MariaDB the function opens a read transaction whose snapshot is exactly at the position; the caller has to end
-    it. On a MySQL without GTIDs, it cannot be found out which changes are visible. So a reader of such a server has to
-    wait for row locks, see `needs_row_locks`.
+    it. MySQL without GTIDs does not show which changes are visible. There, a reader has to wait for row locks, see
+    `needs_row_locks`.
     """
     place, _ = _status(connection)
     deadline = time.monotonic() + _SETTLE_SECONDS
@@ -100,7 +100,7 @@ def needs_row_locks(server: ServerInfo) -> bool:
 
 
 def row_lock(server: ServerInfo) -> str:
-    """Returns the last clause of a SELECT, by which the SELECT waits until all logged transactions are visible."""
+    """Returns the last clause of a SELECT. With it, the SELECT waits until all logged transactions are visible."""
     if not needs_row_locks(server):
         return ""
     # Before 8.0.22, FOR SHARE requires the privilege to write.

@@ -35,10 +35,7 @@ _SETTINGS = (
 )
 _DAY = 86400
 _SOON = 3600
-"""The shortest acceptable time, in seconds, before log is purged.
-
-With a shorter time, log may be lost while a machine restarts.
-"""
+"""The shortest acceptable time, in seconds, before log is purged. In less time, a restarting machine may lose log."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _KEY = re.compile(r"^ *CONSTRAINT `((?:[^`]|``)*)` FOREIGN KEY (.*)$", re.MULTILINE)
 _CASCADE = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
@@ -71,9 +68,9 @@ def check_source(
 ) -> list[Finding]:
     """Checks all requirements for replicating `tables` from the log position `start` (or from now on).
 
-    `copies`: whether existing rows are going to be copied. `receives`: whether this account reads the log; otherwise
-    another machine does so, with another account. `begun`: whether the task has begun; before that, a note says what a
-    further privilege would be good for.
+    `copies`: whether existing rows are going to be copied. `receives`: whether this account reads the log, and not
+    another machine with another account. `begun`: whether the task has begun; if not, a note says what a further
+    privilege would be good for.
     """
     by_name = {table.name: table for table in tables}
     asked = _RequiredGrants(
@@ -108,7 +105,7 @@ def check_source(
 def _tls(asked: _RequiredGrants) -> Iterator[Finding]:
     """Reports how the connection is encrypted, for tasks whose settings allow a connection that is not safe.
 
-    If a task demands encryption, there is nothing to report, since there is no connection without it.
+    If a task demands encryption, there is nothing to report: no other connection is possible.
     """
     mode, version = asked.config.tls.mode, encryption(asked.connection)
     if not version:
@@ -205,9 +202,9 @@ def _binlog_format(asked: _RequiredGrants) -> Iterator[Finding]:
 def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
     """Checks whether the row images in the log are sufficient.
 
-    An image that leaves out columns is completed from the target, if it is known which columns it leaves out. But
-    MariaDB logs a REPLACE of an existing row as an update. If the REPLACE sets columns to their defaults, the image
-    lacks these columns, as if they were unchanged (seen on 10.11). MySQL logs these columns.
+    If an image lacks columns, PiDTS completes it from the target. This needs an image that lacks only unchanged
+    columns. But MariaDB logs a REPLACE of an existing row as an update. If the REPLACE sets columns to their defaults,
+    the image lacks these columns, as if they were unchanged (seen on 10.11). MySQL logs these columns.
     """
     server, settings = asked.server, asked.settings
     value = settings.get("binlog_row_image", "FULL")
@@ -233,7 +230,7 @@ def _binlog_row_image(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str]:
-    """Returns tables whose generated columns MariaDB leaves out of images: the log does not show their changes."""
+    """Returns tables whose images lack generated columns, as MariaDB logs them: the log does not show their changes."""
     if not server.is_mariadb or server.number < _LEAVES_OUT_GENERATED:
         return []
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
@@ -252,9 +249,9 @@ def _replication_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _dump_privilege(asked: _RequiredGrants) -> Iterator[Finding]:
-    # One privilege may cover 20,000 tables. A query is sent for one table of a schema that a privilege covers, and for
-    # each table of the other schemas. The server ignores a privilege on a pattern of schemas if the account has
-    # privileges on the schema's own name.
+    # One privilege may cover 20,000 tables. If a privilege covers a whole schema, a query is sent for only one of its
+    # tables; in other schemas, for each table. The server ignores a privilege on a pattern of schemas if the account
+    # has privileges on the schema's own name.
     has = privileges_of(current_grants(asked.connection, asked.server))
     first = {name.schema: name for name in sorted(asked.tables, reverse=True)}
     covered = {
@@ -382,7 +379,7 @@ def _primary_key(asked: _RequiredGrants) -> Iterator[Finding]:
 
 
 def _foreign_key(asked: _RequiredGrants) -> Iterator[Finding]:
-    """Checks for foreign keys by which InnoDB itself changes rows, since the log does not contain these changes."""
+    """Checks for foreign keys with which InnoDB itself changes rows, since the log does not contain these changes."""
     if asked.settings.get("innodb_native_foreign_keys", "ON") == "OFF":
         return
     for name, key, actions in _cascades(asked):

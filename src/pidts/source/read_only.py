@@ -46,7 +46,7 @@ def make_read_only(connection: Session) -> bool:
 def restore(connection: Session, before: Mapping[str, str]) -> None:
     """Restores the earlier values of the variables. MySQL couples its two variables, so the stricter one is set first.
 
-    A variable that already has its earlier value is not set, because the account may not be allowed to set it.
+    A variable that already has its earlier value is left alone: the account may lack the privilege to set it.
     """
     now = read_only_variables(connection)
     for name in reversed(_NAMES):

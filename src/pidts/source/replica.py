@@ -1,10 +1,11 @@
 """Chooses a server id and a uuid that nobody else uses, under which PiDTS registers as a replica.
 
-If the server can list its replicas, the id is the same in each run. On an older MySQL, PiDTS neither registers nor asks
-for the list. Such a server keeps the entry of a replica whose connection broke between registering and asking for the
-log. If a client (PiDTS or a monitor) then asks for the list, the server reads freed memory and crashes (bug 29915479;
-seen on 5.6.24). Such a server sends its log even to a replica that is not registered. For it, the id is chosen
-at random.
+If the server can list its replicas, the id is the same in each run.
+
+On an older MySQL, PiDTS neither registers nor asks for the list, and chooses an id at random. The reason is a bug of
+these servers (29915479; seen on 5.6.24). If a replica's connection breaks between registering and asking for the log,
+the server keeps the replica's entry. When a client (PiDTS or a monitor) then asks for the list, the server reads freed
+memory and crashes. These servers send their log even to a replica that is not registered.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def replica_id(connection: Session, name: str, server: ServerInfo) -> int:
 def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUID:
     """Returns the same uuid for the same id, so that a server ends the dump of an earlier run that has crashed.
 
-    A server may not send the reason for ending a dump. Then the uuid is also derived from the process and the source,
-    so that only earlier dumps of this process for this source are ended. Otherwise two readers with one id would end
-    each other's dumps again and again, and each would only see a lost connection.
+    Some servers send no reason when they end a dump. If two readers with one id ended each other's dumps again and
+    again, each would only see a lost connection. For these servers, the uuid is also derived from the process and the
+    source. So only earlier dumps of this process for this source are ended.
     """
     sends_reason = server.is_mariadb or server.number >= _SENDS_REASONS
     # A forked process has the same value of `_PROCESS` as its parent, but another process id, so both are used.
@@ -57,8 +58,8 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
 def reader_name(source_id: str) -> str:
     """Returns the name from which a reader of a part of the log derives its id. It is not the replicator's name.
 
-    MariaDB shows other replicas' ids only to accounts with REPLICATION MASTER ADMIN, so without this privilege an equal
-    id would not be noticed.
+    With the replicator's name, the ids could be equal. MariaDB shows other replicas' ids only to accounts with
+    REPLICATION MASTER ADMIN, so without this privilege nobody would notice it.
     """
     return f"{source_id} reader {os.getpid()}"
 

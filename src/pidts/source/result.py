@@ -2,7 +2,7 @@
 
 The driver would make an object per packet and decode each value separately. Here compiled code writes the server's
 answer directly into the memory of Arrow's arrays; see `text_rows.cells`. `PIDTS_KERNEL=python` chooses
-`text_rows.lists`, which is plain and slow, with the same result.
+`text_rows.lists`, which is slower and has the same result.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ _SHORT = 100
 _MOMENT = 0.0005
 """A pause before the next read, in which more data may arrive.
 
-Servers send 16 KiB at a time. If the reader woke up for each such part, this would cost both sides more time than the
-part's contents.
+Servers send 16 KiB at a time. To wake up for each such part takes both sides longer than to send and read it.
 """
 _DETAILS = 13
 """The number of bytes after the names in a column's definition: 0x0C, charset, length, type, flags, decimals and two
@@ -160,7 +159,7 @@ def _refusal(packet: bytes, where: Where) -> PidtsError | None:
 def changed(column: Column, definition: bytes) -> str:
     """Returns the difference between a column's definition in a result and its known structure; empty if there is none.
 
-    A different charset matters: if text is not decoded in the server's charset, it is wrong without any error.
+    A different charset matters: text that is decoded in a wrong charset is wrong without any error.
     """
     details = definition[-_DETAILS:]
     charset, type_code = int.from_bytes(details[1:3], "little"), details[7]

@@ -72,7 +72,7 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
 
-    The checksum is computed as if each row had the texts `constants` after its own columns. `floats`: the other server
+    The checksum is computed as if the texts `constants` followed each row's own columns. `floats`: the other server
     writes floating point numbers in the same way. See `pidts.schema.row_digest`.
     """
     where = _where(table, after_key, highest).rstrip()
@@ -106,7 +106,7 @@ def _where(table: Table, after_key: Sequence[Any] | None, highest: Sequence[Any]
 def _by_key(table: Table) -> str:
     """Returns the clause that makes the server use the primary key's index.
 
-    Any other index would be worse, and a server with poor statistics may choose one.
+    With poor statistics, a server may choose another index, which would be slower.
     """
     return f"FORCE INDEX ({_PRIMARY}) " if any(key.primary for key in table.keys) else ""
 
@@ -133,8 +133,8 @@ def _stream(connection: Session, table: Table, clauses: str, at_once: int) -> It
 
 
 def _read(connection: Session, table: Table, sql: str, at_once: int) -> Iterator[pa.Table]:
-    # The server sends text as it is stored, and the text is decoded like text from the log. If the server converted it,
-    # some characters would become question marks.
+    # The server sends text as it is stored, and the text is decoded like text from the log. If the server converted the
+    # text, some characters would become question marks.
     query(connection, "SET character_set_results = NULL")
     try:
         yield from read_result(connection, sql, table, at_once)

@@ -1,7 +1,7 @@
 """Reads the structures and sizes of a source's tables from information_schema and SHOW INDEX.
 
-A task may have 20,000 tables, so columns and keys are read by one query for many tables. A table's keys are read by
-SHOW INDEX if their order matters and the query for many tables does not show it.
+A task may have 20,000 tables, so one query reads the columns or keys of many tables. If the order of a table's keys
+matters, and this query does not show it, SHOW INDEX reads the keys.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
-"""Replaces a binary default.
-
-The catalog does not show such a default exactly: it is cut off at a zero byte, or bytes that are not text are
-replaced.
+"""Stands for a binary default, which the catalog does not show exactly. The catalog cuts the default off at a zero
+byte, or replaces bytes that are not text.
 """
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -51,7 +49,7 @@ def read_structures(
     """Returns all tables for which `select` is true, without views and the server's own schemas.
 
     System-versioned tables are included: a caller that replicates rows also has to call `system_versioned`. A server
-    may show a table to an account and hide the table's columns. This is an error, unless `hidden` is given: then such
+    may show a table to an account and hide the table's columns. Without `hidden`, this is an error. With `hidden`, such
     tables are added to it, each with a reason.
     """
     server = server_info(connection)
@@ -96,7 +94,7 @@ def read_structure(connection: Session, name: TableName) -> Table | None:
 
 
 def system_versioned(connection: Session) -> frozenset[TableName]:
-    """Returns MariaDB's tables whose old row versions are logged as additional rows; see `pidts.schema.periods`."""
+    """Returns the tables of which MariaDB logs old row versions as further rows; see `pidts.schema.periods`."""
     return _names_of(connection, {_VERSIONED})
 
 
@@ -189,8 +187,8 @@ def _names_of(connection: Session, types: Collection[str]) -> frozenset[TableNam
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Returns the columns of each of these tables of a schema, without tables for which the server shows no column.
 
-    MariaDB compares the names in a list without case and accents. Of several names that are equal in this way, it reads
-    only the first: of `a` and `A`, it returns nothing for `A`. A single name is compared exactly.
+    In a list of names, MariaDB ignores case and accents, and reads only the first of several equal names. For a list of
+    `a` and `A`, it returns nothing for `A`. It compares a single name exactly.
     """
     sql = (
         "SELECT * FROM information_schema.columns WHERE table_schema = %s AND table_name IN ({}) "
@@ -210,7 +208,8 @@ def _keys_of_many(
     """Returns the keys of each of these tables as SHOW INDEX does, except tables whose keys have to be read alone.
 
     The exceptions are tables without a key, which may be dropped by now, and tables with several keys whose order the
-    server does not show. Older servers and MariaDB make the rows of SHOW INDEX from information_schema.statistics.
+    server does not show. On MariaDB and MySQL before 8.0, the query shows the order: these servers make the rows of
+    SHOW INDEX from information_schema.statistics.
     """
     sql = (
         "SELECT table_schema, table_name, non_unique, index_name AS key_name, seq_in_index, column_name, collation, "
@@ -353,8 +352,7 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
             name=name,
             columns=tuple(str(part["column_name"]) for part in ordered),
             # A unique key over prefixes refuses rows that differ only after the prefix. A target's key over the whole
-            # columns would accept them. For a primary key this does not matter, since whole columns also identify a
-            # row.
+            # columns would accept them. A primary key counts nevertheless, since its whole columns also identify a row.
             unique=declared_unique and (primary or not any(prefixes)),
             primary=primary,
             prefixes=prefixes if any(prefixes) else (),
@@ -368,8 +366,8 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
 def _with_options(connection: Session, name: TableName, keys: list[Key], dialect: Dialect) -> list[Key]:
     """Returns the keys with the options that only the CREATE TABLE statement shows.
 
-    If a primary key or the only unique key identifies the rows, returns the keys unchanged. Options matter only if the
-    order of unique keys decides which of them identifies the rows.
+    Options matter only if the order of unique keys decides which of them identifies the rows. So the keys are returned
+    unchanged if there is a primary key, or at most one unique key.
     """
     if any(key.primary for key in keys) or sum(key.declared_unique for key in keys) < 2:
         return keys
@@ -387,8 +385,8 @@ def _with_options(connection: Session, name: TableName, keys: list[Key], dialect
 def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
     """Reads the complete defaults of these columns by queries.
 
-    The first query reads no row of the table. Without a row, servers return the default only of a nullable column. The
-    second query reads one row. So if the table is empty, the defaults of the other columns stay unknown.
+    The first query reads no row of the table. It shows the defaults of nullable columns only. The second query reads
+    one row. So if the table is empty, the defaults of the other columns stay unknown.
     """
     asked = ", ".join(f"HEX(DEFAULT(its.{quoted(column)}))" for column in columns)
     found: dict[str, str] = {}

@@ -18,11 +18,10 @@ def table_effects(
 ) -> dict[TableName, str]:
     """Returns, for each table, why writing to it may change other tables; an empty text if it cannot do this.
 
-    `temporary`: names that may be those of other sessions' temporary tables, which the catalog does not show.
-
-    The answer is about the present: the table may have had other triggers before. The server does not allow triggers
-    on its own tables in the schema `mysql`. Foreign keys are ignored: even a log with row events does not contain the
-    rows that they change.
+    `temporary`: names that may belong to temporary tables of other sessions, which the catalog does not show. The
+    answer is about the present: the table may have had other triggers before. The server does not allow triggers on its
+    own tables in the schema `mysql`. Foreign keys are ignored: even a log with row events does not contain the rows
+    that they change.
     """
     has = privileges_of(current_grants(connection, server_info(connection)))
     found = {name: _effects(connection, name, may_see=has.has(_privilege(name))) for name in tables}

@@ -1,6 +1,6 @@
 """Reads the objects of a source that a task does not create on the target: foreign keys, views, triggers and others.
 
-If the account may not see the text of a program, the server hides the text, and it is empty here.
+If the account may not see the text of a program, the text is empty here.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ class _Catalog:
     groups: Sequence[Sequence[str]]
     """The schemas of each query.
 
-    MariaDB and MySQL before 8.0 open the tables about which information_schema is queried. If the condition names
-    several schemas, they open all tables of the server.
+    To answer a query on information_schema, MariaDB and MySQL before 8.0 open tables. If the condition names several
+    schemas, they open all tables of the server.
     """
 
     @classmethod
@@ -294,8 +294,8 @@ def _events(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noq
 def _checks(catalog: _Catalog, texts: bool) -> Iterator[UncarriedObject]:  # noqa: ARG001, FBT001
     """Yields checks.
 
-    MariaDB's catalog names the table in the row of the check, and MySQL's in the row of the constraint. Old servers
-    have no checks.
+    In MariaDB's catalog, the row of the check names the table; in MySQL's, the row of the constraint. Old servers have
+    no checks.
     """
     try:
         rows = catalog.rows(
@@ -450,8 +450,8 @@ def _defined(connection: Session, found: UncarriedObject) -> UncarriedObject:
         definition = partition_clause(shown)
     else:
         start = f"{found.text.partition(' ')[0]} KEY {quoted(found.name)} "
-        # `splitlines` would also split at other characters. In a comment, servers escape the line feed, but not these
-        # other characters.
+        # `splitlines` would also split at characters other than the line feed. In a comment, servers do not escape
+        # these.
         lines = map(str.strip, shown.split("\n"))
         definition = next((line.removesuffix(",").rstrip() for line in lines if line.startswith(start)), "")
     definition = _sure(definition)
