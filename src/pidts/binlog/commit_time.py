@@ -27,8 +27,8 @@ def commit_time(raw: bytes | memoryview) -> float | None:
 
     Returns None if the event does not have this time.
 
-    `raw` begins with the event, and may continue after it. If the server is a replica and has the transaction from its
-    source, this is the time of the commit on the replica.
+    `raw` begins with the event, and may continue after it. On a replica, a transaction of its source has the time of
+    the commit on the replica.
     """
     kind = raw[_TYPE_AT]
     if kind == EventType.GTID_TAGGED:

@@ -100,7 +100,7 @@ def payload_pieces(body: memoryview) -> Iterator[bytes]:
 
 
 def _unpacked(data: memoryview, size: int, what: str) -> Iterator[bytes]:
-    """Decompresses piece by piece, so that a wrong size does not allocate memory for bytes that do not exist."""
+    """Decompresses piece by piece. So a wrong size in the log allocates no memory for bytes that do not exist."""
     done = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:

@@ -1,8 +1,8 @@
 """Computes zlib's CRC32 in compiled code, for the checksums of events, which compiled code reads one by one.
 
-If the processor can multiply without carries, sixteen bytes at a time are folded onto later bytes. Multiplied by a
-power of x modulo the polynomial, they contribute the same to the CRC-32 at the later place. The last bytes, and short
-data, are computed with tables, in steps of eight bytes.
+If the processor can multiply without carries, sixteen bytes at a time are folded onto later bytes: they are multiplied
+by a power of x modulo the polynomial, and combined with the later bytes by XOR. With this factor, they contribute the
+same to the CRC-32 at the later place. Tables are used for the last bytes and for short data, in steps of eight bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORTH_A_CALL = 16384
 
 
 def _tables() -> Any:
-    """Returns what each value of a byte contributes to the CRC-32, if zero to seven bytes follow it."""
+    """Returns what each value of a byte contributes to the CRC-32: one table each for 0 to 7 bytes that follow it."""
     rows = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         value = byte
@@ -87,7 +87,7 @@ def _fold(low: int, high: int, by_low: int, by_high: int, at: int) -> tuple[int,
 
 @jit
 def _folded(at: int, end: int, state: int) -> int:
-    """Folds with four lanes in parallel, since several independent multiplications take the time of one."""
+    """Folds four times sixteen bytes at a time, since several independent multiplications take the time of one."""
     low, high = load64(at) ^ state, load64(at + 8)
     at += 16
     if end - at >= 112:

@@ -75,16 +75,17 @@ class LogFacts(TypedDict):
 def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
     """Returns the row changes of whole transactions, per table in log order.
 
-    `offset` is the byte of the log file at which `raw` begins, or any earlier byte less than 2 GiB away. Tables that
-    are not in `structures` are skipped. So are rows at or before `after`, and rows that a table's early filter leaves
-    out. There is one batch for each structure of a table, unless its rows are too large for an Arrow array.
+    `offset` is the byte of the log file at which `raw` begins, or any earlier byte less than 2 GiB away. Three kinds of
+    rows are skipped: rows of tables that are not in `structures`, rows at or before `after`, and rows that a table's
+    early filter leaves out. There is one batch for each structure of a table, or several if the rows are too large for
+    an Arrow array.
 
     The rows of a prepared XA transaction are skipped, since the transaction may be rolled back. When it is committed,
     a separate call decodes the events that prepared it. In this call, `commit` is the Lsn of the event that commits the
     transaction; all rows of the transaction have this place. `commit_time` is the time in that event's header.
 
     Raises `LargeSliceError` if the rows of a table take `most_bytes` or more: a compressed log may be many times as
-    large in memory. The error is not raised while a savepoint is open, since then `decode_stream` would need as much
+    large in memory. While a savepoint is open, the error is not raised, since `decode_stream` would need as much
     memory.
     """
     return _decoded(new_decoder(facts), raw, facts)
@@ -106,9 +107,9 @@ def event_group_columns(groups: CommittedEventGroups) -> npt.NDArray[np.int64]:
 class KeptDecoder:
     """Decodes slices of one log as `decode_slice` does, and remembers the tables from slice to slice.
 
-    All slices have the same structures and early filters, and none has a `commit` or an `after`. A new decoder returns
-    the tables of a slice in the order in which they first appear in the slice. A decoder that is kept from an earlier
-    slice returns them in the order of their first rows in the slice.
+    All slices have the same structures and early filters, and none has a `commit` or an `after`. For the first slice of
+    a decoder, the tables are in the order in which they first appear. For a later slice, they are in the order of their
+    first rows.
     """
 
     def __init__(self) -> None:
@@ -217,7 +218,7 @@ class RowDecoder:
             pass
 
     def follow_event_groups(self, walker: LogWalker, raw: bytes, groups: CommittedEventGroups) -> None:
-        """Reads groups of events that have prepared XA transactions; the rows get the Lsns of the commits."""
+        """Reads event groups that have prepared XA transactions; the rows get the Lsns of the commits."""
         place, view = 0, memoryview(raw)
         _, sizes, offsets, commits, _ = event_group_columns(groups).tolist()
         for size, offset, commit in zip(sizes, offsets, commits, strict=True):
@@ -255,10 +256,7 @@ class RowDecoder:
             yield
 
     def can_begin_again(self) -> bool:
-        """Whether this decoder can decode another slice.
-
-        If so, prepares for the other slice: afterwards, no transaction is open.
-        """
+        """Whether this decoder can decode another slice. If so, prepares for it: afterwards, no transaction is open."""
         return False
 
     @property
@@ -303,7 +301,8 @@ class RowDecoder:
                 self._roll_back()
             self._end()
         elif kind in _FILE_ENDS:
-            # The server crashed before it had written the end of the transaction, which was therefore never committed.
+            # The server crashed before it had written the end of the transaction, so the transaction was never
+            # committed.
             self._roll_back()
             self._end()
         elif kind == EventType.INCIDENT:

@@ -1,11 +1,13 @@
 """Numbers the events of an event group that has prepared an XA transaction.
 
-All rows of the transaction have the Lsn of its commit, and differ only in their number. The number of an event's first
-row is the number of bytes from the group's first event to this event. So the numbers follow from the log alone, and do
-not depend on which tables are decoded. No event has more rows than bytes, with one exception: 1,000 rows of one byte
-each, which MariaDB has compressed, take 60 bytes of the log. The next event would begin with the number 60, so its rows
-would have the Lsns of other rows, and would be sorted before them. So the numbers of the events after a compressed
-event begin after all numbers that its rows could have.
+All rows of the transaction have the Lsn of its commit, and differ only in their number. An event's first row gets the
+number of bytes from the group's first event to this event. So the numbers follow from the log alone, and do not depend
+on which tables are decoded.
+
+Two rows never have the same number, since no event has more rows than bytes. The exception is an event that MariaDB has
+compressed: 1,000 rows of one byte each may take 60 bytes of the log. If the next event began with number 60, its rows
+would have the Lsns of other rows, and would be sorted before them. So the numbers after a compressed event begin after
+all numbers that its rows could have.
 """
 
 from __future__ import annotations

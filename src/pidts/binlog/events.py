@@ -157,10 +157,8 @@ class Event:
 
 
 _REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
-"""If a server starts sending in the middle of a log file, it takes these events from the file's beginning, or makes
-them itself.
-
-These events have no position.
+"""Events that a server sends without a position if it starts in the middle of a log file: it takes them from the file's
+beginning, or makes them itself.
 """
 
 
@@ -195,7 +193,7 @@ class Format:
     def checksum_tail(body: bytes | memoryview) -> int:
         """Returns how many bytes at the end of a FORMAT_DESCRIPTION event's body are its checksum.
 
-        The event has room for a checksum even if its algorithm byte says that events have no checksums.
+        The event has room for a checksum even if its algorithm byte says that the log has no checksums.
         """
         return CHECKSUM_SIZE if _knows_checksums(_server_version(bytes(body[: _FIXED_SIZE + 1]))) else 0
 

@@ -1,9 +1,11 @@
 """Compiles functions that work on raw memory; the only file that imports the compiler.
 
 A function with `@jit` is compiled to machine code when it is first called. The machine code is kept on disk for the
-next process. Only these compiled functions can call the functions below. The functions below read and write memory by
-address, unaligned and in the machine's (little-endian) byte order. Nothing checks an address. So every caller first
-makes sure that the address is within the caller's own buffer, since a length in the log may be wrong.
+next process.
+
+Only compiled functions can call the functions below. These read and write memory by address, unaligned and in the
+machine's (little-endian) byte order. Nothing checks an address, and a length in the log may be wrong. So every caller
+first makes sure that the address is within its own buffer.
 """
 
 from __future__ import annotations
@@ -46,9 +48,8 @@ def inline(function: F) -> F:
 def entry(function: Callable[..., int]) -> Any:
     """Compiles a function that takes and returns numbers, once for all callers.
 
-    A caller of a `jit` function is compiled together with this function, and so are the caller's own callers. Each
-    further caller makes the compilation longer. Compiled callers of an `entry` only need its `address`, for `invoke`;
-    plain callers use its `ctypes`.
+    A `jit` function is compiled again as a part of each of its callers, and of their callers, which takes time.
+    Compiled callers of an `entry` only need its `address`, for `invoke`. Plain callers use its `ctypes`.
     """
     count = function.__code__.co_argcount
     with _folder():
@@ -89,8 +90,9 @@ def is_compiling() -> bool:
 def _folder() -> Iterator[None]:
     """Sets Numba's cache folder while a function is declared, and then restores the setting for other users of Numba.
 
-    All threads share the setting of the cache folder. If one thread restored it while another declares a function, that
-    function's machine code would go to the working directory, and the next process would compile it again.
+    All threads share the setting, so a lock lets only one thread declare a function. Otherwise one thread could restore
+    the setting while another declares a function. That function's machine code would go to the working directory, and
+    the next process would compile it again.
     """
     settings: Any = numba.config
     with _declaring:

@@ -27,9 +27,9 @@ def compiled() -> bool:
 def cache_folder() -> Path:
     """Returns the folder of the machine code: next to the source, or in NUMBA_CACHE_DIR or the user's cache.
 
-    Numba notices a change of a function's own file. It does not notice a change of the files with the functions that it
-    calls, or with its constants: code with an old memory layout would write to wrong addresses. So the folder's name
-    has a digest of all files from which functions or constants are compiled.
+    Numba notices a change of a function's own file. It does not notice a change in another file, for example of a
+    function that it calls or of a constant: code with an old memory layout would write to wrong addresses. So the
+    folder's name has a digest of all files from which functions or constants are compiled.
     """
     home = Path(__file__).parent
     digest = hashlib.sha256()
@@ -47,8 +47,8 @@ def is_complete() -> bool:
 def complete(compile_all: Callable[[], object]) -> None:
     """Calls `compile_all` unless this was done before, and notes that the machine code is complete.
 
-    Of several processes, one compiles and the others wait for it. If the folder cannot be written, nothing is done,
-    since the machine code could not be kept.
+    Of several processes, one compiles and the others wait for it. If the folder cannot be written, nothing is done: the
+    machine code could not be kept.
     """
     folder = cache_folder()
     with suppress(OSError):

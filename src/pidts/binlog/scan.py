@@ -3,8 +3,8 @@
 A transaction begins with its GTID event (or BEGIN, if the server has no GTIDs) and ends with XID, COMMIT or ROLLBACK,
 or with its only statement. Events between transactions (rotation, bookkeeping) become an *empty entry* on request. A
 group of events that only prepares an XA transaction is an empty entry, too: it contains the transaction's changes, and
-nothing to apply yet. A later group of events commits the transaction or rolls it back, and has only the transaction's
-name (`pidts.binlog.xa` joins the two groups).
+nothing to apply yet. A later event group commits the transaction or rolls it back, and has only the transaction's name.
+`pidts.binlog.xa` joins the two groups.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class _OpenTransaction:
     begin: Lsn
     gtid: GtidEvent
     explicit: bool = False
-    """Whether the transaction began with BEGIN, or with a GTID of MariaDB that has the meaning of BEGIN. Then COMMIT,
-    ROLLBACK or XID ends it.
+    """Whether the transaction began with BEGIN, or with a GTID of MariaDB that means BEGIN. If so, COMMIT, ROLLBACK or
+    XID ends it.
     """
     row_events: int = 0
     tables: dict[TableName, None] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class TransactionScanner:
     """Reads every event of one source in log order, and returns each transaction after its last event.
 
     If a server crashed while it wrote, a log file may end with the beginning of a transaction. This transaction was
-    never committed, and its events become part of the next empty entry.
+    never committed: its events become part of the next empty entry.
     """
 
     def __init__(self, change_no: int, prev_lsn: Lsn) -> None:
@@ -88,10 +88,7 @@ class TransactionScanner:
         return self._skipped if self._open is not None else self._reached <= self.previous
 
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
-        """Continues after transactions that other code has found.
-
-        `lsn` and `timestamp` are the Lsn and the time of the last transaction that other code has found.
-        """
+        """Continues after transactions that other code has found. `lsn` and `timestamp` are those of the last one."""
         self.previous = self._reached = lsn
         self._gap = self._open = None
         self.timestamp = timestamp
@@ -229,7 +226,7 @@ class TransactionScanner:
     def _xa(self, event: Event, sql: str) -> bool:
         """Handles an XA statement; returns True if it ends its group of events.
 
-        `XA START` stands for BEGIN. A later `XA COMMIT` or `XA ROLLBACK` is a transaction without rows.
+        `XA START` has the meaning of BEGIN. A later `XA COMMIT` or `XA ROLLBACK` is a transaction without rows.
         """
         now, statement = self._now(event), XaStatement.parse(sql)
         if statement.verb == "START":

@@ -1,16 +1,16 @@
 """Makes the text of a statement from the bytes that the client sent.
 
-A statement is in the client's charset, but it may have bytes that are not text in this charset, for two reasons. A
-literal may consist of arbitrary bytes: after an introducer (`_binary'...'`), or in a session with `SET NAMES binary`,
-which tools for restoring dumps use. And old servers accepted any bytes. This module never raises an error, since the
-statement may concern tables that the task does not carry. For example, mydumper uses `SET NAMES binary`, and MySQL 8
-logs the session's charset even with the BEGIN of each of mydumper's transactions.
+A statement is in the client's charset, but it may have bytes that are not text in this charset, for two reasons. First,
+a literal may consist of arbitrary bytes: after an introducer (`_binary'...'`), or in a session with `SET NAMES binary`,
+which tools for restoring dumps use. Second, old servers accepted any bytes. This module never raises an error, since
+the statement may concern tables that the task does not carry. For example, mydumper uses `SET NAMES binary`, and MySQL
+8 logs the session's charset even with the BEGIN of each of mydumper's transactions.
 
 If the client's charset is `binary`, the server reads names and comments as UTF-8. The charset of the *connection*
 decides what literals mean (seen on MySQL and MariaDB). If it is `binary`, the server stores a literal's bytes
 unchanged: `DEFAULT 'é'` of a column in latin1 becomes `Ã©`. So this literal is written as bytes, `x'C3A9'`, which mean
 the same in every session. After `SET character_set_client = binary` alone, the literal is text in the connection's
-charset, and is written as this text. All other bytes that are not text are written as escapes.
+charset, and is written as this text. Other bytes that are not text are written as escapes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def statement_text(sql: bytes, client: str | None, connection: str | None, sql_m
 def _with_literals(sql: bytes, sql_mode: int, charset: str, *, is_one: bool) -> bytes:
     """Returns the statement with hexadecimal literals in place of literals that are not text in their charset.
 
-    An ASCII literal stays as it is, since it means the same as text and as bytes. `is_one` says that the whole
-    statement is in this charset. If it is not, a literal that is text is written in UTF-8, as names are.
+    An ASCII literal stays as it is, since it means the same as text and as bytes. `is_one` says whether the whole
+    statement is in this charset. If not, a literal that is text is written in UTF-8, as names are.
     """
     escapes = not sql_mode & _NO_BACKSLASH_ESCAPES
 

@@ -64,9 +64,8 @@ class Query:
     utf8_literals: bool = False
     """Whether the session's literals are in UTF-8; False if the log does not say."""
     databases: frozenset[str] | None = None
-    """The databases of all tables that the statement has used, also by triggers, stored functions and views.
-
-    MySQL logs them with statements that change rows. None if the log does not say.
+    """The databases of all tables that the statement has used, also by triggers, stored functions and views; None if
+    the log lacks them. MySQL logs them with statements that change rows.
     """
 
     @classmethod

@@ -1,8 +1,8 @@
 """Decodes a part of the log that is too large for memory, piece by piece, and returns the rows of each piece.
 
 A transaction may roll back earlier changes, to a savepoint or completely, but rows that were returned cannot be taken
-back. So all events are first searched for types that may roll something back. Nearly always, nothing is rolled back. If
-something may be rolled back, all rows are kept until the end.
+back. So all events are first searched for types that may roll something back. If there is such an event, which is rare,
+all rows are kept until the end.
 """
 
 from __future__ import annotations
@@ -51,11 +51,9 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 
 
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
-    """Whether something may be rolled back.
+    """Whether something may be rolled back: whether there is any event that could do it.
 
     If `commit` is given, the events are a prepared group that is committed there.
-
-    Every event that may roll something back counts, since such events are rare between rows.
     """
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False

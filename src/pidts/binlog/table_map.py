@@ -56,10 +56,9 @@ class TableMap:
         return table_metadata.to_table(self.name, self.wires, self.nullable, found, placeholders=placeholders)
 
     def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
-        """Returns a known table in which charsets that were unknown are taken from the event.
+        """Returns a known table, with its unknown charsets taken from the event.
 
-        Charsets that the event does not show either stay unknown; with `as_bytes`, columns of unknown charset are read
-        as bytes.
+        If the event also lacks a charset, the charset stays unknown; with `as_bytes`, the column is read as bytes.
         """
         if not table.has_unknown_charset or len(table.columns) != len(self.wires):
             return table

@@ -1,7 +1,7 @@
 """Parses the optional metadata of a TABLE_MAP event: unsigned columns, charsets, names, labels, the primary key.
 
-By default, MariaDB logs none of this metadata, and MySQL 8 logs the charsets, and which columns are unsigned. With
-`binlog_row_metadata=FULL`, both servers log all of it. Older MySQL servers never log any of it.
+By default, MySQL 8 logs the charsets and which columns are unsigned, and MariaDB logs nothing. With
+`binlog_row_metadata=FULL`, both servers log all of it. Older MySQL servers log nothing.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def to_table(
 
 
 def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_bytes: bool) -> Table:
-    """Returns the table with types from the event for those columns whose charset is unknown.
+    """Returns the table; columns of unknown charset get their types from the event.
 
     A charset that the event lacks stays unknown; with `as_bytes` the column is a binary one.
     """

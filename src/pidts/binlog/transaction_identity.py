@@ -1,7 +1,7 @@
 """Finds the identity of a transaction in its first event; a replica's own log gives it the same identity.
 
-With GTIDs, the identity is the GTID; MariaDB always has one. Without GTIDs, MySQL from 8.0.1 on logs the microsecond of
-the commit on the server on which the transaction began, and that server's id. Earlier versions log no identity.
+With GTIDs, the identity is the GTID; MariaDB always has one. Without GTIDs, MySQL 8.0.1 and later log the server on
+which the transaction began, and the microsecond of the commit there. Earlier versions log no identity.
 """
 
 from __future__ import annotations

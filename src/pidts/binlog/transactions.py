@@ -39,8 +39,8 @@ class CompletedTransactions:
 class TransactionReader:
     """Reads the transactions after a place in a log.
 
-    The reader returns no empty entries, but a transaction's `prev_lsn` may be the Lsn of one. So a transaction has the
-    same `prev_lsn`, wherever the reading began.
+    The reader returns no empty entries, but a transaction's `prev_lsn` may be the Lsn of one. So a transaction's
+    `prev_lsn` does not depend on where the reading began.
     """
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:

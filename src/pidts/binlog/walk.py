@@ -28,8 +28,8 @@ def format_of(event: bytes | memoryview) -> Format:
 class LogWalker:
     """Turns raw events into `Event`s, from a server or from stored bytes.
 
-    Positions in event headers have only 32 bits. The walker finds the real position from the previous event; it knows
-    the byte at which it starts.
+    Positions in event headers have only 32 bits. The walker knows the byte at which it starts, and finds each further
+    position from the previous event.
     """
 
     def __init__(self, log_file: str = "", offset: int = 4, format: Format | None = None) -> None:  # noqa: A002
@@ -92,7 +92,7 @@ class LogWalker:
             tail = Format.checksum_tail(view[HEADER_SIZE:])
             body = view[HEADER_SIZE : len(view) - tail]
             if tail and Format.parse(body).checksum:
-                # The server clears the flag "file is open" in place when it closes the file, but does not change the
+                # When the server closes the file, it clears the flag "file is open" in place, and does not change the
                 # checksum.
                 header = bytearray(view[:HEADER_SIZE])
                 header[_FLAGS_AT] &= ~_IN_USE
@@ -141,7 +141,7 @@ def iter_raw(buffer: bytes | memoryview, first: int = 0) -> Iterator[memoryview]
 def event_at(view: memoryview, at: int, first: int = 0) -> memoryview:
     """Returns the event that begins at a byte; its header says how long the event is.
 
-    If `view` is a piece of a longer block, `first` is the block's byte at which the piece begins: an error names the
+    If `view` is a piece of a longer block, `first` is the block's byte at which the piece begins. So an error names the
     byte of the block.
     """
     if at + HEADER_SIZE > len(view):

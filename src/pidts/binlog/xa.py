@@ -1,6 +1,6 @@
 """Two-phase XA transactions in the log: their names, and the event groups that have prepared them.
 
-A transaction's name (xid) has three parts, and two forms in the log: bytes in the XA_PREPARE event, text in `XA COMMIT`
+A transaction's name (xid) has three parts. The log has it as bytes in the XA_PREPARE event, and as text in `XA COMMIT`
 and `XA ROLLBACK`. Both become the text here.
 """
 
@@ -108,7 +108,7 @@ class PreparedEventGroups(Generic[Place]):
         xa = transaction.xa
         if xa is None:
             return transaction, None
-        # A name can be used again after its transaction has ended. A server that crashed may prepare a transaction with
+        # A name can be used again after its transaction has ended. After a crash, a server may prepare a transaction of
         # the same name a second time.
         prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:

@@ -1,7 +1,7 @@
 """Finds the time of a change by its Lsn, from the headers of the events.
 
-The received bytes may lack events that the server did not send. So the place of an event's header cannot be computed
-from an Lsn, and all headers are read in order. Neighbouring events mostly have the same time, which is stored once.
+The server does not send all events of a log file. So the place of an event's header cannot be computed from an Lsn, and
+all headers are read in order. Neighbouring events mostly have the same time, which is stored once.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ GTID_ROOM = 128
 
 _LAST_NUMBER = 2**63 - 2
 _UUID_SIZE = 16
-# MariaDB's flags: first the unusual ones (standalone, DDL), then group commit, and those of prepared and completed XA
-# transactions, whose name is in the event. A further byte has the steps of a two-phase ALTER.
+# MariaDB's flags: the unusual ones (standalone, DDL); group commit; those of prepared and completed XA transactions,
+# whose name is in the event. Then the flags of a two-phase ALTER, which are in a further byte.
 _EXTRAORDINARY, _GROUP_COMMIT, _XA, _TWO_PHASE = 1 | 32, 2, 64 | 128, 2 | 4 | 8
 
 

@@ -1,8 +1,8 @@
 """Compiled code that reads the times in the headers of many events; `LogWalker.pass_by` does this for one event.
 
-The code stops before an event that the block contains only in part, or that no log file contains (a heartbeat, an
-artificial ROTATE). It also stops before an event that changes how the log is read. The caller then passes this event to
-the walker.
+The code stops before three kinds of events: an event that is cut off by the end of the block, an event that is in no
+log file (a heartbeat, an artificial ROTATE), and an event that changes how the log is read. The caller then passes this
+event to the walker.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ class HeaderTimes:
     ) -> tuple[int, list[int], list[int]]:
         """Reads from byte `at` of the block on, and moves the walker.
 
-        Returns the byte at which it stopped, the places and the times.
-
-        An event gets a place and a time only if its time differs from the time of the event before it. `last` is the
-        time before the first event, -1 if there is none.
+        Returns the byte at which it stopped, and the places and times of events. An event is listed only if its time
+        differs from the time of the event before it. `last` is the time before the first event, -1 if there is none.
         """
         self._state[:] = walker.offset, last, 0
         begin = address(block)

@@ -1,15 +1,15 @@
 """Finds ordinary transactions in a block of events, in compiled code, and makes a line of numbers for each of them.
 
 Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at the
-end. The function `scan` stops before any other event, and before a malformed event, without changing anything.
-`LogWalker` and `TransactionScanner` then handle this event. They are the specification: the scan must find the same
-transactions as they do.
+end. The function `scan` stops before any other event, and before a malformed event, and changes nothing. `LogWalker`
+and `TransactionScanner` then handle this event. They are the specification: the scan must find the same transactions as
+they do.
 
 On request, the scan also reads the steps of XA transactions. Such a step is an event group that ends with XA_PREPARE,
 or an event group with only `XA COMMIT` or `XA ROLLBACK`.
 
-The state is one array of numbers, so that a transaction may begin in one block and end in another. The scan reads only
-memory of the block, and writes only within the bounds in the state.
+The state is one array of numbers. It stays between blocks, so a transaction may begin in one block and end in another.
+The scan reads only memory of the block, and writes only within the bounds in the state.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL, PACKED = range(6)
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
 # The open transaction.
 (OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
-# The addresses of the open transaction's GTID, of the numbers of its tables, and of the serial number of each table's
-# last transaction. Then the addresses of the known tables: a hash table with their numbers, its mask, their names and
-# the ends of the names. Then the address of the charsets (`plain_charsets`).
+# Addresses for the open transaction: its GTID, the numbers of its tables, and for each known table the serial number of
+# the last transaction that had it. For the known tables: a hash table with their numbers, its mask, their names and the
+# ends of the names. Then the address of the charsets (`plain_charsets`).
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
-# The results: for each array its address, the used part, and its size.
+# The results, in three arrays: of each the address, the size of the used part, and the size.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
 # For MySQL's compressed transactions that are already decompressed: the address of `UnpackedTransactions.entries`, the
 # number of these entries, and the index of the next one. Then the place of an unknown table's event inside a compressed
@@ -64,9 +64,9 @@ _WRAP = 2**32
 
 OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING, PACKS, PREPARES = range(9)
 _ENDED, _UNUSUAL = -1, -2
-"""Results of `_statement`: the statement ends a transaction, or is not part of an ordinary transaction."""
+"""Results of `_statement`: the statement ends a transaction; the statement is not part of an ordinary transaction."""
 _XID_ROOM = 512
-"""The longest name of an XA transaction has fewer bytes. A statement with more bytes is not read here."""
+"""Even the longest name of an XA transaction has fewer bytes. A longer statement is not read here."""
 _LONGEST_PART = 64
 
 
@@ -92,7 +92,7 @@ def _fixed_variables() -> Any:
 
 @cache
 def plain_charsets() -> Any:
-    """Returns, for each collation id, whether its charset represents ASCII words by their ASCII bytes."""
+    """Returns, for each collation id, whether ASCII words have their ASCII bytes in its charset."""
     plain = np.ones(65536, np.uint8)
     for collation in range(4096):
         charset = charsets.charset_of(collation)
@@ -115,8 +115,8 @@ _HEX = int.from_bytes(b"X'", "little")
 _SPACE, _COMMA = 32, 44
 C_NONE, C_BEGIN, C_END = range(3)
 XA_NONE, XA_PREPARE, XA_COMMIT, XA_ROLLBACK, XA_START, XA_END = range(6)
-"""The kinds of XA statements, and XA_PREPARE, which is an event. The numbers of XA_PREPARE, XA_COMMIT and XA_ROLLBACK
-are those of `XaStep`.
+"""The kinds of XA statements, and XA_PREPARE, which is an event. XA_PREPARE, XA_COMMIT and XA_ROLLBACK have the numbers
+of `XaStep`.
 """
 
 
@@ -471,7 +471,7 @@ def _packed(state: Any, at: int, end: int) -> int:
 def _close(state: Any, at: int, end: int, block_end: int, step: int, xid_size: int) -> None:
     """Writes the line of the open transaction, whose last event begins at byte `at` of the log file.
 
-    If it is a step of an XA transaction, the text of the name is already written, after the place of the GTID's text.
+    If the transaction is a step of an XA transaction, the name's text is already written, after the GTID's text.
     """
     line = state[LINES] + state[LINE_COUNT] * (LINE * 8)
     store64(line + 8 * L_BEGIN, state[BEGIN])
@@ -511,10 +511,10 @@ def place(expected: int, log_pos: int, size: int) -> int:
 
 @inline
 def _statement(state: Any, offset: int, body: int, end: int) -> int:
-    """Handles a statement.
+    """Handles a statement. Returns XA_NONE if the transaction continues, and `_ENDED` if it ends.
 
-    Returns XA_NONE if the transaction continues, and `_ENDED` if it ends. Returns XA_COMMIT or XA_ROLLBACK for such a
-    step of an XA transaction, and `_UNUSUAL` for a statement that the scan does not handle.
+    For the statements XA COMMIT and XA ROLLBACK, returns XA_COMMIT and XA_ROLLBACK. For a statement that the scan does
+    not handle, returns `_UNUSUAL`.
     """
     control = control_of(body, end, state[CHARSETS])
     xa = xa_of(body, end, state[CHARSETS]) if control == C_NONE else XA_NONE

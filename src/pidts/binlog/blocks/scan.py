@@ -2,9 +2,10 @@
 
 A `LogWalker` and a `TransactionScanner` follow the log, one event at a time. With this module, their caller can skip
 many neighbouring events at once (`OrdinaryEvents`). Both then have the same state as if they had read every event, so
-the caller may feed them the next event at any time. The skipped events may begin between two transactions. They may
-also begin inside a transaction whose first events an earlier call has skipped, if the caller has not fed an event to
-the walker and the scanner after that call.
+the caller may feed them the next event at any time.
+
+The skipped events may begin between two transactions. They may also begin inside a transaction, if all its earlier
+events were skipped, too: none of them was fed to the walker and the scanner.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ _TABLES = 1 << 10
 _KEY_AT = HEADER_SIZE + 8
 _NOTHING_UNPACKED = UnpackedTransactions.none()
 _FEW_UNPACKED = 4
-"""The number of compressed transactions that are decompressed together at first. As long as all are used, it is
-doubled.
-"""
+"""How many compressed transactions are decompressed together at first. If all were used, the next number is doubled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +210,8 @@ class BlockScan:
     def run(self, block: memoryview, at: int, limit: int) -> OrdinaryEvents | None:
         """Skips ordinary events from byte `at` of the block on. Returns None if the first event is not ordinary.
 
-        The skipped events end before the first event that is not ordinary, or after the first transaction that ends at
-        or after byte `limit`. They also end when there is no more room for results.
+        The skipped events end before the first event that is not ordinary, after the first transaction that ends at or
+        after byte `limit`, or when there is no more room for results.
         """
         if not self._begin(limit):
             return None
@@ -242,9 +241,9 @@ class BlockScan:
         )
 
     def begin_long(self, head: memoryview) -> bool:
-        """Whether an event that is too long for a block may be fed in pieces.
+        """Whether an event that is too long for a block may be fed in pieces. If so, prepares for its pieces.
 
-        If the event may, prepares for its pieces; `head` is the header of the event.
+        `head` is the header of the event.
         """
         if len(head) < HEADER_SIZE or not self._begin(0) or not self._state[o.OPEN]:
             return False
@@ -307,9 +306,8 @@ class BlockScan:
     def _unpack(self, block: memoryview, at: int) -> bool:
         """Decompresses the transactions from byte `at` of the block on.
 
-        As long as all of them are used, each call decompresses twice as many as the call before.
-
-        Returns False if the first transaction has to be decompressed by itself.
+        If all of them are used, the next call decompresses twice as many. Returns False if the first transaction has to
+        be decompressed by itself.
         """
         tail = CHECKSUM_SIZE if self._state[o.CHECKSUMS] else 0
         self._unpacked, state = UnpackedTransactions.of(block, at, tail, self._most_unpacked), self._state
@@ -319,7 +317,7 @@ class BlockScan:
         return len(entries) > 0 and int(entries[0, 0]) == at
 
     def _names_at(self, block: memoryview, at: int) -> memoryview:
-        """Returns the bytes from the names of a table on: the scan has stopped at this table, since it is unknown."""
+        """Returns the bytes from a table's names on: the unknown table at which the scan has stopped."""
         inner_at = int(self._state[o.INNER_AT])
         if inner_at < 0:
             return block[at + _KEY_AT :]

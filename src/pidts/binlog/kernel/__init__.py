@@ -1,7 +1,7 @@
 """Converts row images to Arrow in machine code, table by table; `binlog.rows` does the same in plain Python.
 
 A list of numbers describes how a column is read (`program`). It begins with a code for the kind of column. One loop
-with a switch over these codes reads all images (`images`) into memory that Arrow uses without a copy (`buffers`,
-`arrays`). Every length is compared with the remaining bytes before it is used. If the bytes are wrong, plain code reads
-them again and raises the error.
+reads all images (`images`) by these codes, into memory that Arrow uses without a copy (`buffers`, `arrays`). Every
+length is compared with the remaining bytes before it is used. If the bytes are wrong, plain code reads them again and
+raises the error.
 """

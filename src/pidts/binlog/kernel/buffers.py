@@ -2,7 +2,7 @@
 
 A side is the before images or the after images of the rows. It has one block for everything of fixed size, and one
 block for each column with values of varying size. A block that is too small is doubled. Arrow uses the blocks without a
-copy, except for a few rows: making new blocks takes longer than copying so few.
+copy. Only if there are few rows, it gets a copy, and the blocks are used again: this is faster than making new blocks.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pidts.model.table import Table
 _FIRST_ROWS = 64
 _FIRST_TEXT = 1024
 _LARGEST_ROOM = 16 << 10
-"""How many bytes of room one column's values get at most while their size is not known."""
+"""The largest room, in bytes, that one column's values get while their size is not known."""
 _FEW = 64
-"""Up to this many rows are counted in Python, since calls of NumPy take longer for so few."""
+"""Up to this many rows are counted in Python, which is faster than NumPy for so few."""
 _ALIGNED = 64
 _END = _NUMBER = 4
 _OF_ROWS = [field // 8 for field in (at.ROWS, at.BEFORE_FILLED, at.AFTER_FILLED, at.SIZE, at.IS_PARTIAL)]
 """The places, in a table's state, of the numbers that describe its present rows."""
 _TEXT_END = struct.Struct("<i")
 _LARGEST_TEXT = 2**31 - 1
-"""How many bytes of text one column may have, since Arrow stores the ends of values in 32 bits."""
+"""The largest number of bytes of text in one column: Arrow stores the ends of values in 32 bits."""
 
 
 class ImageBuffers:
@@ -196,8 +196,8 @@ class Memory:
     def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
         """Makes room for a value of the column at this address, and for the values of the expected rows.
 
-        The size of the expected values is estimated separately for before images and after images. The reason: the
-        first image of one kind may come long after the first of the other kind.
+        The size of the expected values is estimated separately for before and after images: the first image of one kind
+        may come long after the first of the other kind.
         """
         is_before = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if is_before else (self.after, at.AFTER_FILLED)

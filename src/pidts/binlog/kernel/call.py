@@ -30,8 +30,7 @@ class Call:
         """Provides the room or the text that the loop lacks; returns False if an error has stopped the loop.
 
         `ahead` is the expected number of rows divided by the current number. `most` limits the room for text, in bytes.
-        Room is made for all expected rows, since untouched memory costs nothing, and a block that is large enough from
-        the beginning need not be moved.
+        Room is made for all expected rows: untouched memory costs nothing, and a large block need not be moved later.
         """
         block = self.block
         if result == at.MORE_ROWS:

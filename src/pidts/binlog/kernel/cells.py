@@ -27,7 +27,7 @@ def set_null(valid: int, row: int) -> None:
 def _more_text(call: int, column: int, place: int, needed: int) -> int:
     """Reports that a column has no room for a text, and returns the error for this.
 
-    The caller finds out by the column's address whether it belongs to the before images or to the after images.
+    The column's address shows whether the column belongs to the before images or to the after images.
     """
     store64(call + at.SIDE, column)
     store64(call + at.PLACE, place)

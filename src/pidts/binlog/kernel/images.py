@@ -1,9 +1,9 @@
 """The compiled loop over the images of a row event: `rows.Binding` in machine code.
 
 Rows are written to their final place in Arrow's layout. A side (all before images, or all after images) has a place for
-every row. If an operation lacks an image, as an insert lacks the before image, its place is set to NULL before the next
-image of this side is written. If there is no room for a row, the loop stops at the row's first byte, and reports how
-much room it needs.
+every row. An insert has no before image, and a delete no after image: such a place is set to NULL before the next image
+of this side is written. If there is no room for a row, the loop stops at the row's first byte, and reports how much
+room it needs.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
 
 @inline
 def make_ready(table: int, program: int, op: int, row: int) -> None:
-    """If the operation has a before image, sets earlier rows without one to NULL; the same for after images."""
+    """Before an image is written, sets the places of earlier rows without such an image to NULL."""
     if op != _INSERT and load64(table + at.BEFORE_FILLED) < row:
         _nulls(program, load64(table + at.BEFORE), load64(table + at.WIDTH), load64(table + at.BEFORE_FILLED), row)
         store64(table + at.BEFORE_FILLED, row)
@@ -188,7 +188,7 @@ def read_rows(
     Returns FINE, or the reason why it stopped.
 
     `present` is the address of the bitmaps that say which columns the event's images have; 0 if they have all columns.
-    `bitmaps` is the number of bytes for NULL bits in a before image, times 65,536, plus their number in an after image.
+    `bitmaps` is b * 65,536 + a, where b and a are the numbers of bytes for NULL bits in a before and in an after image.
     """
     capacity = load64(table + at.CAPACITY)
     begin, done = load64(call + at.AT), load64(call + at.DONE)

@@ -1,6 +1,6 @@
 """Decompresses zlib streams from compiled code, with the zlib library that Python's own `zlib` uses.
 
-The rows of MariaDB's compressed events are such streams, mostly of a few hundred bytes: a call of Python for each
+The rows of MariaDB's compressed events are such streams, mostly of a few hundred bytes. A call of Python for each
 stream would take longer than its decompression.
 """
 
@@ -18,7 +18,7 @@ MOST_TIMES = 1032
 def _address() -> int:
     """Returns the address of zlib's function `uncompress`; 0 if the library in this Python does not export it."""
     try:
-        # Without a file, the module is a part of Python itself, and so are its libraries.
+        # If the module has no file, it is a part of Python itself, and so are its libraries.
         function = ctypes.CDLL(getattr(zlib, "__file__", None)).uncompress
     except (OSError, AttributeError):
         return 0
@@ -33,8 +33,8 @@ def inflate(uncompress: int, at: int, end: int, target: int, size: int, done: in
     """Decompresses the stream from `at` to `end`.
 
     Returns False if the stream is not valid, or does not decompress to exactly `size` bytes. `uncompress` is
-    `UNCOMPRESS`: cached machine code must not contain the address, which differs in the next process. `done` is the
-    address of a number for the call's own use.
+    `UNCOMPRESS`. It is an argument, since cached machine code must not contain the address, which differs in the next
+    process. `done` is the address of a number for the call's own use.
     """
     if uncompress == 0 or size == 0:  # zlib does not compare the size of a stream with 0
         return False

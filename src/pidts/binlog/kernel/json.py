@@ -93,7 +93,7 @@ def _put_scalar(data: int, kind: int, at: int, size: int, out: int, limit: int) 
 def put_json(data: int, size: int, out: int, limit: int, frames: int) -> int:
     """Writes the text of a document; returns the place after the text, or an error of `json_values`.
 
-    In malformed bytes, containers may contain each other. So the number of values is limited.
+    The number of values is limited, since containers in malformed bytes may contain each other.
     """
     if size == 0:
         return put_word(out, _NULL, 4) if limit - out >= 4 else FULL

@@ -131,7 +131,7 @@ def put_literal(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @jit
 def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
-    """Writes a double of up to fifteen digits, if a quotient or product of exact numbers proves these digits."""
+    """Writes a double of up to fifteen digits, if a quotient or product of exact numbers equals it exactly."""
     if at + 8 > size:
         return BAD
     if limit - out < _LONGEST_DOUBLE:
@@ -258,7 +258,7 @@ def _digits_in(number: int, groups: int, first: int, last: int) -> int:
 
 @jit
 def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
-    """Writes all digits of the groups one after the other; then removes leading zeros, and adds point and sign."""
+    """Writes the digits of all groups, removes leading zeros, and adds point and sign."""
     if size < 2:
         return BAD
     precision, scale = load8(data), load8(data + 1)

@@ -50,9 +50,7 @@ PLAIN = 88
 """1 if plain code reads all further rows of the table."""
 NUMBER = 96
 TOUCHED = 104
-"""TOUCHED: the sequence number of the last transaction with rows of the table. ROWS_BEFORE: the count of rows before
-it.
-"""
+"""The sequence number of the last transaction with rows of the table, and the count of rows before this transaction."""
 ROWS_BEFORE = 112
 UNWANTED = 120
 """Bits by operation: bit n is set if rows with operation n are not read."""

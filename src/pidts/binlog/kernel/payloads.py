@@ -1,7 +1,7 @@
 """Finds the compressed transactions of MySQL in a block, so that many are decompressed by one call.
 
-`compressed.payload_pieces` is the specification, and reads all other TRANSACTION_PAYLOAD events: large ones, ones that
-are not one zstd frame of the announced size, and malformed ones.
+`compressed.payload_pieces` is the specification. It also reads the TRANSACTION_PAYLOAD events that this module does not
+read: large ones, malformed ones, and events that are not one zstd frame of the announced size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pidts.binlog.jit import address, inline, jit, load8, load16, load32, load64
 LARGEST = 1 << 20
 """A transaction is decompressed together with others only if it has at most this many bytes after decompression."""
 MOST, _MOST_BYTES = 1024, 4 << 20
-"""How many transactions are decompressed together at most, and how many bytes they may have."""
+"""The largest number of transactions that are decompressed together, and the largest number of their bytes."""
 _END, _SIZE, _ALGORITHM, _RAW_SIZE = range(4)
 _ZSTD = 0
 _MAGIC = 0xFD2FB528
@@ -54,8 +54,8 @@ class UnpackedTransactions:
             try:
                 made = zstandard.ZstdDecompressor().multi_decompress_to_buffer(segments, decompressed_sizes=sizes)
             except zstandard.ZstdError:
-                # One frame is damaged, and the error does not say which. The first half of the frames is tried again:
-                # if it is intact, its transactions need not be decompressed one by one.
+                # One frame is damaged, and the error does not say which. The first half of the frames is tried again.
+                # If this half is intact, its transactions need not be decompressed one by one.
                 found = found[: len(found) // 2]
                 continue
             contents = found[:, _CONTENT_SIZE]

@@ -1,8 +1,8 @@
 """The column presences of one table's images: each distinct pair of bitmaps gets a number, which rows refer to.
 
 Number 0 means that the images have all columns. Plain code decodes the first event with other bitmaps, checks the
-bitmaps, and enters them here. Compiled code then finds their number. There are seldom more than a few: with MINIMAL
-images, one for each list of columns that a program changes.
+bitmaps, and enters them here. From then on, compiled code finds their number. There are seldom many numbers: with
+MINIMAL images, one for each list of columns that a program changes.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
 
 @lru_cache(maxsize=256)
 def known_program(table: Table, wires: tuple[Wire, ...]) -> Any:
-    """Returns what `program` returns: one array for all slices with this table, which nobody may change."""
+    """Returns the same as `program`, cached: all slices with this table share one array, which nobody may change."""
     return program(table.columns, wires)
 
 
@@ -111,10 +111,10 @@ def _decimal(wire: Wire) -> Instruction:
 
 
 def _temporal(column: Column, wire: Wire) -> Instruction:
-    """Returns the instruction for a date or a time. In newer forms, two parameters describe the fraction of a second.
+    """Returns the instruction for a date or a time.
 
-    For a fraction of a second, the two parameters are the number of its bytes, and how many microseconds its unit has.
-    MariaDB's own forms have other parameters.
+    In newer forms, two parameters describe the fraction of a second: the number of its bytes, and how many microseconds
+    its unit has. MariaDB's own forms have other parameters.
     """
     digits = column.type.fsp
     size = (digits + 1) // 2

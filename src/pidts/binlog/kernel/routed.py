@@ -39,9 +39,9 @@ _RESERVE = 1.1
 _NOT_IN_PAYLOAD = _NO_COMMIT = -1
 _ARENA = 1 << 18
 _MOST_KEPT = 64
-"""How many table maps are kept for the next slice at most."""
+"""The largest number of table maps that are kept for the next slice."""
 _MOST_PRESENCES = 1024
-"""How many column presences of one table are kept for the next slice at most."""
+"""The largest number of one table's column presences that are kept for the next slice."""
 
 
 class RoutedDecoder(decode.RowDecoder):
@@ -109,8 +109,7 @@ class RoutedDecoder(decode.RowDecoder):
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
         """Returns all rows so far; tables are in the order in which they first appeared.
 
-        If the decoder already knows tables of an earlier slice, all tables are in the order of their first rows in this
-        slice.
+        In a later slice of the same decoder, they are in the order of their first rows in this slice.
         """
         taken = super().take(times)
         if self._has_begun_again and len(taken) > 1:
@@ -222,12 +221,11 @@ class RoutedDecoder(decode.RowDecoder):
         return int(state[r.AT])
 
     def _make_arena(self, needed: int) -> None:
-        """Makes new memory for decompressed events."""
         self._arena = np.empty(max(_ARENA, 2 * needed), np.uint8)
         self._state[r.ARENA], self._state[r.ARENA_ROOM] = address(self._arena), len(self._arena)
 
     def _ahead(self, size: int, decoded: int) -> float:
-        """Returns the factor by which the number of rows will probably grow; the rows of one batch are limited."""
+        """Returns the factor by which the number of rows will probably grow, within the limit of one batch."""
         done = int(self._state[r.AT] + self._call.block[at.AT // 8])
         return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
 
@@ -267,7 +265,7 @@ class RoutedDecoder(decode.RowDecoder):
             rows = self._tables[number]
             self._touched.setdefault(rows, (int(rows.memory.state[at.ROWS_BEFORE // 8]), 0, 0))
         serials = self._entries[:, r.E_MAPPED]
-        # For so few entries, NumPy's search takes longer than Python's, and mostly no table is mapped at a slice's end.
+        # For so few entries, Python's search is faster than NumPy's. Mostly, no table is mapped at a slice's end.
         if len(serials) > _FIRST_ENTRIES or int(state[r.MAP_SERIAL]) in serials.tolist():
             for entry in np.flatnonzero(serials == state[r.MAP_SERIAL]):
                 self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]

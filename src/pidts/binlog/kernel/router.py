@@ -1,7 +1,7 @@
 """Reads the events of a slice in compiled code, which calls no Python code for ordinary events.
 
-The function `route` reads ordinary transactions: their tables and the column presences of their images are already
-known, and they end with XID or COMMIT. `route` stops before any other event, and before a malformed event, and changes
+The function `route` reads ordinary transactions: they end with XID or COMMIT, and their tables and the column presences
+of their images are already known. `route` stops before any other event, and before a malformed event, and changes
 nothing. `LogWalker` and `RowDecoder` then read this event. They are the reference: `route` must return the same rows as
 they do.
 """
@@ -38,13 +38,13 @@ from pidts.binlog.kernel.presence import known_presence
 from pidts.model.event import Op
 
 # The reasons why `route` stopped. DONE: all events are read. HAND_OVER: the reference has to read the next event.
-# MAKE_ROOM: a table has as many bytes of images as the caller allows (`LIMIT`). The results of `read_rows` are further
+# MAKE_ROOM: a table's images have as many bytes as the caller allows (`LIMIT`). The results of `read_rows` are further
 # reasons. Functions that handle an event return a reason or `_GO_ON`.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
 """The event is read, and `route` goes on."""
 MORE_ARENA = 4
-"""The next event's images need `NEEDED` bytes of memory after decompression, more than there is."""
+"""The next event's images need `NEEDED` bytes of memory after decompression, and there is less."""
 PACKED = 5
 """The next event is a compressed transaction, which is not decompressed yet."""
 
@@ -60,18 +60,15 @@ PACKED = 5
 # address and the size of the transaction's events, and the next byte in them.
 (UNPACKED, UNPACKED_COUNT, UNPACKED_NEXT, INSIDE, INNER, INNER_SIZE, INNER_AT) = range(30, 37)
 # For event groups that have prepared XA transactions: the entries of the groups, the number of entries, and the next
-# entry. An entry consists of three numbers. The first is the byte of the block at which the group begins. The second is
-# a byte of the log file at or before the group's first event. The third is the byte of the event that commits the
-# group. Then, for the present group: the byte of the log file at which its first event begins (-1: not known yet). Then
-# the byte at which the group's commit event begins (-1: there are no groups). Last, the next free number
-# (`EventGroupPlaces`).
+# entry. An entry has three numbers: the byte of the block at which the group begins, a byte of the log file at or
+# before the group's first event, and the byte of the event that commits the group. Then, for the present group: the
+# byte of the log file at which its first event begins (-1: not known yet), the byte at which its commit event begins
+# (-1: there are no groups), and the next free number (`EventGroupPlaces`).
 (GROUPS, GROUP_COUNT, GROUP_NEXT, GROUP, COMMIT, PLACES_END) = range(37, 43)
 STATE_SIZE = 43
 LARGEST_INFLATED = 1 << 26
-"""Up to this many bytes of images are decompressed in compiled code.
-
-Compiled code takes the memory for all bytes that the event announces. Python's `zlib` takes memory only for bytes that
-exist, so it decompresses larger images.
+"""Up to this many bytes of images are decompressed in compiled code. Compiled code needs memory for all bytes that the
+event announces. Python's `zlib` needs memory only for bytes that exist, so it decompresses larger images.
 """
 _PACKS, _PREPARES = 7, 8
 """The roles of two events: a compressed transaction, and the end of a group that prepares an XA transaction."""
@@ -124,7 +121,7 @@ def _mapped(state: Any, table_id: int) -> int:
 
 @jit
 def _map(state: Any, body: int, size: int) -> int:
-    """Reads a table map. If a known table map has the same bytes, it becomes the only current one with its id."""
+    """Reads a table map. If a known one has the same bytes, this one becomes the only current table map with its id."""
     if size < 8:
         return HAND_OVER
     table_id = _table_id(body)

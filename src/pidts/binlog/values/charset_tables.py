@@ -101,9 +101,7 @@ EUC_USER_DEFINED = {
     place: chr(0xE000 + number)
     for number, place in enumerate(_euc(range(0xF5, 0xFF)) + _euc(range(0xF5, 0xFF), b"\x8f"))
 }
-"""ujis and eucjpms have the private characters U+E000 to U+E757 in rows of the code table that the Japanese standards
-leave free.
-"""
+"""The private characters U+E000 to U+E757, which ujis and eucjpms have in rows that Japan's standards leave free."""
 
 _IBM = (
     "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤﨎咊坙﨏塚增寬峵嵓﨑德悅愠敎昻晥晴朗栁﨓﨔橫櫢淸淲瀨凞猪甁"

@@ -1,9 +1,9 @@
 """Decodes text in the servers' charsets, and finds the charset of a collation id.
 
 Apart from the differences listed here, Python's codecs agree with the servers' tables. This was checked character by
-character on every server. Bytes that are in no table are an error, since text is never replaced by question marks. For
-some bytes, only Python has a character (eight of cp1256, seven duplicates of big5). It is the character that every
-writer of these bytes meant.
+character on every server. Bytes that are in no table are an error: text is never replaced by question marks. For some
+bytes, only Python has a character (eight of cp1256, seven duplicates of big5). This is the character that every writer
+of these bytes meant.
 """
 
 # Tables of characters are full of characters that look like others.

@@ -1,8 +1,8 @@
 """Reads DECIMAL: groups of nine digits in four bytes, big-endian, from the decimal point outwards.
 
-The first bit is inverted so that bytes sort like numbers; a negative number has all bits inverted. A group of fewer
-digits, at either end, has fewer bytes. Values are passed as unscaled integers, which are exact, and quick to convert
-for Arrow.
+The first bit is inverted, so that bytes sort like numbers; in a negative number, all bits are inverted. A group of
+fewer digits, at either end, has fewer bytes. Values are passed as unscaled integers (12.34 as 1234): these are exact,
+and quick to convert for Arrow.
 """
 
 from __future__ import annotations

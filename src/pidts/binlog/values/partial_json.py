@@ -1,7 +1,7 @@
 """Reads PARTIAL_UPDATE events, in which an after image contains only the changes to a JSON document.
 
-Before each after image there are options. If they say so, a bit follows for every JSON column of the table, even for
-columns that the image lacks. If the bit is set, the value is a list of changes to the document in the before image of
+Options precede each after image. If they say so, a bit follows for every JSON column of the table, even for columns
+that the image lacks. If a column's bit is set, its value is a list of changes to the document in the before image of
 the same row. A change replaces, inserts or removes a value at a path such as `$.a[3]."a key"`.
 """
 

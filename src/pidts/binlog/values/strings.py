@@ -158,7 +158,7 @@ def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
 
     `convert` makes, from the bytes of a value, the item that the reader appends to the column's list.
 
-    If the row image ends within a value, this value is not converted. The caller notices this by the returned place.
+    If the row image ends within a value, this value is not converted. The returned place is then after the image's end.
     """
 
     def make(append: Append) -> Read:

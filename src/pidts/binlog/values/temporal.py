@@ -1,8 +1,8 @@
 """Reads dates and times in the forms of MySQL 5.6 and later, of earlier MySQL, and in MariaDB's own forms.
 
-The value that a reader appends to the column's list is `year * 512 + month * 32 + day` for a date. For a datetime, it
-is this number times 2**37, plus the microseconds of the day. Zero and partial dates (`0000-00-00`, `2024-00-15`) are
-ordinary numbers here, and every distinct day is converted only once.
+For a date, a reader appends `year * 512 + month * 32 + day` to the column's list. For a datetime, it appends this
+number times 2**37, plus the microseconds of the day. Zero and partial dates (`0000-00-00`, `2024-00-15`) are ordinary
+numbers here. Every distinct day is converted only once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LAST_YEAR = 9999
 _LAST_HOUR = 838
 
 UNKNOWN_DIGITS = -1
-"""The `fsp` of columns in MariaDB's own forms. These forms do not contain the number of a fraction's digits, without
+"""The `fsp` of columns in MariaDB's own forms. The log does not contain the number of a fraction's digits, without
 which the values cannot be read.
 """
 

@@ -22,7 +22,7 @@ from pidts.target.text import combined, text_of
 
 Fixed: TypeAlias = np.ndarray[Any, Any]
 Wire: TypeAlias = "Fixed | pa.Array"
-"""If all values have one length, a numpy array, in which a NULL may be any value; otherwise large binary values."""
+"""A numpy array if all values have one length (a NULL may be any value in it); otherwise large binary values."""
 
 _BYTES = pa.large_binary()
 _SIZES = {"smallint": ">i2", "integer": ">i4", "bigint": ">i8"}
@@ -69,7 +69,7 @@ def _native(element: Element, data: pa.Array) -> Fixed:
 
 
 def _integers(data: pa.Array, layout: str) -> Fixed | None:
-    """Returns the integers in this layout; None if an integer is out of range, so that the server reports the error."""
+    """Returns the integers in this layout; None if one is out of range: then the server reports the error."""
     if not pa.types.is_integer(data.type):
         return None
     span, limits = pc.min_max(data).as_py(), np.iinfo(np.dtype(layout))

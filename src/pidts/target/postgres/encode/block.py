@@ -1,7 +1,7 @@
 """Makes rows in the format of COPY BINARY: a count of fields, then each field after its length.
 
-Compiled code makes the rows, see `block_kernel`; `PIDTS_KERNEL=python` chooses `plain`, which is slow and has the same
-result.
+Compiled code makes the rows, see `block_kernel`. `PIDTS_KERNEL=python` chooses `plain`, which is slower and has the
+same result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ TRAILER = b"\xff\xff"
 
 
 def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the bytes of the rows. Each column consists of its values, which show the NULLs, and the same encoded."""
+    """Returns the bytes of the rows.
+
+    Each column is given as its values, which show the NULLs, and as the encoded values.
+    """
     if compiled():
         from pidts.target.postgres.encode.block_kernel import by_rows
 

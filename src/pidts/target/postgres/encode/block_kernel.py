@@ -22,7 +22,10 @@ _BYTES = pa.large_binary()
 
 
 def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Returns the bytes of the rows. Each column consists of its values, which show the NULLs, and the same encoded."""
+    """Returns the bytes of the rows.
+
+    Each column is given as its values, which show the NULLs, and as the encoded values.
+    """
     count = len(columns[0][0])
     fields = np.zeros((len(columns), FIELD // 8), np.int64)
     made = [_describe(field, *column) for field, column in zip(fields, columns, strict=True)]
@@ -34,7 +37,7 @@ def by_rows(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
 def _describe(field: Fixed, data: pa.Array, written: Wire) -> tuple[int, object]:
     """Describes one column to the kernel.
 
-    Returns the bytes of all values, and the new buffers, which have to stay until they are copied.
+    Returns the number of bytes of all values, and new buffers, which have to exist until the rows are written.
     """
     marked = data if isinstance(written, np.ndarray) else written
     if marked.null_count:

@@ -1,9 +1,9 @@
 """Chooses how the values of a column are sent, by the type that the target's column really has.
 
 Values are sent in binary form if the two types agree. Integers go into any integer column, bytes into `bytea`.
-Floating-point numbers, dates and times only go into their own PostgreSQL type. All other values are sent as text, which
-the server reads like a literal of the column's type. Neither form ever cuts off a value: casts are to types without a
-length, and the server checks the length when it stores the row.
+Floating-point numbers, dates and times go only into columns of their own type. All other values are sent as text, which
+the server reads like a literal of the column's type. No value is ever cut off: casts are to types without a length, and
+the server checks the length when it stores the row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts geometries between the source's form and that of PostGIS.
 
 MySQL and MariaDB store four bytes of SRID, little-endian, then WKB in the same byte order. PostGIS reads EWKB: a SRID
-other than 0 comes after the type, whose third highest bit indicates it. In both, x is the longitude.
+other than 0 comes after the type, and the type's third highest bit says so. In both forms, x is the longitude.
 """
 
 from __future__ import annotations
