@@ -16,25 +16,24 @@ from pidts.source.rows import find_rows, select_range
 from pidts.source.structures import read_structure
 
 Read = Callable[[Session, str], pa.Table]
-"""A function that reads a table with a session and a locking clause."""
+"""Reads a table with a session and a locking clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows in their state at some moment between `low` and `high`.
 
-    The rows show every transaction up to `low`, and none after `high`. `low` is the end that the log had when the
-    reading began, or a later place. So when the reading began, the relay had received nothing after `low`.
+    The rows show every transaction up to `low`, and none after `high`. `low` is the end of the log when the reading
+    began, or a later place. So at that time, the relay had received nothing after `low`.
     """
 
     server: str
-    """The server that answered. It has the address of the server whose log is read, but may be a different server."""
+    """The server that answered. It has the address of the server whose log is read, but may be another server."""
     rows: pa.Table
     low: Position
     high: Position
     altered: bool = False
-    """Whether the table does not have the expected structure. Then there are no rows, and the log has the schema
-    change.
+    """Whether the table's structure is not the expected one. Then there are no rows, and the log has the schema change.
     """
 
 
@@ -46,7 +45,7 @@ def read_range(config: SourceConfig, table: Table, wanted: Range) -> Chunk:
 
 
 def read_keys(config: SourceConfig, table: Table, keys: pa.Table, *, whole: bool = False) -> Chunk:
-    """Finds rows as `find_rows` does, between two positions. A row that is not found was not in the table then."""
+    """Finds rows as `find_rows` does, between two positions. If a row is not found, the table did not have it then."""
     return _read(config, table, lambda session, lock: find_rows(session, table, keys, whole=whole, lock=lock))
 
 
@@ -58,8 +57,7 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
             rows = read(connection, row_lock(server))
         except StructureChanged as error:
             return chunk_of_altered(config, server, table, low, error)
-        # The log has a change before the rows show it, so the end of the log is read by a later statement than the
-        # rows.
+        # The log has a change before the rows show it. So the end of the log is read after the rows.
         return Chunk(server.identity, rows, low, log_end(connection))
 
 

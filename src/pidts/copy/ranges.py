@@ -1,7 +1,7 @@
 """Divides a table into neighbouring ranges of its keys, in the server's order of keys.
 
-A boundary is a key that some row had at some moment. The rows between two boundaries may change: inserted, deleted or
-moved rows make a range larger or smaller, and each key always belongs to the same range.
+A boundary is a key that some row had at some moment. If rows between two boundaries are inserted, deleted or moved, the
+range gets larger or smaller. Each key always belongs to the same range.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class Range:
 def highest(connection: Session, table: Table) -> KeyValues | None:
     """Returns the highest key; None for an empty table.
 
-    If a row with a higher key is inserted later, the log will have this INSERT after the current end of the log.
-
-    Raises `StructureChanged` if the table does not have the structure of `table`.
+    If a row with a higher key is inserted later, the log has this INSERT after its current end. Raises
+    `StructureChanged` if the table does not have the structure of `table`.
     """
     server = server_info(connection)
     settled(connection, server)
@@ -48,10 +47,10 @@ def highest(connection: Session, table: Table) -> KeyValues | None:
 def ranges(
     connection: Session, table: Table, after: Sequence[Any] | None, upto: Sequence[Any] | None, size: int, count: int
 ) -> list[Range]:
-    """Returns up to `count` neighbouring ranges of `size` rows each, above the key `after`.
+    """Returns up to `count` neighbouring ranges of `size` rows each, above the key `after` and not beyond `upto`.
 
-    No range goes beyond `upto`. There is always at least one range, which may be empty. If the table's structure has
-    changed, no error is raised: the chunk that is read shows it (`Chunk.altered`).
+    There is always at least one range, which may be empty. If the table's structure has changed, no error is raised:
+    the chunk that is read shows it (`Chunk.altered`).
     """
     end = None if upto is None else tuple(upto)
     begin = None if after is None else tuple(after)

@@ -1,8 +1,8 @@
 """Reads a consistent snapshot of a whole table. This is the only way to copy a table without a key.
 
 All rows come from one snapshot, with bounded memory, however long this takes. The log position `low` is read before the
-rows, and `high` after the first of them; for an InnoDB table of MariaDB, `high` equals `low`. Positions before and
-after the whole reading would be useless, since a busy table always changes while it is read.
+rows, and `high` after the first of them; for an InnoDB table of MariaDB, `high` equals `low`. It would be useless to
+read `high` after the last row: a busy table always changes while it is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidts.source.rows import stream_rows
 from pidts.source.structures import quoted_table
 
 _LOCK_SECONDS = 2
-"""The longest wait for the table's lock. While the statement waits for earlier transactions, later writers wait, too.
+"""How long to wait for the table's lock. While the statement waits for earlier transactions, later writers wait, too.
 """
 
 
@@ -35,7 +35,7 @@ class TableSnapshot:
     high: Position
     altered: bool
     batches: Iterator[pa.Table]
-    """The rows in parts. Read them once, inside the `with`; together they may be larger than the memory."""
+    """The rows in parts, to be read once, inside the `with`. All parts together may be larger than the memory."""
 
 
 @contextmanager
@@ -65,8 +65,8 @@ def _open(connection: Session, server: ServerInfo, table: Table) -> Position:
             query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return low
     # There is no way to ask whether the table already contains everything in the log. But a transaction that wrote to
-    # the table prevents other sessions from locking the table until the transaction is visible. Rows that are locked
-    # one by one would not form a consistent snapshot.
+    # the table keeps other sessions from locking the table until the transaction is visible. Locking rows one by one
+    # would not give a consistent snapshot.
     query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
     query(connection, f"LOCK TABLES {quoted_table(table.name)} READ")
     low = log_end(connection)

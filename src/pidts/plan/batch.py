@@ -12,10 +12,9 @@ from pidts.plan.state import PlanState
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
-"""A gap with transactions of other tables ends a slice only if it has more bytes than this; a smaller gap is read, too.
-"""
+"""A gap with transactions of other tables ends a slice only if it has more bytes; a smaller gap is read, too."""
 _FAR = 1 << 31
-"""The distance in the source's log from which on the 32 bits of an event's position may mean several places."""
+"""From this distance in the source's log on, the 32 bits of an event's position may mean several places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +22,29 @@ class LogSlice:
     """Whole transactions of one relay segment, with no gaps or only small gaps between them.
 
     A slice may instead be groups of events that prepared XA transactions, in the order of their commits. Such a slice
-    is in the batch that has the commits of these transactions, wherever the groups are in the log. Prepared groups
-    between the other transactions of a slice are skipped when the slice is decoded.
+    is in the batch that has the commits, wherever the groups are in the log. Prepared groups between the other
+    transactions of a slice are skipped when the slice is decoded.
     """
 
     extent: Extent
     begin: Lsn
     """The place of the slice's first event in the source's log."""
     number: int
-    """The index in the batch: a slice with a higher number has later changes."""
+    """The index in the batch. A slice with a higher number has later changes."""
     groups: CommittedEventGroups | None = None
-    """The groups that prepared XA transactions, if the slice has such groups: then `extent` is the first of them.
-    Otherwise None.
-    """
+    """The groups that prepared XA transactions; then `extent` is the first of them. None: the slice has no groups."""
     only: frozenset[TableName] | None = None
-    """The tables whose rows are taken from the slice, because they are at another place in the log than the task's
-    other tables. None: all tables.
+    """The tables whose rows are taken from the slice: they are at another place in the log than the task's other
+    tables. None: all tables.
     """
     without: frozenset[TableName] = frozenset()
     """Tables whose rows are not taken from the slice: they are held, have their own slices, or have no key and are not
     copied yet.
     """
     is_returned: bool = False
-    """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
+    """Whether only removed rows are taken from the slice: its changes came from the target's zone."""
     has_notes: bool = False
-    """Whether only notes (`pidts.apply.locks.zone_notes`) are taken from the slice; `only` has the name of their table.
-    """
+    """Whether only notes (`pidts.apply.locks.zone_notes`) are taken from the slice. `only` has their table's name."""
     gaps: tuple[tuple[int, int], ...] = ()
     """The parts of the extent that are not read, such as changes that came from the target's zone.
 
@@ -57,15 +53,12 @@ class LogSlice:
 
     @property
     def size(self) -> int:
-        """Returns the bytes of the extent, or of all prepared groups."""
+        """Returns how many bytes are decoded: of the extent, or of all prepared groups."""
         return self.extent.size if self.groups is None else self.groups.size
 
     @property
     def parts(self) -> tuple[Extent, ...]:
-        """Returns the extents that are read.
-
-        Together they contain only complete transactions, all from one log file.
-        """
+        """Returns the extents that are read. They contain only complete transactions, all from one log file."""
         ends = (*(first for first, _ in self.gaps), self.extent.end)
         begins = (self.extent.offset, *(after for _, after in self.gaps))
         return tuple(Extent(self.extent.segment, begin, end - begin) for begin, end in zip(begins, ends, strict=True))
@@ -95,12 +88,12 @@ class BatchPlan:
 
     @property
     def write(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests of the previous batch whose rows this batch writes."""
+        """Returns the requests whose rows this batch writes. The previous batch has made them."""
         return self.end.written
 
     @property
     def settled(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests of the previous batch that need not be read again once this batch is on the target."""
+        """Returns the previous batch's requests that are complete once this batch is on the target."""
         return self.end.settled
 
     @property
@@ -115,7 +108,7 @@ class BatchPlan:
 
     @property
     def largest(self) -> int:
-        """Returns the size in bytes of the largest slice, which is a single transaction if the slices are large."""
+        """Returns the size in bytes of the largest slice."""
         return max((piece.size for piece in self.log), default=0)
 
     @property
@@ -127,8 +120,8 @@ class BatchPlan:
 def plan_between(start: PlanState, end: PlanState, log: Log, relevance_of: RelevanceOf) -> BatchPlan:
     """Returns the batch between two states.
 
-    The batch has, for each table, the log between the table's places in the two states. It has no changes from before a
-    table has joined the task, and no changes of a table without a key that is not copied yet.
+    The batch has, for each table, the log between the table's places in the two states. It leaves out changes from
+    before a table has joined the task, and changes of a table without a key that is not copied yet.
     """
     uncarried, joined = end.uncarried, JoinedTables(end.copy)
     log = joined.cut(log)
@@ -212,7 +205,7 @@ def _parts_of_held_tables(
 ) -> Iterator[tuple[Lsn, Lsn, frozenset[TableName]]]:
     """Yields the parts of the log that have changes of these tables, each with its tables.
 
-    Tables that end at the same place are read together, even if they begin at different places. Each part ends where
+    Tables that end at the same place are read together, even if they begin at different places: each part ends where
     the next tables begin. So the log is read once, and not once for each of a thousand shards.
     """
     before, after = start.exceptions, end.exceptions
@@ -225,7 +218,7 @@ def _parts_of_held_tables(
         first, *others = sorted(groups)
         together = [first]
         for begin in others:
-            # A part of the log can end only where an entry ends. So tables at another place are read separately.
+            # The log can be cut only where an entry ends. So tables at another place are read separately.
             if is_end_of_entry(log, begin, to):
                 together.append(begin)
             else:
@@ -255,16 +248,14 @@ class _Slices:
         self._cut = False
         """Whether rows after the last slice were skipped."""
         self._more: list[CommittedEventGroups] = []
-        """Further prepared groups of the last slice. They are added to the slice when it is complete."""
+        """More prepared groups of the last slice, which are added to it when it is complete."""
         self._group_bytes = 0
-        """The bytes of all prepared groups of the last slice."""
+        """How many bytes all prepared groups of the last slice have."""
 
     def begin_part(self) -> None:
-        """Begins another part of the log."""
         self._cut = False
 
     def skip(self) -> None:
-        """Notes that rows are skipped."""
         self._cut = True
 
     def take(
@@ -298,10 +289,7 @@ class _Slices:
         return tuple(self._slices)
 
     def _add(self, piece: LogSlice, entry: LogEntry) -> None:
-        """Adds a slice, or extends the last one.
-
-        If rows between the last slice and this one were skipped, the bytes between them become a gap.
-        """
+        """Adds a slice, or extends the last one. If rows between the two were skipped, their bytes become a gap."""
         if (groups := entry.groups) is not None:
             self._add_groups(replace(piece, extent=groups.extent, begin=groups.begin, groups=groups), groups)
             return
@@ -343,9 +331,9 @@ class _Slices:
 
 
 def _is_far(one: LogSlice, other: LogSlice) -> bool:
-    """Whether bytes between two slices may have to be read to find the second slice's place in the source's log.
+    """Whether the bytes between two slices may have to be read to find the second slice's place in the source's log.
 
-    The bytes between the slices may have the event that names the next log file.
+    These bytes may have the event that names the next log file.
     """
     first, second = one.begin, other.begin
     is_same_file = (first.change_no, first.log_index) == (second.change_no, second.log_index)

@@ -1,8 +1,8 @@
 """Finds tables that wait before a statement because other tables that the statement names have not reached it yet.
 
-The planner decides by itself which tables wait, and does not need this module. Operators see the blocked tables, and
-shard groups take them into account. If the statement removes a blocked table, the shard group need not wait for this
-table, since the target has all of its rows.
+The planner decides by itself which tables wait, and does not need this module. Operators see the blocked tables. Shard
+groups use them, too: if the statement removes a blocked table, the shard group need not wait for this table, since the
+target has all of its rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pidts.plan.state import HeldTables, PlanState
 
 @dataclass(frozen=True, slots=True)
 class BlockedStatement:
-    """A statement of the log and the tables that are blocked before it."""
+    """A statement of the log, with the tables that are blocked before it."""
 
     lsn: Lsn
     text: str
@@ -79,7 +79,7 @@ def _of_all(
 ) -> list[BlockedStatement]:
     """Returns the blocked statements of tables that are not held.
 
-    Tables may be blocked although the planner has planned no batch that holds them.
+    Such tables may be blocked although the planner has planned no batch that holds them.
     """
     found: list[BlockedStatement] = []
     joined, held = JoinedTables(state.copy), set(state.exceptions)

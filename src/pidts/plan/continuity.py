@@ -8,9 +8,11 @@ to be compared only with the last entry. There are three kinds of breaks, which 
 - *disorder*: the missing part follows later, or the entry begins before the place that was reached and ends after it.
   If the entry were applied, the later of two changes of one row could be applied first.
 
-Two cases are not breaks. Reading may begin within an entry: at the Lsn of a row, or at the end of an entry that is now
-part of a longer one. And if there are no bytes between the last place and an entry's first event, the entry follows,
-whatever predecessor it names.
+Two things look like breaks and are not:
+
+- Reading begins within an entry: at the Lsn of a row, or at the end of an entry that is now part of a longer one.
+- There are no bytes between the last place and the entry's first event. Then the entry follows, whatever predecessor it
+  names.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from itertools import islice
 from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
 
 _LOOK_AHEAD = 100_000
-"""How many entries are searched at most for the missing part, to find the kind of a break."""
+"""In how many entries the missing part is searched, to find the kind of a break."""
 _ADVICE = (
     "This part of the log is received again from the source once. If the error comes back: check the disk "
     "and the memory, then empty this folder and start again from the target's checkpoint"
@@ -53,7 +55,7 @@ class Discontinuity(Halted):
 
 
 def judge(last: Lsn, entry: Transaction, *, inside: bool = False) -> Verdict:
-    """Returns the relation of an entry to `last`; `inside`: `last` may be any place, not only the end of an entry."""
+    """Returns the relation of an entry to `last`; `inside`: `last` may be any place, not only an entry's end."""
     if entry.prev_lsn == last:
         return Verdict.NEXT if entry.lsn > last else Verdict.DISORDER
     if entry.lsn <= last:
@@ -69,7 +71,7 @@ def followed(
     where: Callable[[LogEntry], Where],
     on_repeat: Callable[[LogEntry], None] = lambda _: None,
 ) -> Iterator[LogEntry]:
-    """Yields the entries after `after`, each of which follows the previous one; raises at the first break.
+    """Yields the entries after `after`, as long as each follows the previous one; raises at the first break.
 
     `where` returns the place of an entry for the error; `on_repeat` gets each skipped entry.
     """
@@ -77,7 +79,7 @@ def followed(
     found = iter(entries)
     for entry in found:
         transaction = entry.transaction
-        # `prev_lsn` and `last` are nearly always the same object, which two neighbouring entries share.
+        # `prev_lsn` and `last` are nearly always one object, which two neighbouring entries share.
         if transaction.prev_lsn is not last:
             verdict = judge(last, transaction, inside=inside)
             if verdict is Verdict.REPEAT:
@@ -90,10 +92,7 @@ def followed(
 
 
 class UpToBreak:
-    """Yields entries up to a break.
-
-    Stores the break and does not raise it, so that the entries before it can be applied.
-    """
+    """Yields entries up to a break. Stores the break instead of raising it, so that these entries can be applied."""
 
     def __init__(self, entries: Iterable[LogEntry]) -> None:
         self._entries = entries

@@ -3,7 +3,7 @@
 Tables that are held together have one place (`HeldTables`). A schema change may concern tables that are held at several
 places. Then all of them wait before the schema change until the last one has reached it, and are held together from
 then on. If only some of the tables that are held together have to wait for a schema change, the others advance without
-these.
+them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def origin_of_held(
 ) -> str | None:
     """Returns the zone of the next change of a held table; None if no held table has a change left.
 
-    The held tables decide first from which zone the batch's changes come. Otherwise they would wait as long as other
+    Held tables come first when the zone of the batch's changes is chosen. Otherwise they would wait as long as other
     tables have changes of another zone.
     """
     joined = JoinedTables(state.copy)
@@ -75,8 +75,7 @@ class HeldTablesOfBatch:
         self._kept, self._origin = kept, origin
         self._limits, self._relevance_of, self._done = limits, relevance_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[HeldTables]]] = {}
-        """Schema changes of tables held at several places. Each has all tables of the change, and the tables that wait
-        for the others.
+        """Schema changes of tables held at several places. Each has all tables of the change, and the tables that wait.
         """
         self._taking_along: list[Lsn] = []
         """The places of moved tables for which released tables wait."""
@@ -107,7 +106,7 @@ class HeldTablesOfBatch:
             else:
                 moving.append(waiting)
         if self._limits.one_origin:
-            # The tables of one place have decided from which zone the batch's changes come. They must not wait for
+            # One zone was chosen for the batch's changes, because of the tables of one place. They must not wait for
             # tables of another place.
             for waiting in moving:
                 self._advance(waiting, [], log, goal, Size(self._limits))
@@ -121,14 +120,14 @@ class HeldTablesOfBatch:
                 self.has_moved = True
 
     def _advance_together(self, held_tables: Iterable[HeldTables], log: Log, goal: Lsn) -> None:
-        """Advances tables so that tables which are released at the same time read the log together, not each by itself.
+        """Advances tables so that tables which are released at the same time read the log together.
 
         A thousand shards may wait before the same change, each at a place of its own. When the change is done, they are
         *released*. They wait until tables from an earlier place reach them, and are held together with these from then
-        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Meanwhile, of
-        the released tables, only those at the latest place are moved: they catch up first. The released tables at an
-        earlier place are not moved while the tables ahead of them catch up. So the tables that are released together do
-        not read the log more than twice.
+        on. If the batch is full before that, the earlier tables go on in the next batch (`takes_along`). Meanwhile,
+        only
+        the released tables at the latest place are moved: they catch up first. So the tables that are released together
+        do not read the log more than twice.
 
         Nothing more than each table's place is stored. After a crash, the tables that have not moved reach their
         changes again, find in the journal that these are done, and are released again.
@@ -150,7 +149,7 @@ class HeldTablesOfBatch:
     def _advance(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
         """Advances tables with the released tables that they reach, and removes the latter from the sorted `released`.
 
-        `size` is the amount of log that these and earlier tables have taken.
+        `size` counts the log that these and earlier tables have taken.
         """
         advance, joined = _Advance(first, released, log, goal, size), JoinedTables(self.copy)
         before, bytes_before = len(self.held), size.bytes
@@ -186,7 +185,7 @@ class HeldTablesOfBatch:
         self.has_moved |= advance.reached > 0 or self.held[before:] != [first]
 
     def _past_due(self, waiting: HeldTables, log: Log, due: Lsn) -> HeldTables:
-        """Returns the tables at their new place: just after the schema change that was made for all of them."""
+        """Returns the tables at their new place, just after the schema change that was made for all of them."""
         for entry in log(waiting.lsn, due):
             if entry.transaction.lsn == due:
                 self.copy = after_ddl(self.copy, JoinedTables(self.copy).narrow(self._relevance_of(entry), due), due)
@@ -201,14 +200,14 @@ class HeldTablesOfBatch:
 
 
 class _Advance:
-    """The entries of the log over which tables move, and the released tables that join them."""
+    """The entries of the log over which tables move, and the released tables that join on the way."""
 
     def __init__(self, first: HeldTables, released: list[HeldTables], log: Log, goal: Lsn, size: Size) -> None:
-        """`released` has the tables that may join. The list is sorted, and each place in it is the end of an entry."""
+        """`released` has the tables that may join, sorted by place. Each place is the end of an entry."""
         self.tables, self.lsn = set(first.tables), first.lsn
         """The tables that move, and the place that they have reached. The caller changes both."""
         self.reached = 0
-        """The number of elements of `released` that have joined."""
+        """How many elements of `released` have joined."""
         self._released, self._first = released, bisect_left(released, first.lsn, key=_place_of)
         self._log, self._goal, self._size = log, goal, size
 

@@ -11,46 +11,43 @@ _LEAST_ROWS = 500
 class Limits:
     """The limits of one batch and of its copy. A batch may exceed them by one entry of the log.
 
-    An entry is one transaction, since none is cut, or small transactions that are joined (`joined`). The limits apply
-    separately to tables that catch up, for each place at which tables are held.
+    An entry is one transaction, since none is cut, or several small transactions (`joined`). Tables that catch up have
+    these limits separately, for each place at which tables are held.
     """
 
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """How many bytes of log a batch may have. This is less than the largest batch that the driver applies without a
-    Spark job, since a batch may be larger by one entry.
+    """How many bytes of log a batch may have. A batch may be larger by one entry. So this limit is lower than that of
+    the batches that the driver applies without a Spark job.
     """
     chunk_rows: int = 20_000
-    """The number of rows of a table's first chunk; fewer if rows are long, or if their length is not known."""
+    """How many rows a table's first chunk has; fewer if rows are long, or if their length is not known."""
     most_rows: int = 200_000
     """How many rows a chunk may have."""
     chunks: int = 4
-    """The number of large tables that are copied at the same time."""
+    """How many large tables are copied at the same time."""
     threads: int = 4
-    """The number of chunks that are read at the same time."""
+    """How many chunks are read at the same time."""
     follows: bool = True
     """Whether somebody waits for changes in the log while a copy is under way."""
     rate: int | None = None
-    """How many rows per second are read at most, for all tables together; None: no limit."""
+    """How many rows per second are read, for all tables together; None: no limit."""
     idle_entries: int = 10_000
-    """The number of transactions of other tables after which the position moves, although the batch has nothing to
-    apply.
-    """
+    """After how many transactions of other tables the position moves, although the batch has nothing to apply."""
     idle_bytes: int = 8 << 20
-    """The bytes of other tables' log after which the position moves; until then, the relay keeps this log."""
+    """After how many bytes of other tables' log the position moves. Until then, the relay keeps this log."""
     one_origin: bool = False
     """Whether the task carries changes of several zones. If so, a batch has the changes of only one zone."""
     copy_bytes: int = 32 << 20
-    """A batch with more log than this writes no staged rows, since these are reduced together with their whole window.
-    """
+    """A batch with more log writes no staged rows: it would have to reduce them together with their whole window."""
 
     @property
     def joined(self) -> tuple[int, int]:
-        """Returns the most transactions, and the most row events, that are joined to one entry of the log."""
+        """Returns how many transactions, and how many row events, one entry of the log may have."""
         return self.transactions, self.row_events
 
     @property
     def least_rows(self) -> int:
-        """Returns the lowest number of rows of a chunk; a table's last chunk may have fewer."""
+        """Returns how many rows a chunk has at least; a table's last chunk may have fewer."""
         return min(_LEAST_ROWS, self.chunk_rows, self.most_rows)

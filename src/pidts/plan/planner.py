@@ -3,7 +3,7 @@
 Six rules make everything after the planner simple:
 
 - a batch ends at a transaction's end, so the target never has only half of a transaction, even after a crash;
-- a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
+- a batch never crosses a schema change of its tables, so each table has one structure within a batch;
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;
 - the batch whose log covers a chunk's whole window writes the chunk, or the chunk is read again (the only exception, in
@@ -13,27 +13,28 @@ Six rules make everything after the planner simple:
 - equal arguments give equal plans.
 
 A schema change takes these steps. The batch that ends before the schema change names it as *due*. The driver runs the
-schema change once that batch is in the target, and waits a short time for its end. If the schema change is done by
-then, the next batch goes past its place, and a reader of the target sees only a pause. If it is not done, and there is
-other work, the tables of the schema change are held at their place. All other tables continue, until the schema change
-is done and the held tables have caught up.
+schema change once that batch is in the target, and waits a short time for its end. If it is done by then, the next
+batch goes past its place, and a reader of the target sees only a pause. If it is not done, and there is other work, its
+tables are held at their place. All other tables continue. When the schema change is done, the held tables catch up.
 
-A schema change that names held and other tables waits until the held tables have caught up. A schema change whose
-tables are not known waits for all held tables, and all other tables wait, too. The exception is a schema change that
-only creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables
-takes the steps above when these tables reach it. If these tables are held at several places, the first tables to reach
-it wait for the others. From then on all these tables are held together.
+Where held tables meet further schema changes:
+
+- A schema change that names held and other tables waits until the held tables have caught up.
+- A schema change whose tables are not known waits for all held tables, and all other tables wait, too. The exception is
+  a schema change that only creates or alters a schema, or drops a schema without held tables.
+- A schema change that names only held tables takes the steps above when these tables reach it. If they are held at
+  several places, the first tables to reach it wait for the others. From then on all these tables are held together.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
-rows (`HeldTables.halted`). It is not known how long the operator needs, so other tables do not wait until the table has
+rows (`HeldTables.halted`). Nobody knows how long the operator needs, so other tables do not wait until the table has
 caught up. If a statement names halted tables and other tables, it waits for the halted tables, and the other tables are
 held before it.
 
 The copy reads rows when little of the log is left after the batch. If rows were read during a backlog, their window
-would contain the backlog. The copy progresses even if the source writes without pause. As long as batches keep up with
+would contain the backlog. The copy progresses even if the source writes without pause: as long as batches keep up with
 the source, the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to
-reach the end of a window. If a window is too long to be held in memory, the staged rows of this window are dropped, and
-no others. These rows are read again in smaller pieces, until the window is short enough.
+reach the end of a window. If a window is too long to be held in memory, only its staged rows are dropped. They are read
+again in smaller pieces, until the window is short enough.
 """
 
 from __future__ import annotations
@@ -64,10 +65,11 @@ def next_state(
 ) -> PlanState | None:
     """Returns the state after the next batch, or None if there is nothing to do yet.
 
-    `staged` has the chunks of `state.open_requests`. `done` are the schema changes of `state.dues` that have been run;
-    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now, since a
-    schema change of the target table that they share is under way. Up to `goal` the position moves even without changes
-    to apply: a caller may wait for this place.
+    - `staged` has the chunks of `state.open_requests`.
+    - `done` are the schema changes of `state.dues` that have been run. `halted` are those that have failed and wait for
+      an operator.
+    - `kept` are tables that are held for now, because a schema change of their shared target table is under way.
+    - Up to `goal` the position moves even without changes to apply: a caller may wait for this place.
     """
     copy = {name: one.unread for name, one in state.copy.items() if not one.done}
     log = JoinedTables(copy).cut(log)
@@ -78,7 +80,7 @@ def next_state(
     if main.at_end and main.is_in_window:
         return None
     if not (state.copy or state.held or main.held):
-        # The rest of this function would change nothing, and take longer than the walk over a few entries.
+        # The rest of this function would change nothing, and take longer than reading a few entries.
         is_ahead = main.has_work or main.moves_without_work(state.lsn, limits, goal)
         return PlanState(main.lsn, due=main.due) if is_ahead else None
     # Open requests count as work even without changes in the log. A chunk has to be read again if a schema change comes
@@ -184,12 +186,11 @@ class _UnheldTables:
         return waits and self.size.bytes <= self._copy_bytes
 
     def moves_without_work(self, begin: Lsn, limits: Limits, goal: Lsn | None) -> bool:
-        """Whether the position moves from `begin` to the walk's end even if there is nothing to apply."""
+        """Whether the position moves from `begin` to `lsn` even if there is nothing to apply."""
         is_far = self.size.count >= limits.idle_entries or self.size.passed >= limits.idle_bytes
         return is_far or (goal is not None and begin < goal <= self.lsn)
 
     def advance(self, entries: Iterable[LogEntry]) -> None:
-        """Reads the log as far as the next batch reaches."""
         self.at_end = all(self._takes(entry) for entry in entries)
 
     def _takes(self, entry: LogEntry) -> bool:
@@ -219,7 +220,7 @@ class _UnheldTables:
         return True
 
     def _keep(self) -> None:
-        """Makes the `kept` tables wait at the place that the walk has reached.
+        """Makes the `kept` tables wait at the place that was reached.
 
         If a due schema change has begun for all of its tables, these tables first pass it together.
         """
@@ -228,7 +229,7 @@ class _UnheldTables:
             self._free = frozenset()
 
     def _all_held(self) -> set[TableName]:
-        """Returns all tables that are held so far; the list of held tables only grows."""
+        """Returns all tables that are held so far. The list of held tables only grows."""
         self._held_names.update(*(waiting.tables for waiting in self.held[self._named :]))
         self._named = len(self.held)
         return self._held_names
@@ -259,7 +260,7 @@ class _UnheldTables:
         return False
 
     def _stays(self, waiting: HeldTables) -> bool:
-        """Whether it is not known how long the tables stay at their place."""
+        """Whether nobody knows how long the tables stay at their place."""
         return waiting.halted or waiting.due in self._halted or not waiting.tables.isdisjoint(self._kept)
 
     def _carries(self, transaction: Transaction, relevance: Relevance) -> bool:

@@ -1,4 +1,4 @@
-"""Tells what in each transaction of the log concerns a task. Limits the amount of log in a batch."""
+"""Finds what each transaction of the log contains for a task. Limits the amount of log in a batch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pidts.plan.limits import Limits
 
 Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
 """Returns the relay's entries after one place, up to another place, in log order. The second place is the end of an
-entry; None: all entries after the first place.
+entry; None: the end of the relay.
 """
 
 
 NOTES = "*"
-"""Stands for a zone's name if the transaction has notes about changes that were already made. No zone has this name."""
+"""A value of `Relevance.origin`: the transaction has notes about changes that were already made. It is no zone's name.
+"""
 
 
 class RelevanceKind(Enum):
-    """The kinds of content that a transaction can have for the task."""
+    """What a transaction can contain for the task."""
 
     NOTHING = "nothing"
     ROWS = "rows"
@@ -45,18 +46,15 @@ class Relevance:
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """Pairs of names, before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed. If such a table is being copied, its progress is not valid any more, since the
-    progress is a value of the old key.
+    """Tables whose key may have changed. If such a table is being copied, its progress is not valid any more: it is a
+    value of the old key.
     """
     comes_back: bool = False
-    """Whether the rows came from a zone whose changes the task does not pass on.
-
-    The rows are left out, and no slice extends over them.
-    """
+    """Whether the rows came from a zone whose changes the task does not pass on. No slice extends over them."""
     origin: str = ""
     """The other zone from which the rows came, if its changes are passed on; empty: the source's own zone.
 
-    `NOTES`: only the notes of the transaction are read. They are in a batch without rows, because later batches have to
+    `NOTES`: only the notes of the transaction are read. They are in a batch without rows, since later batches have to
     find them.
     """
     is_returned: bool = False
@@ -74,7 +72,7 @@ RelevanceOf = Callable[[LogEntry], Relevance]
 
 
 class Size:
-    """The amount of log that a batch has taken so far."""
+    """How much log a batch has taken so far."""
 
     __slots__ = ("_limits", "bytes", "count", "passed", "rows")
 
@@ -118,7 +116,7 @@ class JoinedTables:
         return entries
 
     def narrow(self, relevance: Relevance, lsn: Lsn) -> Relevance:
-        """Returns the part of the relevance that concerns tables which have joined."""
+        """Returns the relevance without tables that join later."""
         if self._latest is None or lsn > self._latest or relevance.tables is None:
             return relevance
         tables = frozenset(name for name in relevance.tables if self.has(name, lsn))
@@ -127,13 +125,13 @@ class JoinedTables:
         return relevance if len(tables) == len(relevance.tables) else replace(relevance, tables=tables)
 
     def late(self, lsn: Lsn) -> frozenset[TableName]:
-        """Returns the tables that join only after this place: a change at this place does not belong to them."""
+        """Returns the tables that join at this place or later: a change at this place does not belong to them."""
         if self._latest is None or lsn > self._latest:
             return frozenset()
         return frozenset(name for name, since in self._since.items() if lsn <= since)
 
     def has(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether the table had joined before this place, so that a change at this place belongs to it."""
+        """Whether the table had joined before this place: then a change at this place belongs to it."""
         since = self._since.get(table)
         return since is None or lsn > since
 
@@ -152,7 +150,7 @@ def _cut(log: Log, places: Sequence[Lsn], at: Lsn, to: Lsn | None) -> Iterator[L
 
 
 def _place_inside(entry: LogEntry, places: Sequence[Lsn], at: Lsn) -> Lsn | None:
-    """Returns the first of these sorted places that is after `at` and between two transactions of an entry."""
+    """Returns the first of these sorted places that is after `at` and between two transactions of the entry."""
     lsn = entry.transaction.lsn
     inside = places[bisect_right(places, at) : bisect_right(places, lsn)]
     ends = memoryview(entry.ends).cast("q").tolist() if inside else ()
@@ -162,7 +160,7 @@ def _place_inside(entry: LogEntry, places: Sequence[Lsn], at: Lsn) -> Lsn | None
 def is_end_of_entry(log: Log, lsn: Lsn, to: Lsn) -> bool:
     """Whether a place is the end of an entry of the log, so that the log can be read up to this place.
 
-    False in two cases. The place is inside a transaction, of which an earlier run has committed a part. Or no entry of
+    False if the place is inside a transaction, of which an earlier run has committed a part. Also False if no entry of
     the relay ends there, as after a change of the source's server.
     """
     entry = next(iter(log(lsn, to)), None)

@@ -1,10 +1,10 @@
 """The state of a task: which changes are applied, and the contents of the batch that led to it.
 
 A task's position is one Lsn and exceptions from it. Tables whose schema change takes long are *held* at an earlier Lsn:
-these are the waiting tables that operators see. All other tables continue. So every table has its own position,
+operators see them as waiting tables. All other tables continue. So every table has its own position,
 `PlanState.at(table)`. The target has a change of a table if and only if the change's Lsn is not after that position. A
-batch has each table's log between the table's position before the batch and its position after it. A worker that was
-ahead of others when the task was interrupted skips the log before its own position.
+batch has each table's log between the table's position before the batch and its position after it. If a worker was
+ahead of others when the task was interrupted, it skips the log before its own position.
 """
 
 from __future__ import annotations
@@ -34,21 +34,16 @@ class HeldTables:
     due: Lsn | None = None
     """The schema change that the tables wait for; None if they only have to catch up."""
     halted: bool = False
-    """Whether the target has refused the tables' next change in this run. Then they stay at this place until the run
-    ends.
-    """
+    """Whether the target has refused the tables' next change in this run. Then they stay here until the run ends."""
     takes_along: bool = False
-    """Whether tables at later places, whose schema change is done, wait for these tables, to continue together with
-    them.
-    """
+    """Whether released tables at later places wait for these tables, to continue together with them."""
     _texts: list[_Text] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def texts(self) -> list[_Text]:
         """Returns each table's schema, name and place, as a checkpoint has them.
 
-        The texts are kept: each batch of a task writes the texts of all held tables, and most of these tables have not
-        moved.
+        The texts are kept: each batch of a task writes the texts of all held tables, and most of them have not moved.
         """
         if self._texts is None:
             texts = [(name.schema, name.name, str(self.lsn)) for name in self.tables]
@@ -60,9 +55,9 @@ class HeldTables:
 class HeldIndex:
     """The held tables of a state, by name.
 
-    A thousand shards may wait for days, while each batch makes another state. Neighbouring states have the same
-    `HeldTables` objects for all tables that have not moved. So the index of a state is made from the index of the state
-    before it, and looks only at the tables that have moved.
+    A thousand shards may wait for days, while each batch makes another state. Neighbouring states share the
+    `HeldTables` objects of all tables that have not moved. So each index is made from the index of the state before,
+    and only tables that have moved are examined.
     """
 
     held: tuple[HeldTables, ...] = ()
@@ -75,9 +70,9 @@ class HeldIndex:
     texts: list[_Text] = field(default_factory=list)
     """The texts of all tables, sorted."""
     _ids: frozenset[int] = frozenset()
-    """The identities of the `HeldTables`, which exist as long as this index."""
+    """The `id()` of each of the `HeldTables`, which exist as long as this index."""
     _former: frozenset[int] | None = None
-    """The identities in the index from which this index was made."""
+    """The ids of the index from which this index was made."""
     _added: tuple[HeldTables, ...] = ()
     """The `HeldTables` that the former index lacks."""
     _json: str | None = field(default=None, init=False)
@@ -89,7 +84,7 @@ class HeldIndex:
         return cls().moved_to(held)
 
     def __reduce__(self) -> tuple[Callable[[tuple[HeldTables, ...]], HeldIndex], tuple[tuple[HeldTables, ...]]]:
-        """Lets pickle build the index anew in the other process: it finds objects by `id()`, and ids differ there."""
+        """Lets pickle build the index anew in the other process, where objects have other ids."""
         return HeldIndex.of, (self.held,)
 
     def moved_to(self, held: tuple[HeldTables, ...]) -> HeldIndex:
@@ -98,7 +93,7 @@ class HeldIndex:
         if ids == self._ids:
             return self
         added = tuple(one for one in held if id(one) not in self._ids)
-        if not ids >= self._ids:  # some tables have moved or are not held any more: this is rare
+        if not ids >= self._ids:  # some tables have moved or are not held any more, which is rare
             places = {name: one.lsn for one in held for name in one.tables}
             dues = frozenset(one.due for one in held if one.due is not None)
             texts = sorted(text for one in held for text in one.texts)
@@ -136,7 +131,7 @@ class HeldIndex:
         return frozenset[TableName]().union(*(one.tables for one in found))
 
     def targets(self, key: object, target_name: Callable[[TableName], TableName]) -> frozenset[TableName]:
-        """Returns the target tables of the held tables. The result is cached until `key` is a different object."""
+        """Returns the target tables of the held tables. The result is cached until `key` is another object."""
         if self._targets is None or self._targets[0] is not key:
             found = frozenset(map(target_name, self.places))
             object.__setattr__(self, "_targets", (key, target_name, found))
@@ -146,19 +141,16 @@ class HeldIndex:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The place of each table: one place for most tables, and an earlier place for each held table.
-
-    A thousand shards may be held, each at a place of its own. So this class finds a table's place without a search.
-    """
+    """The place of each table: one place for most tables, and an earlier place for each held table."""
 
     lsn: Lsn
     exceptions: Mapping[TableName, Lsn] = field(default_factory=dict)
     index: HeldIndex | None = field(default=None, compare=False, repr=False)
-    """The index with these exceptions; None if the places were read from a text."""
+    """The index of these exceptions; None if the places were read from a text."""
 
     @classmethod
     def of_text(cls, lsn: Lsn, copy_json: str) -> Places:
-        """Returns the places that a checkpoint describes; the progress of copies, which may be long, is not read."""
+        """Returns the places that a checkpoint describes, without the progress of copies, which may be long."""
         data = json.loads(copy_json) if copy_json else []
         if isinstance(data, list):
             return cls(lsn)
@@ -181,19 +173,19 @@ class Places:
         return True
 
     def moved_since(self, before: Places) -> frozenset[TableName]:
-        """Returns the tables that are held here or were held before, and whose place is later here than before."""
+        """Returns the tables, held here or before, whose place is later here than before."""
         places = ((name, before.at(name), self.at(name)) for name in self._unlike(before))
-        # Most held tables have not moved. Their two places are one object, and `is` is faster than a comparison.
+        # Most held tables have not moved, see `has_all_of`.
         return frozenset(name for name, was, now in places if was is not now and was < now)
 
     def targets(self, key: object, target_name: Callable[[TableName], TableName]) -> frozenset[TableName]:
-        """Returns the target tables of the waiting tables. The result is cached until `key` changes."""
+        """Returns the target tables of the held tables. The result is cached until `key` is another object."""
         if self.index is None:
             return frozenset(map(target_name, self.exceptions))
         return self.index.targets(key, target_name)
 
     def _unlike(self, other: Places) -> Collection[TableName]:
-        """Returns all tables with an exception here or in `other`, except those that are known to have equal places."""
+        """Returns all tables with an exception here or in `other`, without those that surely have equal places."""
         if self.index is not None and other.index is not None:
             return self.index.unlike(other.index)
         return {*self.exceptions, *other.exceptions}
@@ -243,7 +235,7 @@ class PlanState:
 
     @property
     def needs(self) -> Lsn:
-        """Returns the place up to which the target has the changes of all tables; the later log is still needed."""
+        """Returns the place up to which the target has the changes of all tables. The later log is still needed."""
         return self.lsn if self.index.first is None else min(self.lsn, self.index.first)
 
     @property
@@ -253,7 +245,7 @@ class PlanState:
 
     @property
     def index(self) -> HeldIndex:
-        """Returns the held tables by name. They are found once, since each batch needs them several times."""
+        """Returns the held tables by name. The index is kept, since each batch needs it several times."""
         if self._index is None:
             found = HeldIndex.of(self.held)
             object.__setattr__(self, "_index", found)
@@ -266,7 +258,7 @@ class PlanState:
         return self.index.places
 
     def with_index(self, index: HeldIndex) -> PlanState:
-        """Returns this state, which keeps the index of its held tables."""
+        """Sets the index of this state's held tables, and returns the state."""
         object.__setattr__(self, "_index", index)
         return self
 
@@ -281,7 +273,7 @@ class PlanState:
 
     @property
     def places(self) -> Places:
-        """Returns the places of all tables; they are found once, since each batch needs them several times."""
+        """Returns the places of all tables. They are kept, since each batch needs them several times."""
         if self._places is None:
             places = Places(self.lsn, self.held_earlier.places, self.held_earlier)
             object.__setattr__(self, "_places", places)
@@ -300,14 +292,14 @@ class PlanState:
         return HeldIndex.of(tuple(waiting for waiting in self.held if waiting.lsn != self.lsn))
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether a change or statement at this place belongs to the table, because the table joined before it."""
+        """Whether the table joined before this place: then a change or statement at this place belongs to it."""
         state = self.copy.get(table)
         return state is None or state.since is None or lsn > state.since
 
     def joined(self, copy: Mapping[TableName, CopyState]) -> PlanState:
-        """Returns the state with further tables, whose copy begins, or begins again; each joins after its `since`.
+        """Returns the state with further tables, whose copy begins, or begins again. Each joins after its `since`.
 
-        Requests of one run have unique numbers, so a table that begins again continues the numbers.
+        The requests of a table that begins again continue the numbers: in one run, numbers are unique.
         """
         begun = {
             name: replace(state, reads=self.copy[name].reads, settled=self.copy[name].settled)
@@ -319,7 +311,7 @@ class PlanState:
         return replace(self, copy={**self.copy, **begun}, held=tuple(waiting for waiting in held if waiting.tables))
 
     def halting(self, names: Collection[TableName]) -> PlanState:
-        """Returns the state in which these tables are halted at their current places, each on its own."""
+        """Returns the state in which these tables are halted at their current places, each for itself."""
         others = (replace(waiting, tables=waiting.tables - set(names)) for waiting in self.held)
         alone = (HeldTables(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
         return replace(self, held=(*(waiting for waiting in others if waiting.tables), *alone))
@@ -328,8 +320,8 @@ class PlanState:
         """Returns the text that a checkpoint has besides the Lsn; empty if nothing is copied and no table is held.
 
         `dealing` says how rows are assigned to workers, if the tables' structures do not show it. `copied_at` is the
-        state to which the copy progress belongs, if that state is at an earlier place. Equal states of one run have
-        equal texts, whichever of their tables are held together.
+        state to which the copy progress belongs, if that state is earlier. Equal states of one run have equal texts,
+        whichever of their tables are held together.
         """
         copy, earlier = self.unread_copies, self.held_earlier
         if not copy and not earlier.held and not dealing and copied_at is None:
@@ -347,7 +339,7 @@ class PlanState:
         return cls(lsn, copies_of(copy_json), held_at(Places.of_text(lsn, copy_json).exceptions, lsn))
 
     def to_json(self) -> str:
-        """Returns the state as one text: Spark's offsets contain only flat values."""
+        """Returns the state as one text: Spark's offsets have only flat values."""
         return json.dumps(
             {
                 "lsn": str(self.lsn),
@@ -361,7 +353,7 @@ class PlanState:
 
     @classmethod
     def from_json(cls, text: str) -> PlanState:
-        """Returns the state from this text; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         data = json.loads(text)
         return cls(
             lsn=Lsn.parse(data["lsn"]),
@@ -394,7 +386,7 @@ def dealing_of(copy_json: str) -> str:
 
 
 def copied_at(copy_json: str) -> PlanState | None:
-    """Returns the state to which a checkpoint's copy progress belongs if this state is earlier; otherwise None."""
+    """Returns the state to which a checkpoint's copy progress belongs, if it is earlier; otherwise None."""
     data = json.loads(copy_json) if copy_json else {}
     found = data.get("copied_at") if isinstance(data, dict) else None
     if found is None:
@@ -407,10 +399,9 @@ def inside_batch(lsn: Lsn, copy_json: str, later: Places, dealing: str) -> str:
     """Returns the text of a checkpoint inside a batch.
 
     The batch begins with a checkpoint that has this Lsn and text, and ends at the places `later`. `dealing` says how
-    the batch's rows are assigned to workers: in the first batch of a run, this may differ from the assignment in the
-    text. The copy progress is that of the batch's start. A schema change in the batch may have renamed a table, or made
-    its copy begin again, and this progress does not show it. So a run that uses the progress begins at the batch's
-    start.
+    the batch's rows are assigned to workers, which in the first batch of a run may differ from the text. The copy
+    progress is that of the batch's start. A schema change in the batch may have renamed a table, or made its copy begin
+    again, and this progress does not show it. So a run that uses the progress begins at the batch's start.
     """
     start = PlanState.from_checkpoint(lsn, copy_json)
     inside = PlanState(later.lsn, start.copy, held_at(later.exceptions, later.lsn))
@@ -428,7 +419,7 @@ def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[HeldTables, ...]
 
 
 def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) -> PlanState:
-    """Returns the state that all of these states have reached, table by table."""
+    """Returns the state with, for each table, the earliest of its places in these states."""
     states = list(states)
     lsn = min(state.lsn for state in states)
     places = [(state.lsn, state.exceptions) for state in states]
@@ -439,7 +430,7 @@ def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) ->
 
 
 def furthest(end: PlanState, other: Places) -> PlanState:
-    """Returns a state in which each table has the later of its two places, and the copy has the progress of `end`."""
+    """Returns a state with the later of each table's two places, and with the copy progress of `end`."""
     lsn, mine = max(end.lsn, other.lsn), end.places
     places = {name: max(mine.at(name), other.at(name)) for name in {*mine.exceptions, *other.exceptions}}
     return PlanState(lsn, end.copy, held_at(places, lsn))

@@ -5,7 +5,7 @@ not move for some time (`Limits.idle_entries`), although the target lacks nothin
 first transaction to apply, and not the distance between two places in the log.
 
 Changes of waiting tables are searched for separately. A table may wait for days until an operator acts. If one number
-were the lag of waiting tables and of all others, the lag of the others would not be visible any more.
+were the lag of all tables, it would hide the lag of the tables that do not wait.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pidts.plan.relevance import JoinedTables, Log, Relevance, RelevanceKind, Re
 from pidts.plan.state import PlanState
 
 _MOST = 10_000
-"""How many entries one search reads at most: its caller has other work, too."""
+"""How many entries one search reads, since its caller has other work, too."""
 
 
 class UnappliedSearch:
     """Searches the log of one attempt for changes of tables that do not wait.
 
     Each set of waiting tables has its own search, and the last two are kept. A search continues where it ended the last
-    time. With another set of waiting tables, the search begins anew: a change that was passed over may count.
+    time. With another set of waiting tables, it begins anew: a change that was passed over may count.
     """
 
     def __init__(self, relevance_of: RelevanceOf) -> None:
@@ -38,7 +38,7 @@ class UnappliedSearch:
 
         The search begins where the previous search with these `waiting` tables has ended, and goes at least to
         `received`. Changes that concern only `waiting` tables do not count. One call reads only a part of a long log.
-        Then it returns the first entry that it has not examined, which the target may lack, and the next call continues
+        Then it returns the first entry that it has not examined: the target may lack it, and the next call continues
         there.
         """
         names = frozenset(waiting)
@@ -57,7 +57,6 @@ class _Search:
         self._found: LogEntry | None = None
 
     def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:
-        """Returns the first entry with changes that the target lacks; None if it lacks none."""
         if self._found is not None and self._found.transaction.lsn > state.lsn:
             return self._found
         self._found = None

@@ -6,10 +6,10 @@ table.
 
 A number computed from the key determines the worker. Two keys that some server treats as equal must get the same
 number. Otherwise two workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target
-that ignores case, chance decides whether the row exists afterwards. Only the server can tell what a collation treats as
-equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So the number includes a text only if its collation is binary, since
-such a collation ignores at most trailing spaces. The key's other columns distribute the rows. If a key has only texts
-with other collations, one worker gets the whole table.
+that ignores case, chance decides whether the row exists afterwards. Only the server knows what a collation treats as
+equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So the number includes a text only if its collation is binary: such a
+collation ignores at most trailing spaces. The key's other columns distribute the rows. If a key has only texts with
+other collations, one worker gets the whole table.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from pidts.reduce.split_update import IncompleteInsert, halved_bitmaps
 TWO_WORKERS = IncompleteInsert(
     "the row's old key and its new key are written by two workers", "Set worker-count: 1, or SET GLOBAL"
 )
-"""The reason why the INSERT half of an update may lack values: another worker removes the row with the old key, which
-has these values.
+"""Why the INSERT half of an update may lack values: the row with the old key has them, and another worker removes it.
 """
 _DECIMAL_FORMS = ((r"^0(\.0+)?(E.*)?$", "0"), (r"\.0+(E.*)?$", r"\1"), (r"(\.[0-9]*[1-9])0+(E.*)?$", r"\1\2"))
-"""Regular expressions that find the number zero, and zeros at the end of the digits, each with the replacing text."""
+"""Regular expressions, each with the text to insert: they find a zero, and zeros at the end of the digits."""
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
@@ -44,8 +43,8 @@ def buckets(
 ) -> list[ChangeBatch | None]:
     """Splits a batch into `count` parts, each in log order; None for a part without changes.
 
-    Parts of one batch can be reduced and written independently, since no row of the target is in two of them. `watched`
-    is as for `net_changes`, `lack` as for `halved_bitmaps`.
+    No row of the target is in two parts, so the parts can be reduced and written independently. `watched` is as for
+    `net_changes`, `lack` as for `halved_bitmaps`.
     """
     if count < 1:
         raise ValueError(f"the number of buckets is {count}, not 1 or more")
@@ -77,21 +76,20 @@ def buckets(
 def spread_by(table: Table) -> tuple[tuple[str, str], ...]:
     """Returns the columns whose values distribute the table's rows, each with the form in which its values are hashed.
 
-    Without columns, one worker gets the whole table. If two structures have the same result, `buckets` puts equal keys
-    into the same part.
+    If two structures have the same result, `buckets` puts equal keys into the same part. Without columns, one worker
+    gets the whole table.
     """
     columns = (table.column(table.identity[place]) for place in _spreading(table))
     return tuple((column.name.lower(), _form(column.type.arrow)) for column in columns)
 
 
 def _spreading(table: Table) -> list[int]:
-    """Returns the places of the columns in the identity whose values distribute the table's rows."""
     names = () if watched_columns(table) else table.identity
     return [place for place, name in enumerate(names) if spreads(table.column(name))]
 
 
 def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
-    """Returns, for each row, the upper half of the hash of its key, scaled to a number from 0 to count - 1."""
+    """Returns a number from 0 to count - 1 for each row: the upper half of its key's hash, scaled."""
     half = pa.scalar(32, pa.uint64())
     upper = pc.shift_right(key_hash(columns, seed), half)
     return pc.shift_right(pc.multiply(upper, pa.scalar(count, pa.uint64())), half)
@@ -104,7 +102,7 @@ def _halved(
     now: pa.UInt64Array,
     lack: IncompleteInsert | None,
 ) -> tuple[pa.RecordBatch, pa.UInt64Array]:
-    """Returns the batch with each update in `crossing` as a delete and an insert, and the bucket of each row."""
+    """Returns the batch with each update in `crossing` as a delete and an insert; and the bucket of each row."""
     crossing = crossing.cast(pa.int64())
     moments = pa.concat_arrays([pc.add(pc.multiply(pa.arange(0, len(batch), 1), 2), 1), pc.multiply(crossing, 2)])
     moments = moments.take(pc.sort_indices(moments))
@@ -125,7 +123,7 @@ def _halved(
 
 
 def table_number(table: Table) -> int:
-    """Returns a number computed from the table's name, for a table whose key has no column that can distribute rows."""
+    """Returns a number computed from the table's name: it chooses the worker of a table whose rows stay together."""
     return zlib.crc32(str(table.name).encode())
 
 
@@ -135,7 +133,7 @@ def spreads(column: Column) -> bool:
 
 
 def key_hash(columns: Sequence[pa.Array], seed: int) -> pa.UInt64Array:
-    """Returns one number per row for one or more columns; the order of the columns matters."""
+    """Returns one number per row. The order of the columns matters."""
     number = pa.repeat(pa.scalar(seed, pa.uint64()), len(columns[0]))
     for values in columns:
         number = _mixed(pc.bit_wise_xor(pc.multiply(number, _u64(_ODD)), _numbers(values)))
@@ -166,7 +164,7 @@ def _numbers(values: pa.Array) -> pa.UInt64Array:
 
 
 def _form(kind: pa.DataType) -> str:
-    """Returns a text for a type. If two types have the same text, `_numbers` gives equal values the same number."""
+    """Returns a text for a type. `_numbers` gives equal values of types with the same text the same number."""
     if pa.types.is_decimal(kind):
         return "decimal"
     if pa.types.is_floating(kind):
@@ -175,7 +173,7 @@ def _form(kind: pa.DataType) -> str:
 
 
 def _decimal_texts(values: pa.Array) -> pa.StringArray:
-    """Returns a text for each decimal number, the same for 1.5 and 1.50: shards may differ in the column's scale."""
+    """Returns a text for each decimal number, the same for 1.5 and 1.50: shards may differ in the scale."""
     texts = values.cast(pa.string())
     for pattern, text in _DECIMAL_FORMS:
         texts = pc.replace_substring_regex(texts, pattern, text)
@@ -185,9 +183,9 @@ def _decimal_texts(values: pa.Array) -> pa.StringArray:
 def _of_bytes(values: pa.Array) -> pa.UInt64Array:
     """Returns, for each value, a polynomial hash of its bytes, modulo 2^64.
 
-    The hash is a polynomial in a prime, whose coefficients come from the bytes. One prefix sum over the whole column is
-    enough for all values. The difference of the sums at a value's two ends is the value's polynomial, times the prime
-    to the power of the value's start. So the difference is divided by that power.
+    The bytes are the coefficients of a polynomial in a prime. One prefix sum over the whole column is enough for all
+    values. The difference of the sums at a value's two ends is the value's polynomial, times the prime to the power of
+    the value's start. So the difference is divided by that power.
     """
     size = len(values)
     _, offsets_buffer, data = values.buffers()

@@ -2,8 +2,8 @@
 
 A row whose value changes in one of these columns is removed before anything is written. The *target's* keys decide
 which columns these are: the target may have keys that the source lacks, or keys that treat more values as equal. If a
-key has prefixes of columns, the whole columns are watched: if a prefix changes, its column changes, too. If a key has
-an expression, or a condition on its rows, all columns of the table are watched.
+key has prefixes of columns, the whole columns are watched: a prefix changes only if its column changes. If a key has an
+expression, or a condition on its rows, all columns of the table are watched.
 
 A key over whole columns is not watched if it has all columns of the identity: two rows with equal values in such a key
 are the same row.
@@ -23,7 +23,7 @@ ANYTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """A unique key: its server refuses a second row with the same value."""
+    """A unique key: the server refuses a second row with the same value."""
 
     columns: tuple[str, ...]
     whole: bool = True
@@ -33,15 +33,14 @@ class UniqueKey:
 def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tuple[str, ...]:
     """Returns the columns to watch for `keys`, in the table's order. Without `keys`: for the table's own unique keys.
 
-    If a key has a generated column, or a column that only the target has, all columns are watched. The log may lack the
-    value of a generated column, and the target may compute the value of a column that only the target has.
+    All columns are watched if a key has a generated column, whose value the log may lack, or a column that only the
+    target has, whose value the target may compute.
     """
     return _own_watched(table) if keys is None else _watched(table, keys)
 
 
 @lru_cache(maxsize=1024)
 def _own_watched(table: Table) -> tuple[str, ...]:
-    """Returns the columns for the table's own keys; cached, since each batch needs them several times."""
     return _watched(table, (UniqueKey(key.columns) for key in table.keys if key.unique))
 
 

@@ -17,13 +17,13 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPresence:
-    """The images that the changes of a batch have, and the columns of each image: masks with one row per change."""
+    """The images of a batch's changes, and the columns of each image: masks with one row per change."""
 
     has_before: _Mask
     has_after: _Mask
     copied: _Mask
     halved: _Mask
-    """INSERTs that were the second half of an UPDATE: their missing values are in a row that is already removed."""
+    """INSERTs that are the second half of an UPDATE. The row that has their missing values is already removed."""
     before: _Mask
     after: _Mask
 
@@ -50,8 +50,8 @@ def column_presence(batch: ChangeBatch) -> ColumnPresence:
 def with_whole_keys(batch: ChangeBatch) -> ChangeBatch:
     """Adds the key to each after image that leaves it out because the update did not change the key.
 
-    A batch needs this before its changes are assigned to workers by their keys. Other values are completed later, when
-    the target can be read.
+    A batch needs this before its changes are assigned to workers by their keys. Other values are completed when the
+    target can be read.
     """
     if not batch.is_partial or not batch.table.identity:
         return batch

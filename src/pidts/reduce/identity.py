@@ -1,17 +1,18 @@
 """Finds the row that each change concerns: the identity columns of its images, prepared for comparing and grouping.
 
-Identities are compared by the bytes of their values, never by the column's collation. So two identities may be the same
-key for a server whose collation ignores case. This is harmless because a target removes rows before it writes:
+Identities are compared by the bytes of their values, never by the column's collation. So a server whose collation
+ignores case may treat two different identities as equal. This is harmless, because a target removes rows before it
+writes:
 
     row 'A' exists;  UPDATE 'A' -> 'a', UPDATE 'a' -> 'A'      deletes {'a'}, upserts {'A'}
     row 'a' exists;  DELETE 'a', INSERT 'A'                    deletes {'a'}, upserts {'A'}
 
-A target that ignores case loses its row by the delete and gets the whole row back by the upsert; another target finds
-no row to delete. Two upserts never have keys that the server treats as equal, since the source would have had both rows
-at once.
+A target that ignores case loses its row by the delete and gets the whole row back by the upsert. Another target finds
+no row to delete. Two upserts never have keys that the server treats as equal: the source would have had both rows at
+once.
 
-All servers treat -0.0 and 0.0 as equal, but Arrow's grouping does not. So float keys lose the sign of zero here:
-otherwise INSERT -0.0, UPDATE to 0.0 would put the same key into one statement twice.
+All servers treat -0.0 and 0.0 as equal, but Arrow's grouping does not. So float keys lose the sign of zero here.
+Otherwise INSERT -0.0, UPDATE to 0.0 would put the same key into one statement twice.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _WITH_BEFORE: Final = _GONE | {int(Op.UPDATE)}
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The keys of a batch's changes; each list has one array per identity column, each mask one value per change."""
+    """The keys of a batch's changes. Each list has one array per identity column, each mask one value per change."""
 
     before: list[pa.Array]
     current: list[pa.Array]
@@ -77,15 +78,12 @@ def identities(batch: ChangeBatch) -> Identities:
 
 
 FEW: Final = 64
-"""Up to this many changes are handled one by one in Python, since calls of Arrow take longer for so few changes."""
+"""Up to this many changes are handled one by one in Python. For so few, calls of Arrow take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class FewKeys:
-    """The keys of a few changes as Python values.
-
-    Texts are represented by their bytes, which sort in the same order.
-    """
+    """The keys of a few changes as Python values, with the bytes of each text, which sort in the same order."""
 
     ops: list[int]
     before: list[tuple[Any, ...]]
@@ -121,7 +119,6 @@ def few_keys(batch: ChangeBatch) -> FewKeys | None:
 
 
 def _few_values(batch: ChangeBatch, side: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Returns the values of these columns in a few `before` or `after` images, for each change."""
     if batch.rows.column(side).null_count == len(batch):
         return [(None,) * len(names)] * len(batch)
     return list(zip(*(_bytes(column).to_pylist() for column in image_columns(batch, side, names)), strict=True))
@@ -143,13 +140,13 @@ def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:
 
 
 def image_columns(batch: ChangeBatch, side: str, names: Iterable[str]) -> list[pa.Array]:
-    """Returns some columns of the `before` or `after` images; NULL if a change has no such image."""
+    """Returns columns of the `before` or `after` images; NULL if a change has no such image."""
     images = batch.rows.column(side)
     return [image_column(images, images.type.get_field_index(name)) for name in names]
 
 
 def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:
-    """Returns a mask that is true where at least one of the masks is."""
+    """Returns a mask that is true where some mask is."""
     return reduce(pc.or_, masks)
 
 

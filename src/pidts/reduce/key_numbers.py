@@ -22,7 +22,7 @@ def key_numbers(columns: Sequence[pa.Array]) -> Numbers:
         codes = _codes(plain_zero(values))
         if numbers is None:
             numbers = codes
-        else:  # both factors are below the number of rows, so the product stays far below 2^63
+        else:  # each factor is at most the number of rows, so the product stays far below 2^63
             numbers = _codes(pa.array(numbers * (int(codes.max(initial=0)) + 1) + codes))
     if numbers is None:
         raise ValueError("a key of no columns")
@@ -30,7 +30,7 @@ def key_numbers(columns: Sequence[pa.Array]) -> Numbers:
 
 
 def merged(parts: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:
-    """Joins several lists of the same columns, one after the other."""
+    """Joins several lists of the same columns."""
     return [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
 
 

@@ -21,7 +21,7 @@ from pidts.reduce.identity import image_columns, plain_zero
 from pidts.reduce.key_numbers import Numbers, key_numbers, to_mask
 
 _FEW = 64
-"""Up to this number of images, all rows are compared as a whole."""
+"""Up to this many images, all rows are compared as a whole."""
 
 
 def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Table]:
@@ -97,8 +97,8 @@ def _joined(first: pa.Array, second: pa.Array) -> pa.Array:
 def _sums(images: _Images) -> tuple[Numbers, Numbers]:
     """Returns, for each distinct row, the place of its last image and the sum of its copies, in ascending order.
 
-    Most rows differ from all others in a number, or in the length of a text. Only the other rows are compared as a
-    whole, since this takes longer than all other steps together.
+    Comparing whole rows takes longer than all other steps together. Most rows differ from all others in a number, or in
+    the length of a text, so only the rest is compared as a whole.
     """
     copies = images.copies
     alike = np.ones(len(copies), np.bool_)
@@ -115,10 +115,7 @@ def _sums(images: _Images) -> tuple[Numbers, Numbers]:
 
 
 def summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
-    """Returns, for each distinct row, the index of its last occurrence and the sum of its copies.
-
-    The rows are in the order of these indexes.
-    """
+    """Returns, for each distinct row, the index of its last occurrence and the sum of its copies, by this index."""
     by = [f"column{number}" for number in range(len(columns))]
     rows = pa.Table.from_arrays([*columns, copies, pa.arange(0, len(copies))], names=[*by, "copies", "place"])
     sums = rows.group_by(by, use_threads=False).aggregate([("copies", "sum"), ("place", "max")])

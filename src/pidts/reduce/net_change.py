@@ -14,18 +14,18 @@ from pidts.model import LoggedChanges, Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of source changes in a `NetChange`. An update that changes the key counts as one update."""
+    """How many source changes a `NetChange` has. An update that changes the key counts as one update."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
     copied: int = 0
     stale: int = 0
-    """The number of changes ignored because the target has a newer row. The other counts do not include them."""
+    """How many changes were ignored because the target has a newer row. The other counts do not include them."""
     removed: int = 0
-    """The number of keys that only the target has, as a repair has found."""
+    """How many keys a repair has found only on the target."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """The number of changes of each target table, if they were counted by table."""
+    """The changes of each target table, if they were counted by table."""
 
     @property
     def total(self) -> int:
@@ -55,9 +55,9 @@ class ExpectedRows:
     changed: pa.Table
     """The rows that `upserts` changes and `deletes` does not remove, with all columns, in the order of `upserts`."""
     is_changed: pa.BooleanArray
-    """For each row of `upserts`, whether `changed` has it. All other rows are new, or are removed and written again."""
+    """For each row of `upserts`, whether `changed` has it. Other rows are new, or are removed and written again."""
     absent: pa.Table
-    """The keys in `deletes` at which the target must not have a row before this change, since the source had none."""
+    """The keys in `deletes` at which the source had no row. So the target must not have one before this change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,42 +66,43 @@ class NetChange:
 
     In a table with a key, the identities of `deletes` are distinct and sorted, and so are those of `upserts`.
 
-    A table without a key (`table.identity` is empty): two rows are equal if all their values are. Text is compared as
-    bytes, NULL equals NULL, and -0.0 equals 0.0.
+    In a table without a key (`table.identity` is empty), two rows are equal if all their values are. Text is compared
+    as bytes, NULL equals NULL, and -0.0 equals 0.0.
     """
 
     table: Table
     deletes: pa.Table
-    """The identity columns of the rows to remove; if `upserts` has the row, too, it is removed and written again.
+    """The identity columns of the rows to remove. If `upserts` has the row, too, it is removed and written again.
 
-    In columns that `table` lacks, a row that is written again gets the target's defaults, and other rows of `upserts`
-    keep their values.
+    In columns that `table` lacks, a row that is written again gets the target's defaults. Other rows of `upserts` keep
+    their values there.
 
     Without a key: all columns, each distinct row once.
     """
     upserts: pa.Table
     """The rows to write, with all columns (`table.arrow`). The target may already have rows with these keys.
 
-    Without a key: the rows to insert, each as often as it is to be added.
+    Without a key: the rows to insert, one row per copy.
     """
     counts: Counts
     times: pa.Int64Array | None = None
     """Without a key: for each row of `deletes`, the number of copies to remove. The target has at least as many."""
     safe: bool = False
-    """Whether target rows that have a unique value of `upserts`, but another identity, are removed, as by REPLACE."""
+    """Whether rows of the target with a unique value of `upserts`, but another identity, are removed, as by REPLACE.
+    """
     there: pa.Table | None = None
-    """Rows of the target that do not change before this change is written, since the transaction has locked them. If a
+    """Rows of the target that the transaction has locked: they do not change before this change is written. If such a
     row already has a value of `upserts`, the value need not be written.
     """
     expected: ExpectedRows | None = None
-    """The rows that the target must have before this change. At all other keys of the change it must have no row. None:
-    any row is overwritten.
+    """The rows that the target must have before this change. At all other keys of the change, it must have no row.
+    None: any row is overwritten.
     """
     is_new: pa.BooleanArray | None = None
     """For each row of `upserts`, true if the target must not have a row with its key. None: any row is overwritten."""
     likely_new: pa.BooleanArray | None = None
-    """For each row of `upserts`, true if the log shows that no row has its key after `deletes`. The target may still
-    have a row with this key. Then the new row replaces it. None: not known.
+    """For each row of `upserts`, true if by the log no row has its key after `deletes`. If the target does have such a
+    row, the new row replaces it. None: not known.
     """
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table; otherwise None."""
@@ -109,7 +110,7 @@ class NetChange:
     """The table's changes in the log, for a target with change tables. The table itself does not get these rows."""
 
     def parted(self) -> tuple[pa.Table, pa.Table]:
-        """Returns the new rows, which the target must not have, and separately the other rows to write."""
+        """Returns the rows that the target must not have yet, and separately the other rows to write."""
         rows, is_new = self.upserts, self.is_new
         if is_new is None or not is_new.true_count:
             return rows.slice(0, 0), rows
@@ -121,9 +122,8 @@ class NetChange:
 def by_width(change: NetChange, members: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
     """Splits the change: each part has rows whose own tables have the same columns. The first part has all deletes.
 
-    The target fills the columns that a row's own table lacks: a new row gets the columns' defaults, an existing row
-    keeps its values. For each row, `members` has the index of its member's columns in `own`; None in `own` means all
-    columns.
+    The target fills the columns that a row's own table lacks: a new row gets defaults there, an existing row keeps its
+    values. For each row, `members` has the index of its member's columns in `own`; None in `own` means all columns.
     """
     widths = [_names(change.table, names) for names in own]
     found: list[NetChange] = []

@@ -1,21 +1,23 @@
 """Computes the net effect of a batch: at most one delete and one upsert per row, however often it changed.
 
 A target removes all of `deletes`, then writes all of `upserts`. The claim is: *at no moment while the statements run*
-does a row that is written find another row with one of its unique values. Servers check each row when they write it,
-and without this claim there would be faults such as these:
+does a row that is written find another row with one of its unique values. Servers check each row when they write it.
+Without this claim there would be faults such as these:
 
     rows (1, u=1) and (2, u=2);  swap their u          fails as one upsert: u=2 is still taken when row 1 is written
     row  (1, u=1);  set u=5;  INSERT (2, u=1)          MySQL's ON DUPLICATE KEY UPDATE overwrites row 1, row 2 is lost
 
-Therefore a row whose secondary unique values differ between the start and the end of the batch is removed first, even
+Therefore, a row whose secondary unique values differ between the start and the end of the batch is removed first, even
 if it is written again. The remaining rows already have the unique values of the batch's end, and the source had all of
 these at once. So chains and rotations of any length need no special treatment.
 
 A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, no row of the
-target is removed. A copied row does not count as a first change. While a table is being copied, all its rows on the
-target came from the log or from an earlier chunk. So they equal the source's rows at the start of the batch. A key that
-a repair has not found on the source does not count, either. If the log has no change of it, the row is removed;
-otherwise the log decides.
+target is removed. Two kinds of changes do not count as a first change:
+
+- A copied row. While a table is being copied, all its rows on the target came from the log or from an earlier chunk. So
+  they equal the source's rows at the start of the batch.
+- A key that a repair has not found on the source. If the log has no change of it, the row is removed; otherwise the log
+  decides.
 
 If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log. Such rows may differ
 from the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed
@@ -31,13 +33,13 @@ effect is computed for each row in each of these tables (the shards). The row ex
 it. The target then gets it from the shard that wrote it last. The INSERT and the DELETE may also be in different parts
 of a batch (`pidts.apply.merge.moved_rows`). Between two transactions, only one of the shards may have a row with a
 given key. If two shards had such a row, and a batch ended there, the later DELETE would remove the row. A target table
-with only one source table does not count as merged. If a row is inserted and deleted, its key is removed nevertheless,
-since a chunk of the copy may have loaded the row.
+with only one source table does not count as merged. If a row is inserted and deleted, its key is removed nevertheless:
+a chunk of the copy may have loaded the row.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not keep values
-in these columns from another table's row, or from a row of a dropped table of the same name. A row may be new to its
-table by these changes (INSERT, UPDATE from another key, copied row). Then the target's row with its key is removed
-first, whichever table that row belongs to. If a row's table had it before, the row keeps its values in these columns.
+in these columns from another table's row, or from a row of a dropped table of the same name. So if these changes make a
+row new to its table (INSERT, UPDATE from another key, copied row), the target's row with its key is removed first,
+whichever table that row belongs to. If a row's table had it before, the row keeps its values in these columns.
 """
 
 from __future__ import annotations
@@ -86,15 +88,18 @@ def net_changes(
     """Reduces batches to one `NetChange` per table with changes, or to several for tables in `own`.
 
     Batches of one table are in log order, except those of merged tables, which are sorted here. Copied rows count as
-    earlier than all changes of the log, wherever they are in `batches`. `watched` has, for each table, the columns by
-    which two rows of the target can collide although their identities differ (`pidts.reduce.collision_columns`).
-    `ahead` are tables whose rows on the target may be later than the log of the batches. `merged` are target tables
-    with several source tables; the batches' `upstream` distinguishes these. `wider` are shared target tables with
-    columns that these changes lack. `own` has, for tables with a key, the columns that each source table really has, in
-    lower case: its rows are written with only these columns. If a table has several `NetChange`s, the first one has all
-    deletes. `expecting` are tables that are not merged: their changes say which rows the target must have before.
-    `inserting` are tables that are not merged, either: their changes say which rows are new. In these tables, the
-    target has no row with a key that a batch inserts: if the batch deletes the key again, nothing is removed.
+    earlier than all changes of the log, wherever they are in `batches`.
+
+    - `watched` has, for each table, the columns by which two rows of the target can collide although their identities
+      differ (`pidts.reduce.collision_columns`).
+    - `ahead`: tables whose rows on the target may be later than the log of the batches.
+    - `merged`: target tables with several source tables, which the batches' `upstream` distinguishes.
+    - `wider`: shared target tables with columns that these changes lack.
+    - `own` has, for tables with a key, the columns that each source table really has, in lower case. Its rows are
+      written with only these columns. If a table has several `NetChange`s, the first one has all deletes.
+    - `expecting`: tables, not merged, whose changes say which rows the target must have before.
+    - `inserting`: tables, not merged, whose changes say which rows are new. The target has no row with a key that a
+      batch inserts: if the batch deletes the key again, nothing is removed.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -187,10 +192,9 @@ def _keyed(
     expecting: bool,
     inserting: bool,
 ) -> tuple[NetChange, pa.Int64Array]:
-    """Reduces a batch on a table with a key.
+    """Reduces a batch on a table with a key; also returns, for each written row, the change that it comes from.
 
-    Also returns, for each written row, the change that it comes from. Each flag says whether the table is among the
-    tables that `net_changes` gets under the flag's name.
+    Each flag says whether the table is among the tables that `net_changes` gets under the flag's name.
     """
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
@@ -198,8 +202,8 @@ def _keyed(
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
-    # If a key was inserted and deleted in the batch, the target has no row with this key, or a row of another table or
-    # program. That row must stay.
+    # If a key was inserted and deleted in the batch, a row of the target with this key belongs to another table or
+    # program, and must stay.
     if member is not None or inserting:
         removed = pc.and_(removed, nets.column("start").is_valid())
     if watched and ahead:
@@ -227,9 +231,9 @@ def _keyed(
 def _expected(
     batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
 ) -> ExpectedRows:
-    """Returns, for each key, its row before the batch's first change of the key.
+    """Returns, for each key, its row before the batch's first change of the key; and the deleted keys without one.
 
-    Also returns the deleted keys that had no row before, because the batch itself inserts and deletes their rows.
+    The batch itself inserts and deletes the rows of the latter.
     """
     table, start = batch.table, nets.column("start")
 
@@ -249,7 +253,7 @@ def _expected(
 
 
 def _nets(batch: ChangeBatch, member: pa.Int32Array | None, by: list[str], *, wider: bool) -> pa.RecordBatch:
-    """Returns the result of each row's changes, see `_per_row`, in the order of the keys."""
+    """Returns the result of each row's changes (`_per_row`), in the order of the keys."""
     keys = identities(batch)
     events = _events(batch, keys, member, by, wider=wider)
     if member is None:
@@ -259,7 +263,7 @@ def _nets(batch: ChangeBatch, member: pa.Int32Array | None, by: list[str], *, wi
 
 @dataclass(frozen=True, slots=True)
 class _NetRow:
-    """The result of one row's changes, see `_per_row`."""
+    """The result of one row's changes; `_per_row` explains the fields."""
 
     key: tuple[Any, ...]
     last: int
@@ -269,7 +273,7 @@ class _NetRow:
 
 
 def _few(keys: FewKeys) -> list[_NetRow]:
-    """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows."""
+    """Does the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows."""
     size = len(keys.ops)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
     """For each key, the numbers of its last change and of its first logged change, as `_order` gives them."""
@@ -311,7 +315,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
     def images(side: str, orders: Iterable[int]) -> pa.Table:
         places, whole = [(order >> 1) % size for order in orders], batch.rows.column(side)
         first = places[0] if places else 0
-        is_slice = places == list(range(first, first + len(places)))  # true for rows that were inserted in key order
+        is_slice = places == list(range(first, first + len(places)))  # as for rows that were inserted in key order
         taken = whole.slice(first, len(places)) if is_slice else whole.take(pa.array(places, pa.int64()))
         return pa.Table.from_arrays(taken.flatten(), schema=table.arrow)
 
@@ -341,7 +345,7 @@ def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool, inserting: bo
 
 @lru_cache(maxsize=1024)
 def _no_keys(table: Table) -> pa.Table:
-    """Returns an empty list of keys; cached, since most small batches delete nothing."""
+    """Returns an empty list of keys. Most small batches delete nothing, so it is cached."""
     return pa.schema([table.arrow.field(name) for name in table.identity]).empty_table()
 
 
@@ -353,7 +357,7 @@ def _note_change(
 
 
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
-    """Sorts by the key, so that the target uses its index in one direction."""
+    """Sorts by the key: then the target uses its index in one direction."""
     (batch,) = nets.combine_chunks().to_batches()
     if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # numpy sorts much faster than Arrow
         return batch.take(pa.array(np.argsort(batch.column(by[0]).to_numpy())))
@@ -382,12 +386,13 @@ def _events(
 
 
 def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
-    """Reduces each row's changes to their result.
+    """Reduces each row's changes to their result, which has these columns.
 
-    The result has these columns. `last` is the number of the row's last change. `kept` is the same number if the row
-    exists after that change, else NULL. `start` is the number of its first change in the log if the row existed before
-    that change, else NULL. `logged` says whether the log changes the row. If the target has more columns, `came` equals
-    `kept` for rows that are new to their table, and is NULL for other rows.
+    - `last`: the number of the row's last change.
+    - `kept`: the same number if the row exists after that change, else NULL.
+    - `start`: the number of the row's first change in the log if the row existed before that change, else NULL.
+    - `logged`: whether the log changes the row.
+    - `came`, if the target has more columns: equals `kept` for rows that are new to their table, else NULL.
     """
     size = len(batch)
     wider = "came" in events.column_names
@@ -409,7 +414,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
-    """Returns one result for each key over all shards; `starts` counts the shards that had the row before."""
+    """Returns one result for each key over all shards. `starts` counts the shards that had the row before."""
     whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
     names = [*by, "last", "kept", "start", "logged", "starts"]
     if "came" in nets.column_names:
@@ -422,10 +427,9 @@ def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64
     """Returns a number for each change, higher for a later change; then the same numbers for logged changes only.
 
     The number of a change is `2 * index + 1`. Logged changes are later than rows that were read, so `2 * size` is added
-    to their numbers. An update that changes the key counts at two numbers: at the even number just below its own
-    number, it removes the row from its old key. The second column is NULL for changes that were not logged. If
-    `merged`, a key that a repair has not found on the source counts as logged: it stands for an existing row of this
-    table.
+    to their numbers. An update that changes the key has a second number, just below its own: there it removes the row
+    from its old key. The second result is NULL for changes that were not logged. If `merged`, a key that a repair has
+    not found on the source counts as logged: it stands for an existing row of this table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)
@@ -448,7 +452,7 @@ def _arrives(order: pa.Int64Array) -> pa.BooleanArray:
 def _watched_changed(
     batch: ChangeBatch, nets: pa.RecordBatch, last_row: pa.Int64Array, names: Sequence[str]
 ) -> pa.BooleanArray:
-    """Returns which rows existed at the batch's start, with another value in one of these columns."""
+    """Returns which rows existed at the batch's start and had another value in one of these columns."""
     start = nets.column("start")
     first_row = _row(start, len(batch))
     old = image_columns(batch, "before", names)

@@ -17,7 +17,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class IncompleteInsert:
-    """The reason why an INSERT half cannot be completed, and the advice to operators who cannot set full row images."""
+    """Why an INSERT half cannot be completed, and the advice to operators who cannot set full row images."""
 
     what: str
     todo: str
@@ -44,10 +44,10 @@ def halved_bitmaps(
 ) -> pa.BinaryArray:
     """Returns the bitmaps of the columns that the images of both halves have.
 
-    An INSERT half that lacks some columns keeps both bitmaps, which mark it as a half. Its missing values are in the
-    row with the old key. This row is not available here, so the half can never be completed. If `lack` is given, the
-    function raises `Halted` for such a half. The exceptions are generated columns, which MariaDB leaves out of every
-    update: they may be missing, since the target computes them. `row` is the index of each change in the batch.
+    An INSERT half that lacks some columns keeps both bitmaps, which mark it as a half. Only the row with the old key
+    has its missing values. This row is not available here, so the half can never be completed. If `lack` is given, the
+    function raises `Halted` for such a half. Only generated columns may be missing: MariaDB leaves them out of every
+    update, and the target computes them. `row` is the index of each change in the batch.
     """
     bitmaps = batch.rows.column("partial").take(row)
     if not batch.is_partial:

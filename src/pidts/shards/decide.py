@@ -3,11 +3,11 @@
 All source tables that map to one target table form a *group*, and are its *members*. The structure that the group has
 agreed on, G, is the structure of the target table. A member *arrives* at a schema change when all its earlier changes
 are on the target. This module then decides whether the member goes on or waits. Only structures count, so the wording
-of a statement does not matter. After a crash all members arrive again and get the same answer.
+of a statement does not matter. After a crash, all members arrive again and get the same answer.
 
 **Pessimistic**: the first member to arrive waits for the others, until each of them has reached a change that leads to
 the same structure. Then one statement is run for all of them. If the group already has that structure, a member
-*passes*: it continues, and its statement is not run. The change cannot be run when the first member arrives: after a
+*passes*: it continues, and its statement is not run. The change cannot run when the first member arrives: after a
 `DROP COLUMN c`, another member would still write values to `c`.
 
     A.t  v0 ──ALTER──▶ waits ················▶ v1
@@ -15,30 +15,33 @@ the same structure. Then one statement is run for all of them. If the group alre
 
 **Optimistic**: G is the union of all members' structures: every column that one of them has. A change that leads from G
 to the new union is run at once, and no member waits. A change that does not alter the union passes. For example, the
-first DROP of a column passes as long as other members still have the column: only the last DROP is run. A change that
-no union can express, such as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait, too. One
-adds a column again while the target still has the member's earlier values in it. The other gives existing rows a
-different value from the one that the target gave them.
+first DROP of a column passes as long as other members still have the column: only the last DROP is run. Three kinds of
+changes wait as in pessimistic mode:
+
+- changes that no union can express, such as a renamed column
+- changes that add a column again while the target still has the member's earlier values in it
+- changes that give existing rows another value than the target gave them
 
 **Missed changes** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
 other members *miss* this change until they have made it themselves. Structures alone do not show which members these
-are. For example, member A adds a column without B and C, and drops it again. Then all three have the same structure. By
-the structures alone, the ADD of B would wait for A, which has already made this change. The next change of A would not
-wait for B, since B's rows fit anyway. So the commit of the change records which changes each member misses, and in
+are. An example: member A adds a column without B and C, and drops it again. Then all three have the same structure. By
+the structures alone, the ADD of B would wait for A, which has already made this change; and the next change of A would
+not wait for B, since B's rows fit anyway. So the commit of the change records which changes each member misses, and in
 which order. A member that reaches a missed change passes, and no longer misses this change and earlier changes. Every
-other change waits until the members that miss something have also reached it. The *head* is the structure of the
-members that miss nothing. If a column is not in the head, but a member has it or misses a change with it, G keeps the
-column. When the last member has reached the structure without it, only the column is dropped: nothing else of this
-member's statement is run.
+other change waits until the members that miss something have also reached it.
+
+The *head* is the structure of the members that miss nothing. If a column is not in the head, but a member has it or
+misses a change with it, G keeps the column. When the last member has reached the structure without it, only the column
+is dropped: nothing else of this member's statement is run.
 
 A new table is not a member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
 rows can be written to G. This is possible even if the new table already has an additional index or nullable column.
 Then no member waits for the new table to reach a structure that it already has.
 
-The *leader* is the member whose statement is run. The candidates are the members that have arrived with the change, and
-whose statement leads from G to the new structure. The candidate that is first by source and place in the log is the
-leader. So as long as the same members have arrived, the leader is the same. If an operator gives a ddl command about
-one of the candidates, that member is the leader.
+The *leader* is the member whose statement is run. Candidates are the members that have arrived with the change, and
+whose statement leads from G to the new structure. The first candidate by source and place in the log is the leader. So
+as long as the same members have arrived, the leader is the same. If an operator gives a ddl command about one of the
+candidates, that member is the leader.
 """
 
 from __future__ import annotations
@@ -76,12 +79,12 @@ MissedChanges: TypeAlias = Mapping[Member, tuple[Table, ...]]
 """For each member, the structures that were made without it and that it still has to reach, in this order."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
-"""A function that returns the structure of a table after an arrival's statement; None if it is unknown."""
+"""Returns the structure of a table after an arrival's statement; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardGroup:
-    """All source tables that map to one target table, and the facts that are known about them."""
+    """All source tables that map to one target table, and what is known about them."""
 
     target: TableName
     mode: ShardMode
@@ -116,23 +119,21 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The decision by which a member waits for others, with the reasons."""
+    """The decision that a member waits for others, with the reasons."""
 
     awaited: tuple[Member, ...] = ()
     """Members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """Members that have arrived with a change whose new structure differs from the one after this member's change."""
+    """Members that have arrived with a change that leads to another structure than this member's change."""
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
-    """A source that has begun a change of the table, and the place of this change.
-
-    Only this source's own run can end the change.
+    """A source that has begun a change of the table, and the place of this change. Only its own run can end the change.
     """
     leader: Member | None = None
-    """The member that runs the statement, after all members have arrived."""
+    """The member that runs the statement after all members have arrived."""
     differing_columns: tuple[str, ...] = ()
-    """The member's new columns in which the member's rows have other values on the target than on the source."""
+    """The member's new columns in which its rows have other values on the target than on the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +146,15 @@ class RunDecision:
     left: tuple[Member, ...] = ()
     """Members that do not take part because an operator has given a ddl command."""
     rest: bool = False
-    """Whether only some steps of the statement are run. Either the target already has the other steps, or the change
-    only drops columns that no member except the leader still has.
+    """Whether only some steps of the statement are run: the target already has the other steps, or the change only
+    drops columns that no member except the leader still has.
     """
     passes: bool = False
-    """Whether the target has the change already: then nothing is run, but the change is recorded.
+    """Whether the target has the change already. Then nothing is run, but the change is recorded.
 
     Even so, only one member passes at a time, and the next decision uses the result. Otherwise two members that drop a
-    column at the same time would each leave the DROP to the other member. Or a member would rely on a column while it
-    is being dropped.
+    column at the same time would each leave the DROP to the other one. Or a member would rely on a column while it is
+    being dropped.
     """
 
     @property
@@ -182,9 +183,9 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
         awaited = tuple(sorted(member for member, one in group.members.items() if differing & names_of(one)))
         return Wait(awaited, differing_columns=tuple(sorted(differing)))
     if group.mode == "optimistic":
-        # A change that adds a generated column waits for all members. When the column is added, existing rows of the
-        # other members get the expression's values. But if the target's column is a plain column, their later rows
-        # would get the default.
+        # A change that adds a generated column waits for all members. When the column is added, existing rows of other
+        # members get the expression's values. But the target's column may be a plain column. Then later rows of these
+        # members would get the default.
         alone = None
         if not mine.computes:
             alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
@@ -193,7 +194,7 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
 
 
 def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
-    """Returns the changes that the member still misses after it has made its change."""
+    """Returns the changes of `missed` that the member still misses after it has made its change."""
     if not one.runs or same_version(one.before, one.after):
         return missed if one.runs else ()
     places = (place for place, step in enumerate(missed) if same_version(one.after, step))
@@ -201,10 +202,7 @@ def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
 
 
 def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival) -> MissedChanges:
-    """Returns the changes that each member misses after the decision.
-
-    Members for which nothing changes are left out.
-    """
+    """Returns the changes that each member misses after the decision, without members for which nothing changes."""
     if group.mode == "optimistic":
         return {}
     found, head = dict(group.missed), group.head
@@ -212,7 +210,7 @@ def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival
         found[one.member] = still_missed(found.get(one.member, ()), one)
     if decision.is_step and not group.settles(mine):
         head = decision.leader.after
-        # Members of sources that are absent now are only known from the record of missed changes.
+        # Members of sources that are absent now are known only from the record of missed changes.
         is_alone = any(one.runs and one.unlocked for one in decision.arrivals)
         absent = [member for member in group.missed if is_alone and member not in group.members]
         left = {member: (*group.missed.get(member, ()), head) for member in (*decision.left, *absent)}
@@ -251,10 +249,7 @@ def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
 
 
 def _is_late(group: ShardGroup, arrival: Arrival) -> bool:
-    """Whether the member lacks the structure of the members that miss nothing (`ShardGroup.head`).
-
-    The structure of a late member only has to fit into that structure.
-    """
+    """Whether the member lacks the head's structure (`ShardGroup.head`). Then its rows only have to fit into it."""
     return not arrival.runs or bool(group.missed_by(arrival)) or not same_version(arrival.before, group.head)
 
 
@@ -273,8 +268,8 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
             if one.runs and same_version(one.before, without_kept_columns(group.head, gone, one.before)):
                 able += kind
         elif one.runs and (group.missed_by(one) or not _has_place(group, one.before, goal)):
-            # A member whose change leads to the structure before this change will still reach this change: it does not
-            # disagree.
+            # If a member's change leads to the structure before this change, the member will still reach this change:
+            # it does not disagree.
             will_reach = same_version(one.after, mine.before) or group.settles(one)
             disagree += () if will_reach else kind
     here = {one.member for one in (*alike, *disagree)}
@@ -302,7 +297,7 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
 
 
 def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
-    """Returns the arrivals, except skipped ones, by kind: `_together` returns the same for all arrivals of one kind.
+    """Returns the arrivals, except skipped ones, by kind. `_together` decides the same for all arrivals of one kind.
 
     A thousand shards may have arrived at the same change. Two arrivals are of one kind if they differ only in their
     members, places, times and statements' texts. A member that misses changes is a kind of its own.
@@ -317,15 +312,14 @@ def _kinds(group: ShardGroup) -> Collection[Sequence[Arrival]]:
 
 
 def _arrivals(group: ShardGroup) -> list[Arrival]:
-    """Returns the arrivals, except those whose change an operator has skipped."""
     return [one for one in group.arrivals.values() if one.command is not CommandKind.SKIP]
 
 
 def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
     """Returns the columns that the change would drop, and that other members have now or in a change that they miss.
 
-    A column is returned only if it has a known value in rows of the arrived members. If a statement drops one column
-    and also adds columns, the dropped column may have been renamed, so it is not kept.
+    A column is kept only if it has a known value in rows of the arrived members. If a statement drops a column and also
+    adds columns, the dropped column may have been renamed, so it is not kept.
     """
     needed = _needed(group, run) - names_of(goal)
     is_drop = names_of(goal) <= names_of(leader.before) and not any(one.command is CommandKind.REPLACE for one in run)
@@ -334,19 +328,19 @@ def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arriv
 
 
 def _nobodys(group: ShardGroup) -> frozenset[str]:
-    """Returns the columns that have values only in rows of former members."""
+    """Returns the columns that only rows of former members have values in."""
     if group.mode != "optimistic":
         return frozenset()
     return names_of(group.agreed) - names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
 
 
 def _has_place(group: ShardGroup, structure: Table, goal: Table) -> bool:
-    """Whether a member does not have to make the change, because it joined with a later structure and its rows fit."""
+    """Whether a member need not make the change: it joined with a later structure, and its rows fit."""
     return not same_version(structure, group.head) and fits(structure, goal)
 
 
 def _computes_alike(one: Arrival, other: Arrival) -> bool:
-    """Whether the generated columns that the statements of both members add have the same expressions."""
+    """Whether both statements add generated columns with the same expressions, or one of them adds none."""
     return not (one.computes and other.computes) or one.computes == other.computes
 
 
@@ -354,7 +348,7 @@ def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
     """Returns the columns that one of the two statements adds, and that the other statement makes by a rename.
 
     Comparing structures does not show this. For example, one shard's statement is `CHANGE a b INT`, which keeps the
-    values. If `DROP COLUMN a, ADD COLUMN b INT` were run for it, these values would be lost.
+    values. `DROP COLUMN a, ADD COLUMN b INT` leads to the same structure, but loses the values.
     """
     if one.before is other.before and one.after is other.after and one.adds == other.adds:
         return frozenset()
@@ -363,10 +357,7 @@ def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
 
 
 def _new(one: Arrival) -> frozenset[str]:
-    """Returns the columns that the statement adds.
-
-    If no column disappears, no column was renamed, so all new columns are added columns.
-    """
+    """Returns the columns that the statement adds: all new columns, unless a column disappears and may be renamed."""
     had, has = names_of(one.before), names_of(one.after)
     return one.adds if had - has else has - had
 
@@ -374,8 +365,8 @@ def _new(one: Arrival) -> frozenset[str]:
 def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
     """Returns the structure that the change leads to, and the arrival whose statement defines it.
 
-    The goal of a late member is the new structure of another member. Of the members that are not late, it is the first
-    to arrive whose new structure fits the late member's rows.
+    The goal of a late member is the new structure of another member: of the first to arrive that is not late and whose
+    new structure fits the late member's rows.
     """
     if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):
@@ -405,8 +396,7 @@ def _passes_whole(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     before, after = _wholes(group, mine)
     if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
-    # The change drops these columns from its member's table, so it does not matter in which form other members have
-    # them.
+    # The change drops these columns from its member's table, so the other members may have them in any form.
     left = names_of(mine.before) & names_of(after) - names_of(mine.after)
     unchanged = before is not None and same_whole(without(left, before), without(left, after))
     passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)
@@ -425,11 +415,11 @@ def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision
 
 
 def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
-    """Returns the decision to run only the steps that lead to the union; None if the statement can be run unchanged.
+    """Returns the decision to run only the steps that lead to the union; None if this is not possible.
 
-    There are two reasons why the statement cannot be run unchanged: other members have already made a part of the
-    change, or they still have columns that it drops. A dropped and an added column may be one renamed column, unless
-    the statement says that the added column is new.
+    The whole statement cannot be run if other members have already made a part of the change, or still have columns
+    that it drops. A dropped and an added column may be one renamed column, unless the statement says that the added
+    column is new.
     """
     _, after = _wholes(group, mine)
     if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):
@@ -440,7 +430,7 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     if is_renamed or not comes <= has - had:
         return None
     new = [column for column in mine.after.columns if column.name.lower() in comes]
-    # A column that this change does not touch may be wider in G than in any member, because of a former member's rows.
+    # G may have a wider column than any member, because of a former member's rows.
     other = has & unchanged(mine.before, mine.after)
     after = widened_like(after, without(there - other, group.agreed))
     columns = (*widened_like(without(goes, group.agreed), after).columns, *new)
@@ -452,7 +442,7 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | None]:
-    """Returns the unions of all members' structures before and after the change; None if there is no such union."""
+    """Returns the unions of all members' structures before and after the change; None if there is none."""
     others = [structure for member, structure in group.members.items() if member != mine.member]
     before = [*others, mine.before] if mine.runs or not others else others
     return joined(before, like=group.agreed), joined([*others, mine.after], like=group.agreed)
@@ -461,8 +451,8 @@ def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | Non
 def _differing_columns(group: ShardGroup, mine: Arrival) -> frozenset[str]:
     """Returns the member's new columns in which its existing rows have other values on the target than on the source.
 
-    After an unlock, a column is not returned if it only has earlier values, or the values of a clock: the operator has
-    accepted these. A column with two different defaults is returned even then.
+    After an unlock, a column does not count if it only has earlier values, or the values of a clock: the operator has
+    accepted these. A column with two different defaults counts even then.
     """
     if not mine.runs:
         return frozenset()  # The new table has no rows yet.
@@ -475,7 +465,7 @@ def _differing_columns(group: ShardGroup, mine: Arrival) -> frozenset[str]:
 
 
 def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> frozenset[str]:
-    """Returns the columns that the member adds and that the two tables fill with different values in existing rows."""
+    """Returns the columns that the member adds, and that existing rows get with another value on the target."""
     return _filled_unlike(one.before, one.after, there, constant)
 
 

@@ -17,7 +17,7 @@ from pidts.shards.structures import for_each_structure, misfitting, order_of
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
 _EXACT_IN_DOUBLE = 53
 _WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
-"""The largest number of bytes of a character, for each character set."""
+"""How many bytes a character has at most, for each character set."""
 _WITHIN = {"ascii": {"latin1", "utf8", "utf8mb3", "utf8mb4"}, "latin1": {"utf8", "utf8mb3", "utf8mb4"}}
 _WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
 """For each character set, the character sets that have all of its characters."""
@@ -34,7 +34,7 @@ class EffectOfUnlock:
 
 
 def effect_of_unlock(group: ShardGroup, mine: Arrival) -> EffectOfUnlock:
-    """Returns the effect that an unlock of the member's change would have."""
+    """Returns what an unlock of the member's change would do."""
     unlocked = {**group.arrivals, mine.member: replace(mine, command=CommandKind.UNLOCK)}
     decision = decide(replace(group, arrivals=unlocked), mine.member)
     if isinstance(decision, RunDecision):

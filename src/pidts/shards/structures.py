@@ -18,7 +18,7 @@ _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
 """Types whose values a column of a larger size stores unchanged. BINARY is not one of them: a longer BINARY pads a
-value with zeros, which then are part of the value.
+value with zeros.
 """
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _CONSTANT = re.compile(
@@ -32,9 +32,8 @@ _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?",
 def shared_object(table: Table) -> Table:
     """Returns the same object for all structures of shards that are the same in every field.
 
-    Comparing an object with itself takes no time. Tables that are equal by `==`, but not in every field, are not
-    shared: they may have different expressions and key prefixes, which decide how a later statement changes the
-    target's table.
+    Comparing an object with itself takes no time. Tables that are only equal by `==` are not shared: they may have
+    different expressions and key prefixes, which decide how a later statement changes the target's table.
     """
     return _shared(table, repr(table))
 
@@ -45,7 +44,7 @@ def _shared(table: Table, every_field: str) -> Table:  # noqa: ARG001 - a key
 
 
 def for_each_structure(question: Callable[[Table], bool]) -> Callable[[Table], bool]:
-    """Returns `question` with a cache of its answers, since a thousand shards may share one structure."""
+    """Returns `question` with a cache of its answers: a thousand shards may share one structure."""
     found: dict[int, tuple[Table, bool]] = {}
 
     def answer(table: Table) -> bool:
@@ -93,7 +92,7 @@ def without(names: Collection[str], table: Table) -> Table:
 def without_kept_columns(table: Table, gone: Collection[str], like: Table) -> Table:
     """Returns the table without columns that were kept for other shards.
 
-    A key over such a column is replaced by the key of the same name in `like`, which no longer has these columns.
+    A key over such a column is replaced by the key of the same name in `like`, which does not have the columns.
     """
     if not gone:
         return table
@@ -166,7 +165,7 @@ def misfitting(
 ) -> list[str]:
     """Returns the reasons why rows of `table` cannot be written to a table with the structure `into`.
 
-    A type accepts all values of a smaller type in its family; `takes` may accept further pairs of types.
+    A type accepts all values of a smaller type in its family. `takes` may accept further pairs of types.
     """
     there = {column.name.lower(): column for column in into.columns}
     found: list[str] = []
@@ -187,7 +186,7 @@ def misfitting(
 
 
 def revalued(before: Table, after: Table, origins: Mapping[str, str | None], *, strict: bool) -> frozenset[str]:
-    """Returns the columns in which a change may alter existing values, because they get fewer digits or do not fit.
+    """Returns the columns whose existing values a change may alter, because they get fewer digits or do not fit.
 
     A server in strict mode refuses values that do not fit, but still cuts off trailing spaces of a text.
     """
@@ -219,14 +218,14 @@ def is_fillable(column: Column) -> bool:
 
 
 def is_constant(default: str | None) -> bool:
-    """Whether a default is a constant, whose value does not depend on the time. False for None: no default."""
+    """Whether a default is a constant, whose value does not depend on the time. False if there is no default (None)."""
     return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 
 def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
     """Whether existing rows get the same value in both columns.
 
-    With `constant`, equal defaults do not count if their value may change with time, as that of a clock does.
+    `constant`: equal defaults do not count if their value may change with time, as that of a clock does.
     """
     if _known(one.default) is None and _known(other.default) is None:
         return one.nullable == other.nullable
@@ -234,7 +233,7 @@ def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
 
 
 def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> frozenset[str]:
-    """Returns the columns whose new default differs from the value that existing rows got when the column was added."""
+    """Returns the columns whose new default differs from the value that existing rows got when they were added."""
     there = {column.name.lower(): column for column in before.columns}
     named = (
         (column, there.get(origins.get(column.name.lower(), column.name.lower()) or "")) for column in after.columns
@@ -247,9 +246,9 @@ def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> 
 def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
     """Returns a structure that can store the rows of every table; None if there is none.
 
-    Columns are in the order of `like`, followed by other columns in the order of the tables. If some table lacks a
-    column, or allows NULL in it, a row may lack a value in this column. A unique key applies to all rows, so it is left
-    out unless all tables have it. If the tables have different defaults, the default in `like` is used.
+    Columns are in the order of `like`, followed by other columns in the order of the tables. If some table
+    allows NULL in a column, or lacks a column without a constant default, the result allows NULL in it. A unique key
+    applies to all rows, so it is left out unless all tables have it. If the tables have different defaults, the default in `like` is used.
     """
     tables = list(tables)
     liked = {column.name.lower(): column for column in like.columns} if like is not None else {}
@@ -293,7 +292,7 @@ def _common_keys(tables: Sequence[Table], order: Sequence[Key]) -> tuple[Key, ..
 
 
 def _wider(one: ColumnType, other: ColumnType) -> ColumnType | None:
-    """Returns the wider of two types, which can store all values of the other type; None for different families."""
+    """Returns the one of two types that can store all values of the other; None for different families."""
     mine, theirs = _plain(one), _plain(other)
     if mine == theirs:
         return one
@@ -351,7 +350,7 @@ def _column(column: Column) -> tuple[object, ...]:
 def _known(text: str | None) -> str | None:
     """Returns a default in one form for both products, which differ in whether a number is in quotes.
 
-    Returns None if there is no default, or if it is NULL.
+    None: there is no default, or it is NULL.
     """
     if text is None or text.upper() == "NULL":
         return None
@@ -394,7 +393,7 @@ _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "
 
 
 def order_of(collation: str | None) -> str:
-    """Returns how a collation compares letters, as far as the collation's name shows it.
+    """Returns how a collation compares letters, as far as its name shows it.
 
     MySQL and MariaDB have different names for their default collations.
     """

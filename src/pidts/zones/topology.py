@@ -1,24 +1,28 @@
 """Decides which zones' changes each task between zones passes on, so that each change reaches each zone once.
 
-A task from zone `a` to zone `b` is a *feed*. It carries the changes that were written in `a`, and the changes of some
-other zones that other tasks have brought to `a`. For each zone, the feeds that carry its changes form a tree with that
-zone as the root. The tree has the shortest path to every other zone; among several equally short paths, the choice is
-always the same. Then
+A task from zone `a` to zone `b` is a *feed*. It carries the changes that were written in `a`, and changes of some other
+zones that other tasks have brought to `a`. For each zone, the feeds that carry its changes form a tree with that zone
+as the root. The tree has the shortest path to every other zone; among equally short paths, the choice is always the
+same. So
 
 - a change reaches a zone once, since a tree has one path to each of its nodes;
 - no change comes back, since no path of a tree leads to its root.
 
 It is not enough to leave out the changes of the zone that the task writes to. For example, a star has the hub `h` and
 the leaves `x` and `y`, and `x` has got a change of `y` from the hub. A task from `x` to `h` that leaves out only the
-changes of `h` would carry it back to the hub, and on to `y`.
+changes of `h` would carry this change back to the hub, and on to `y`.
 
 In a full mesh each path consists of one feed, so no changes are passed on.
 
 The tasks that write to one zone can check the trees although each task has the records of its own target only. There
-are two conditions for each zone. For every other zone, at most one task carries that zone's changes to this zone; and
-no task carries this zone's own changes back to it. Suppose that this is true in all zones, and take the feeds that
-carry the changes of one zone, the root. At most one of these feeds ends in each zone, and none ends in the root. Some
-of them may form a cycle, but no feed leads from the root into the cycle, so no change gets into it.
+are two conditions for each zone:
+
+1. For every other zone, at most one task carries that zone's changes to this zone.
+2. No task carries this zone's own changes back to it.
+
+Suppose that both are true in all zones, and take the feeds that carry the changes of one zone, the root. At most one of
+these feeds ends in each zone, and none ends in the root. Some of them may form a cycle, but no feed leads from the root
+into the cycle, so no change gets into it.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ def carried(feeds: Collection[Feed], leaves: Collection[str] = ()) -> dict[Feed,
 
 
 def unreached(feeds: Collection[Feed], zones: Iterable[str] = (), leaves: Collection[str] = ()) -> list[Unreached]:
-    """Returns the missing connections: pairs of a zone with writes and another zone that its changes do not reach."""
+    """Returns pairs of a zone with writes and another zone that its changes do not reach."""
     ways = carried(feeds, leaves)
     arrives = {(zone, target) for (_, target), origins in ways.items() for zone in origins}
     names = sorted({*zones, *_names(feeds)})

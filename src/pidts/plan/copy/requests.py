@@ -5,7 +5,7 @@ the next one. A Spark job reads for a few seconds. Changes in the log wait for t
 more time on its start than on its rows. If nobody waits for changes in the log, the job is longer. Many small tables
 share one job. Only a few large tables are read at a time, so that tables are finished one after the other.
 
-Large tables without a key come last, because all others would wait for the single task that reads such a table.
+Large tables without a key come last, because a single task reads such a table, and all others would wait for it.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _GROWTH = 8
 _WAITING_GROWTH = 2
 """A waiting request grows at most by this factor. If its window is too long, it is read again with half the rows."""
 _ENOUGH_ROWS = 10_000
-"""With fewer rows than this, a smaller chunk is not faster: most of its time is the round trip."""
+"""A chunk of fewer rows is not faster: most of its time is the round trip."""
 _UNKNOWN_ROWS = 2_000
-"""The number of rows of a first chunk if the length of rows is not known."""
+"""How many rows a first chunk has if the length of rows is not known."""
 _CHUNKS_PER_SLOT = 8
 _CHUNKS_ALONE = 24
 _LEAST_WEIGHT = 1 / 16
 """The cost of a table with almost no rows, counted in chunks."""
 _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
-"""The rows of at most this many tables are read in one batch. Any number of tables may be finished besides. Each batch
-takes time for every table that is not copied yet, so few batches are best.
+"""How many tables are read in one batch. Any number of tables may be finished besides. Each batch takes time for every
+table that is not copied yet, so few batches are best.
 """
 _JOB_SECONDS = 3.0
 _SLOW_ROWS = 500
-"""If the rate is limited, no request has fewer rows than this: it would not be worth its cost."""
+"""If the rate is limited, how many rows a request has at least: fewer would not be worth its cost."""
 
 
 def next_limit(chunk: StagedChunk, limits: Limits) -> int:
-    """Returns the number of rows in the table's next chunks."""
+    """Returns how many rows the table's next chunks have."""
     asked = chunk.request.limit
-    if chunk.largest * 2 < asked:  # the time of a short last chunk does not show how fast rows are read
+    if chunk.largest * 2 < asked:  # a short last chunk does not show how fast rows are read
         return asked
     by_time = chunk.largest * _CHUNK_SECONDS / max(chunk.seconds, 1e-3)
     by_bytes = chunk.largest * _CHUNK_BYTES / max(chunk.bytes, 1)
@@ -53,12 +53,11 @@ def next_limit(chunk: StagedChunk, limits: Limits) -> int:
 
 
 def slower(state: CopyState, request: ChunkRequest, limits: Limits) -> CopyState:
-    """Returns the table's state with smaller requests, which have shorter windows and fewer rows."""
+    """Returns the table's state with smaller requests: these have fewer rows and shorter windows."""
     return replace(state, limit=max(min(limits.least_rows, request.limit), request.limit // 2))
 
 
 def _rows(state: CopyState, limits: Limits) -> int:
-    """Returns the number of rows of the next chunk."""
     if state.limit:
         return state.limit
     known = _CHUNK_BYTES // state.row_bytes if state.row_bytes else _UNKNOWN_ROWS
@@ -69,9 +68,9 @@ def _rows(state: CopyState, limits: Limits) -> int:
 class _Share:
     name: TableName
     weight: float
-    """The share of a table in a job: the cost of its first chunk, as a part of the job."""
+    """The cost of the table's first chunk, counted in chunks of usual size."""
     wanted: int
-    """The number of chunks that are left to read, as far as it is known."""
+    """How many chunks are left to read, as far as it is known."""
 
 
 def ask(
@@ -94,8 +93,8 @@ def _request(name: TableName, state: CopyState, parts: int, limits: Limits, lsn:
         limit = min(MOST_REREADS, _rows(state, limits))
         return ChunkRequest(name, state.reads, state.after, (str(lsn),), limit, phase=state.phase, mode=state.mode)
     whole = state.keyless
-    # A request that repeats an earlier one has a single chunk. With more chunks, all rows that the earlier request may
-    # have loaded would have to be in memory.
+    # A request that repeats an earlier one has a single chunk: all rows that the earlier request may have loaded have
+    # to be in memory.
     again = state.reads > state.settled
     alone = whole or again or state.waits or state.phase is not Phase.ROWS or not state.limit
     count = 1 if alone else min(parts, state.parts or parts)

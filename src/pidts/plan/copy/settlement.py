@@ -25,7 +25,7 @@ Touched = Callable[[TableName, Lsn, Lsn], bool]
 
 @dataclass(slots=True)
 class Settlement:
-    """Settles requests while a batch is planned; `size` is the number of bytes of the batch's log."""
+    """Settles requests while a batch is planned; the batch's log has `size` bytes."""
 
     copy: dict[TableName, CopyState]
     begin: Lsn
@@ -55,8 +55,8 @@ class Settlement:
             elif chunk.high > self.end and self.keeps and not chunk.altered:
                 self._keep(name, before, chunk, touched)
             elif chunk.waiting and not chunk.altered and self.size > self.limits.copy_bytes:
-                # The next request is also smaller if the batch ends before the window does. A request of the same size
-                # would take the same time, and the source would write as much log again in this time.
+                # A request of the same size would take the same time, and the source would write as much log again in
+                # this time. So the next request is smaller, even if the batch ends before the window does.
                 self.copy[name] = slower(before, chunk.request, self.limits)
             elif chunk.high <= self.end:
                 self._settle(name, before, chunk, touched)
@@ -78,7 +78,7 @@ class Settlement:
     def _was_changed(self, name: TableName, chunk: StagedChunk, touched: Touched) -> bool:
         """Whether the part of the window in this batch may change rows after they were read.
 
-        False if the whole window is in this batch: then the batch reduces the rows together with their changes.
+        False if this batch has the whole window: then it reduces the rows together with their changes.
         """
         is_whole = chunk.low is None or self.begin <= chunk.low
         return not is_whole and touched(name, self.begin, chunk.high)
@@ -86,8 +86,8 @@ class Settlement:
     def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         request = chunk.request
         if chunk.altered:
-            # The batch has the log up to the reading of the chunk, and no schema change after its first row. So no
-            # statement in the log has changed the table's structure.
+            # The batch has the log up to the reading of the chunk. After its first row, the batch has no schema change.
+            # So no statement in the log has changed the table's structure.
             raise Halted(
                 "changed-outside-log",
                 "the table's structure was changed without a statement in the log",
@@ -114,7 +114,7 @@ class Settlement:
             after=chunk.last_key if chunk.last_key is not None else before.after,
             upto=chunk.upto,
             limit=next_limit(chunk, self.limits),
-            # Waiting rows are all in memory, so the number of chunks grows only step by step.
+            # All waiting rows are in memory, so the number of chunks grows only step by step.
             parts=min(self.limits.threads, 2 * chunk.request.parts) if chunk.waiting else 0,
         )
         if chunk.request.phase is Phase.ROWS:
@@ -127,8 +127,8 @@ class Settlement:
         return replace(after, sends_again=False) if _has_read_the_range(before) else after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
-        # Requests before the first waiting one were dropped. The rows that these requests may have loaded are ahead
-        # until all rows are read.
+        # Requests before the first waiting one were dropped. Rows that they have loaded are ahead until all rows are
+        # read.
         is_mixed = after.waits and after.phase is Phase.ROWS
         self.copy[name] = after if is_mixed else replace(after, settled=after.reads)
         self.settled.append(chunk.request)
@@ -144,10 +144,10 @@ class Settlement:
 
 
 def _has_read_the_range(state: CopyState) -> bool:
-    """Whether all keys of a past range that is sent again were read before the batch that settles the next request.
+    """Whether the keys of a past range that is sent again were all read before the request that is settled now.
 
-    These keys are recorded at places before all places of the log, and so they are read before keys that a batch
-    records. If their rows counted as wrong until the end of the copy, rows outside the range would be removed and read
+    These keys are recorded at places before all places of the log, so they are read before keys that a batch records.
+    If their rows counted as wrong until the end of the copy, the copy would remove rows outside the range and read them
     again for as long as the source changes them.
     """
     place = state.after[0] if state.after else None

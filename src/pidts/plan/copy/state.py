@@ -4,14 +4,14 @@
 the same time. The chunk is read after a batch is on the target. The *window* of the request is the log from `low` to
 `high`: the rows show every change up to `low`, and none after `high`. `low` is not before that batch's end. The next
 batch *settles* the request: then its rows count as copied. This batch starts before the window, and is made to end
-after it, so it has all changes of the window. A request is read again if a schema change is in its window, or if the
-window is too long to be reduced in memory.
+after it, so it has all changes of the window. A request is read again if its window has a schema change, or is too long
+to be reduced in memory.
 
 **Rows ahead.** Rows that the target does not have are loaded as soon as they are read, in a transaction of their own
 (`pidts.apply.load`), unless a worker has passed `low`. If the target already has a row of a chunk, or one of its unique
 values, the chunk waits (`waiting`). The settling batch reduces its rows together with the log of the window, where each
-change replaces the copied row. In both cases, the settling batch leaves no row that was deleted after it was read. A
-row that was not changed in the window has the values that were read.
+change replaces the copied row. In both cases, the settling batch leaves no row that was deleted after it was read, and
+a row that was not changed in the window has the values that were read.
 
 Before its request is settled, a loaded row may be *ahead*: it contains a change that no batch has reached yet. Readers
 of the target see rows ahead while a copy is under way. Meanwhile, a batch may write a unique value that a row ahead
@@ -21,12 +21,12 @@ already has:
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
 
 So the settling batch first removes all rows that it changes. The other rows already have their values of the batch's
-end. A batch that ends earlier, or is written in several parts, also removes other rows that have a unique value of a
+end. If a batch ends earlier, or is written in several parts, it also removes other rows that have a unique value of a
 written row (`CopyState.ahead`). Later changes in the log write the removed rows again, or the copy reads them again.
 
 **A table without a key** is read as a whole, from one snapshot. None of its changes is applied before this request is
-settled, so its rows are loaded at once even while requests wait (below). The request only counts if the log has no
-change of the table from `low` to `high`. Then the table is at `high`, and continues from there separately until it has
+settled, so its rows are loaded at once even while requests wait (below). The request counts only if the log has no
+change of the table from `low` to `high`. Then the table is at `high`. It continues from there separately until it has
 caught up with the other tables.
 
 **A table under repair** (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched
@@ -35,14 +35,14 @@ rows are not examined, and are never removed.
 
 **Recorded keys.** A batch may record keys whose rows the log does not have completely
 (`pidts.apply.rows.partial_images`). Before a table is finished, the target is asked for these records. If there are
-any, their keys are read like a chunk (`Phase.REREAD`). A request reads the records between two places in the log, the
-first request from the first record on. Each request ends at the Lsn that all workers have reached: up to there, all
-records are written. A worker that was ahead in an earlier run may already have written later records, and other workers
-may still write records before these. Then the target is asked again.
+any, their keys are read like a chunk (`Phase.REREAD`). A request reads the records between two places in the log; the
+first request begins with the first record. Each request ends at the Lsn that all workers have reached: up to there, all
+records are written. Further on, a worker that was ahead in an earlier run may have written records already, and other
+workers may still write records before these. Then the target is asked again.
 
 **Requests that wait.** If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a
-window, before a change of another zone. While two zones write, no batch after a reading covers its whole window. From
-the first of these batches on, the table's requests *wait* (`CopyState.waits`): their rows are not loaded ahead of the
+window, before a change of another zone. While two zones write, no batch covers the whole window of a reading before it.
+From the first such batch on, the table's requests *wait* (`CopyState.waits`): their rows are not loaded ahead of the
 log. A request is *kept* until a batch reaches its `high`. That batch settles it in one of two cases:
 
 - The batch begins at or before `low`. So it covers the whole window, as usual.
@@ -50,20 +50,20 @@ log. A request is *kept* until a batch reaches its `high`. That batch settles it
   at the place where the batch begins.
 
 Each batch examines its own part of the window, since the earlier log may be purged. If a batch does not reach `high`,
-and has a change of the table in its part, the request ends. Otherwise a row that was read, and then deleted by an
-earlier batch, would exist again after a later batch has written it. The request is read again with fewer rows, so that
-its window is shorter.
+and has a change of the table in its part, the request ends. Otherwise this could happen: a row is read, an earlier
+batch deletes it, and a later batch writes it again. The request is read again with fewer rows, so that its window is
+shorter.
 
 Requests before the first waiting request may have loaded rows. These rows are ahead until all rows are read. Until a
 kept request is settled, batches treat its rows like the rows of a dropped request: the target lacks them, and they will
-be read. So partial images do no harm, nor does a run that dies when only some of its workers have committed.
+be read. So partial images do no harm. Nor does a run that dies when only some of its workers have committed.
 
-The first request also finds the highest key (`upto`). A row may move above this key before the reading, and then the
-copy does not read the row. So a batch that keeps the request needs `upto`: without it, the batch would leave the moved
-row to the copy.
+The first request also finds the highest key (`upto`). If a row moves above this key before the reading, the copy does
+not read the row. So a batch that keeps the request needs `upto`: without it, the batch would leave the moved row to the
+copy.
 
 **The end.** Every table's copy ends with `Phase.FINISH`. The state after the batch that ended a table's copy has the
-table once more, as done; later states do not have it. So a task with thousands of tables pays only for those that it is
+table once more, as done. Later states do not have it. So a task with thousands of tables pays only for those that it is
 copying.
 """
 
@@ -84,20 +84,17 @@ MOST_REREADS = 1000
 
 
 class CopyMode(StrEnum):
-    """How a copy treats existing rows of the target.
-
-    The mode depends on what is known about these rows when the copy begins.
-    """
+    """How a copy treats existing rows of the target, depending on what is known about them when the copy begins."""
 
     NEW = "new"
     """The table has no rows."""
     REPAIR = "repair"
     """The table has rows, and it is not known whether they equal the source's rows."""
     ADD = "add"
-    """The table has rows that the source lacks or has under other keys: rows are added, and no row is removed."""
+    """The table has rows that the source lacks or has under other keys. Rows are added, and none is removed."""
     OWN = "own"
-    """The target table also has rows of other tables. Only rows whose key shows that they are this table's are
-    examined.
+    """The target table also has rows of other tables. The copy examines only rows whose key shows that they are this
+    table's.
     """
 
 
@@ -119,7 +116,7 @@ class ChunkRequest:
 
     table: TableName
     number: int
-    """The request's number, which is unique among this run's requests for the table, even for the same rows."""
+    """Unique among this run's requests for the table, even if two requests read the same rows."""
     after: KeyValues | None
     upto: KeyValues | None
     """The table's highest key when its copy began; None for the first chunk, whose reading finds it."""
@@ -134,11 +131,11 @@ class ChunkRequest:
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether any number of batches may be applied before the request is settled."""
+        """Whether batches may be applied before the request is settled, however many."""
         return self.waits or self.whole or self.mode is not CopyMode.NEW or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the request as plain values."""
+        """Returns plain values."""
         return {
             "table": [self.table.schema, self.table.name],
             "number": self.number,
@@ -154,7 +151,7 @@ class ChunkRequest:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ChunkRequest:
-        """Returns the request from these values; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         return cls(
             TableName(*data["table"]),
             data["number"],
@@ -173,24 +170,24 @@ class ChunkRequest:
 class StagedChunk:
     """A request that was carried out and waits to be settled.
 
-    `altered`: columns that the source has refused to read, since the table has changed; the log has this change.
+    `altered`: the source has refused to read columns, since the table has changed; the log has this change.
     """
 
     request: ChunkRequest
     high: Lsn
     rows: int
-    """The number of rows that were read. Some may already be loaded; `waiting` counts the others."""
+    """How many rows were read. Some may already be loaded; `waiting` counts the others."""
     last_key: KeyValues | None
     upto: KeyValues | None
     is_last: bool
     altered: bool = False
     low: Lsn | None = None
     waiting: int = 0
-    """The number of rows that the settling batch has to write; the target already has the other rows."""
+    """How many rows the settling batch has to write; the target already has the other rows."""
     bytes: int = 0
     """The memory of the largest chunk. Together with its rows and seconds, it determines the next chunk's size."""
     largest: int = 0
-    """The number of rows in the largest chunk."""
+    """How many rows the largest chunk has."""
     seconds: float = 0.0
     """The seconds that reading and loading the largest chunk took."""
 
@@ -202,36 +199,34 @@ class CopyState:
     after: KeyValues | None = None
     upto: KeyValues | None = None
     reads: int = 0
-    """The number of requests that were made, including dropped ones."""
+    """How many requests were made, including dropped ones."""
     rows: int = 0
     done: bool = False
     reading: ChunkRequest | None = None
     """The request that was read in the batch that led to this state; None if there was none."""
     kept: ChunkRequest | None = None
-    """A request that was read earlier, if the batch that led to this state has not reached the end of its window; else
-    None.
-    """
+    """A request that was read earlier, and whose window ends after the batch that led to this state; else None."""
     mode: CopyMode = CopyMode.NEW
     phase: Phase = Phase.ROWS
     limit: int = 0
-    """The number of rows for the next chunk, computed from the last chunks; 0: no chunk was read yet."""
+    """How many rows the next chunk has, computed from the last chunks; 0: no chunk was read yet."""
     estimate: int = 0
-    """The number of all rows, as the source estimated when the copy began; 0 if it could not."""
+    """How many rows the table had when the copy began, as the source estimated; 0 if it could not."""
     since: Lsn | None = None
-    """The place up to which the log does not concern the table. At this place the table joined the task, or, if it was
-    copied as a whole, its snapshot was taken.
+    """The place up to which the log does not concern the table: where the table joined the task, or, if it was copied
+    as a whole, where its snapshot was taken.
     """
     keyless: bool = False
-    """Whether the table has no key: then it is copied as a whole, and its changes are applied only after that copy."""
+    """Whether the table has no key. Then it is copied as a whole, and its changes are applied only after that copy."""
     settled: int = 0
-    """Each request with a lower number is settled, or was dropped. The rows that a dropped request may have loaded are
-    overwritten by a settled request.
+    """Each request with a lower number is settled, or was dropped. A dropped request may have loaded rows; a settled
+    request overwrites them.
     """
     ahead: bool = False
-    """Whether, while the batch is written or later, the target's rows may contain changes from after the batch's end.
+    """Whether rows of the target may contain changes from after the batch's end, while the batch is written or later.
     """
     parts: int = 0
-    """The largest number of chunks in a request, so that the staged rows fit into memory; 0: any number."""
+    """How many chunks a request may have, so that the staged rows fit into memory; 0: any number."""
     row_bytes: int = 0
     """The bytes of one row, as the source estimated when the copy began; 0 if it could not."""
     waits: bool = False
@@ -245,7 +240,7 @@ class CopyState:
     def text(self, name: TableName) -> str:
         """Returns the progress of the table of this name as JSON, as a checkpoint has it.
 
-        The text is kept: each batch writes the progress of all tables, and the progress of most tables has not changed.
+        The text is kept: each batch writes the progress of all tables, and most of it has not changed.
         """
         if self._text is None or self._text[0] != name:
             text = json.dumps([name.schema, name.name, self.to_json()])
@@ -257,8 +252,8 @@ class CopyState:
     def is_read(self) -> bool:
         """Whether all rows were read before the batch that led to this state. Rows of recorded keys do not count.
 
-        Directly after `ROWS` (`after` is None), it is False: the batch itself may have settled the last rows. It is
-        also False if `sends_again`, since the target's rows with the recorded keys may be wrong:
+        False directly after `ROWS` (`after` is None): the batch itself may have settled the last rows. Also False if
+        `sends_again`, since the target's rows with the recorded keys may be wrong:
 
             the target has (1, u=5) and (2, u=3), the source (1, u=3) and (2, u=5), and both keys are recorded
             row 1 is read and written       UPDATE 2 SET a = 1, logged without u: (2, u=3) would remove row 1
@@ -269,16 +264,13 @@ class CopyState:
 
     @property
     def is_carried(self) -> bool:
-        """Whether batches write the table's changes.
-
-        The changes of a table without a key are left out until its rows are copied.
-        """
+        """Whether batches write the table's changes: not those of a table without a key until its rows are copied."""
         return self.done or not self.keyless or self.phase is not Phase.ROWS
 
     @property
     def unread(self) -> CopyState:
         """Returns the state without requests that were read and are not settled."""
-        # Of thousands of tables, few are being read, and the others need no new object in each batch.
+        # Of thousands of tables, few are being read. The others need no new object in each batch.
         return self if self.reading is None and self.kept is None else replace(self, reading=None, kept=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -309,7 +301,7 @@ class CopyState:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CopyState:
-        """Returns the state from these values; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         return cls(
             after=key_values(data.get("after")),
             upto=key_values(data.get("upto")),
