@@ -1,7 +1,7 @@
-"""Compares spans of a table in Spark's jobs, each of whose tasks compares one span on connections of its own.
+"""Compares spans of a table in Spark's jobs. Each task of a job compares one span, on connections of its own.
 
 The tasks only read, so Spark may repeat them after one of its processes has died. While a job runs, the caller settles
-the rows that the job before it has found.
+the rows that the previous job has found.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Carries out a batch's requests of the full copy: in threads of the driver, or in one Spark job.
 
 The driver's threads do most of their work without the interpreter's lock, and begin at once. So on one machine they
-copy as fast as Spark tasks, with a third of the memory. Spark copies only if more cores can help: on a cluster, or if
-the task asks for many threads. Then Spark starts for a copy that takes longer than the start of Spark, and the driver
-copies meanwhile. A request is carried out either by the driver alone or by Spark alone, so its crash points are the
-same in both cases.
+copy as fast as Spark tasks, with a third of the memory. Spark copies only if more cores can help (on a cluster, or if
+the task asks for many threads), and if the copy takes longer than the start of Spark. The driver copies meanwhile.
+Either the driver alone or Spark alone carries out a request, so its crash points are the same in both cases.
 
-The job runs after the batch's log is committed on the target, so no change is lost if the job fails. An interrupted job
-leaves chunks on the target that the planner does not know of. When the same rows are read again, these chunks are found
-there, see `pidts.batch.copy.load_task`. The planner gets the results only when the whole job is done.
+The job runs after the batch's log is committed on the target, so no change is lost if the job fails. The planner gets
+the results only when the whole job is done. So an interrupted job leaves chunks on the target that the planner does not
+know. When the same rows are read again, these chunks are found there, see `pidts.batch.copy.load_task`.
 """
 
 from __future__ import annotations
@@ -48,10 +47,8 @@ _log = structlog.get_logger(__name__)
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
 _DRIVER_THREADS = 8
-"""The largest number of threads that the driver can keep busy.
-
-More threads would wait for the interpreter's lock. A thread holds this lock for two fifths of its CPU time. Most
-of the time, a thread waits for a server.
+"""The largest number of threads that the driver can keep busy. More threads would wait for the interpreter's lock,
+which a thread holds for two fifths of its CPU time. Most of the time, a thread waits for a server.
 """
 _MANY = 80
 """Spark starts if there are more rows to copy than `direct-rows` times this number. The driver copies this many rows in
@@ -60,9 +57,8 @@ about twice the time of Spark's start.
 _WHILE_SPARK_STARTS = 200_000
 """While Spark starts, the driver reads at most this many rows at once: Spark waits until they are read."""
 _MOST_PAUSE = 2.5
-"""The longest time, in seconds, for which a copy waits for its rate limit before it leaves rows to a later copy.
-
-Batches wait meanwhile. Without a rate limit, a copy may let batches wait for this long, too.
+"""The longest time, in seconds, for which a copy waits for its rate limit. Then it leaves the rows to a later copy,
+since batches wait meanwhile. Even without a rate limit, a copy may let batches wait for this long.
 """
 
 
@@ -145,8 +141,8 @@ class CopyRunner:
             spark.begin()
             most = min(_WHILE_SPARK_STARTS, most or _WHILE_SPARK_STARTS)
         elif is_driver and any(waits_for_batch(context, request) for request in requests):
-            # The rows are staged for the batch that settles the request. With too many staged rows, that batch becomes
-            # a Spark job.
+            # The rows are staged for the batch that settles the request. If too many rows are staged, that batch
+            # becomes a Spark job.
             waiting = max(1, self._direct_rows // 2)
             most = min(waiting, most or waiting)
         cuts = self._cutter.cut(context, requests, batch, most)
@@ -178,7 +174,7 @@ class CopyRunner:
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[FetchedPiece] | None:
         """Reads and loads the pieces in this process. Returns None if the run has to end before all of them are loaded.
 
-        If it returns None, the threads continue, but nobody waits for them.
+        After None, the threads continue, but nobody waits for them.
         """
         threads = CopyThreads(context, pieces, self._stop)
         while not threads.wait(_LOOK_SECONDS):
@@ -212,8 +208,8 @@ class CopyRunner:
         # The counts are in the order of the pieces, since each table has one request.
         counts = Counter(piece.request.table for piece in pieces)
         known = {name: table for name, table in context.structures.items() if name in counts}
-        # If Spark has no more slots than the copy may use, there may be more Spark tasks than slots, and a free slot
-        # takes the next one.
+        # If the copy may use all of Spark's slots, there may be more Spark tasks than slots: a free slot takes the next
+        # task.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
         tasks = bundles(list(counts.values()), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"

@@ -65,7 +65,7 @@ def _kind(error: PidtsError) -> str:
 def restored(error: Exception) -> Exception:
     """Returns the error of PiDTS that is inside a Spark exception.
 
-    If there is none, returns a `Transient` with Spark's text. An exception that is not Spark's is returned unchanged.
+    If the Spark exception has none, returns a `Transient` with Spark's text. Any other exception is returned unchanged.
     """
     if not is_spark_error(error):
         return error

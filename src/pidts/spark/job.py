@@ -4,9 +4,9 @@
 - A *long* batch, which would not fit into memory: each worker's Spark task decodes the log for itself and applies it
   part by part. Nothing is shuffled, so the batch takes no space in the JVM and on its disk.
 
-If a worker fails to apply changes, it returns the error as its result. It has already retried for as long as that makes
-sense. If it raised the error, Spark would run the whole Spark task again. So Spark repeats only Spark tasks whose
-process has died.
+If a worker fails to apply changes, it has already retried for as long as that makes sense. So it returns the error as
+its result. If it raised the error, Spark would run the whole Spark task again. So Spark repeats a Spark task only if
+its process has died.
 """
 
 from __future__ import annotations

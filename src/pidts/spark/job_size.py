@@ -12,13 +12,13 @@ from pidts.plan.copy.state import CopyState
 _DRIVER_BYTES = 64 << 20
 """The largest number of bytes of log in a batch that the driver decodes at once."""
 _MANY_EVENTS = 100_000
-"""A batch with more row events than this is large, however few bytes it has. Only a large transaction makes such a
-batch, since the planner ends all others earlier.
+"""A batch with more row events than this is large, however few bytes it has. Only a single large transaction makes such
+a batch: the planner ends all other batches earlier.
 """
 _SHARED_BYTES = 1 << 30
-"""The largest number of bytes of log in a batch that several workers of the driver share. They are threads, which
-partly wait for each other. Spark's workers are processes, but their start takes as long as the driver needs for these
-bytes.
+"""The largest number of bytes of log in a batch that several workers of the driver share. The driver's workers are
+threads, which partly wait for each other. Spark's workers are processes, which take as long to start as the driver
+needs for these bytes.
 """
 
 
@@ -39,8 +39,8 @@ def execution_of(
     """Returns how a batch with this many waiting copied rows is carried out.
 
     A row event may have thousands of rows, so bytes count as well. `buffers_rows`: the target keeps a transaction's
-    rows in memory, so parts would save none. Batches with `waiting` rows are never carried out in parts, since these
-    rows are reduced together with the whole log of the batch.
+    rows in memory, so parts would save no memory. A batch with `waiting` rows is never carried out in parts, since
+    these rows are reduced together with the batch's whole log.
     """
     fits = plan.log_bytes <= _DRIVER_BYTES and plan.largest <= AT_ONCE
     if fits and plan.row_events + waiting <= direct_rows:
@@ -55,7 +55,7 @@ def execution_of(
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:
     """Whether the rows copied in this run (`done`) and all rows left to copy are together too many for the driver.
 
-    A server may estimate too few rows for a table. Since `done` counts, Spark then still starts, but a little late.
+    If a server estimates too few rows for a table, Spark still starts, but later, since `done` counts.
     """
     left = sum(max(0, state.estimate - state.rows) for state in states if not state.done and state.phase is Phase.ROWS)
     return done + left > direct_rows

@@ -1,8 +1,8 @@
 """Talks to a Hive metastore through the client in PySpark's jars, which runs in a separate JVM.
 
-Spark is not started in this JVM. The JVM exists for one publication, and may end at any point, since each call is one
-transaction of the metastore. Without an address, the metastore runs in this JVM, with a Derby database in a folder.
-Only one process at a time can use this database.
+Spark is not started in this JVM. The JVM exists for one publication. It may end at any point, since each call is one
+transaction of the metastore. Without an address, the metastore itself runs in this JVM, with a Derby database in a
+folder. Only one process at a time can use this database.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _EMBEDDED = {
     "hive.metastore.uris": "",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
-    # Columns are found by name. When a column is dropped, the next columns move up in the list, so the types at their
-    # indexes change.
+    # Columns are found by name, and not by their index. If a column is dropped, the next columns move up in the list,
+    # so the types at their indexes change.
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
 }
 
@@ -99,9 +99,9 @@ class Metastore:
     def put_partition(self, table: MetastoreTable, value: str, location: str) -> None:
         """Adds a partition with its folder to a table, if the table has no partition of this value.
 
-        If the partition exists but lacks the table's new columns, a second call sets them in this partition. The
-        metastore may complete the second call of a killed process late, and would not refuse it. So the second call is
-        made only for a partition that lacks columns.
+        If the partition exists and lacks the table's new columns, a second call sets them in this partition. This call
+        is made only for such a partition: the metastore would not refuse the call if it arrived late from a killed
+        process.
         """
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
@@ -137,8 +137,8 @@ class Metastore:
     def drop(self, table: MetastoreTable) -> None:
         """Removes a table, if its state is still that of `table`. Its files stay.
 
-        The table first gets a name that only this removal uses. So a call that arrives late removes the table of this
-        name, and not a new table that was created under the old name meanwhile.
+        The table first gets a name that only this removal uses. So if a call arrives late, it removes the table of this
+        name, and not a new table under the old name.
         """
         with _mapped(str(table)):
             found = self._client.getTable(table.database, table.name)
@@ -165,7 +165,7 @@ class Metastore:
         made.setTableType("EXTERNAL_TABLE")
         made.setSd(self._stored(table.columns, table.location))
         made.setPartitionKeys(self._fields(table.partitions))
-        # The table's old parameters are not kept, since the statistics in them describe other files.
+        # The table's old parameters are dropped, since their statistics describe other files.
         state = table.state or table.location.rpartition("/")[2]
         made.setParameters(self._map({"EXTERNAL": "TRUE", **table.properties, _STATE: state}))
         return made
@@ -231,8 +231,8 @@ def _columns(stored: Any) -> list[tuple[str, str]]:
 def metastore(address: str, folder: Path, lock: int | None = None) -> Iterator[Metastore]:
     """Connects to the metastore at `thrift://host:port`, or, without an address, to the metastore in the folder.
 
-    The JVM inherits the descriptor `lock` of a file lock that this process has. If this process is killed, the JVM may
-    still complete the last call. So the JVM also has the lock, until the JVM ends.
+    The JVM inherits `lock`, the descriptor of a file lock that this process has. If this process is killed, the JVM may
+    still complete the last call, and keeps the lock until it ends.
     """
     try:
         conf = SparkConf(loadDefaults=False)
@@ -303,8 +303,8 @@ def _mapped(table: str) -> Iterator[None]:
 def _of_java(raised: BaseException) -> Py4JJavaError | None:
     """Returns the Java error in the metastore's JVM that caused an exception; None if there is none.
 
-    In a process that has or had a Spark session, PySpark asks that session's JVM about each Java error. That JVM does
-    not have the error, or has ended, so another exception is raised in its place.
+    If the process has or had a Spark session, PySpark asks that session's JVM about each Java error. That JVM does not
+    have the error, or has ended, so PySpark raises another exception in its place.
     """
     seen: BaseException | None = raised
     while seen is not None and not isinstance(seen, Py4JJavaError):

@@ -2,9 +2,9 @@
 
 Spark starts when a copy or a job first needs it, and is released after a time without use.
 
-Small batches and small copies need no Spark, and a JVM costs more memory, and more time at the start, than everything
-else in a task. So a thread starts Spark only when it is needed. A copy needs only the session. A job also needs a
-call of the streaming query, since only such a call has the job's partitions (`pidts.spark.stream`).
+Small batches and small copies need no Spark. A JVM needs more memory, and more time at the start, than everything else
+in a task. So a thread starts Spark only when it is needed. A copy needs only the session. A job also needs a call of
+the streaming query, since only such a call has the job's partitions (`pidts.spark.stream`).
 
 The session is shared with other parts of the task, see `pidts.task.run.shared_spark`, and ends when no part has used it
 for a while. The session keeps no state of batches: each query begins a new checkpoint directory, and no other query
@@ -68,10 +68,8 @@ class SparkOnDemand:
         self._wants_session = self._wants_calls = False
         self._is_called = self._is_ending = self._is_closing = False
         self._is_given_back = False
-        """Whether this run has given back the session.
-
-        It is False at first: a session of the previous run may still exist, so this run gives it back even if it has
-        not used it.
+        """Whether this run has given back the session. At first it is False: a session of the previous run may still
+        exist, and this run gives it back even if it never used it.
         """
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -131,7 +129,7 @@ class SparkOnDemand:
         return error
 
     def used(self) -> None:
-        """Notes that Spark was in use until now. Otherwise the duration of the use would count as time without use."""
+        """Notes that Spark was in use until now, so that the time of the use does not count as time without use."""
         self._quiet_at = time.monotonic() + self.quiet_seconds
 
     def rest(self) -> None:

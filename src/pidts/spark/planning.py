@@ -25,7 +25,7 @@ _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A part of the log after a state that has nothing for the task. No plan has to read it again."""
+    """A part of the log, directly after a state, that has nothing for the task. No plan has to read it again."""
 
     state: PlanState
     to: Lsn
@@ -69,8 +69,8 @@ class Planner:
         if is_early and stamp == before and (state is self._whole or (self._seen and self._seen[0] is state)):
             return None
         done = self._signals.done(state.dues)
-        # The staging folder does not exist before a file is put into it. An attempt to open a missing file would cost
-        # more than all the rest of this method.
+        # The staging folder does not exist before a file is put into it. Trying to open a missing file takes longer
+        # than the rest of this method.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
         known = state, done, kept
         self._stamp = stamp
@@ -86,8 +86,8 @@ class Planner:
     def _has_news(self) -> bool:
         """Whether the relay has received anything since the last call.
 
-        The call also makes the reader find a new segment of the relay, even one without entries. Only after that does
-        `stamp` show the growth of the segment.
+        The call also makes the reader find a new segment of the relay, even one without entries. Before, `stamp` does
+        not show that the segment grows.
         """
         before, self._received = self._received, self._relay.received
         return self._received != before
@@ -95,8 +95,8 @@ class Planner:
     def _is_still_idle(self, state: PlanState, kept: frozenset[TableName]) -> bool:
         """Whether `next_state` would find nothing to do, since the task takes nothing from any entry after this state.
 
-        Only entries that no earlier plan has read are read. Otherwise, while a source is busy with other tables, each
-        new entry would lead to a plan that reads up to `Limits.idle_entries` entries again.
+        Reads only entries that no earlier plan has read. Otherwise, while the source is busy with other tables, a plan
+        for each new entry would read up to `Limits.idle_entries` entries again.
         """
         idle, self._idle = self._idle, None
         if idle is None or idle.state is not state or kept or idle.cut != self._relay.last_cut:

@@ -55,7 +55,7 @@ _starting = threading.Lock()
 _jvms: list[Any] = []
 """The processes of the JVMs that this process has started, without those that had ended before the last start."""
 _START_SECONDS = 30.0
-"""At its end, this process waits at most this long for a JVM that is starting."""
+"""When this process ends, it waits at most this many seconds for a JVM that is starting."""
 _END_SECONDS = 5.0
 """The seconds that the JVM may take to end with this process."""
 _STOP_SECONDS = 10.0
@@ -68,10 +68,10 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     show_pandas()
     if compiled():
         threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
-    # Executors of a cluster run on other machines. These may have the same interpreter, but not the launcher.
+    # Executors of a cluster run on other machines, which may have the same interpreter, but not the launcher.
     os.environ["PYSPARK_PYTHON"] = str(launcher(scratch, own=True)) if is_local(master) else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Otherwise large arrays make the C library keep more freed memory, and Python workers grow by a third.
+    # Without this setting, the C library keeps more memory of freed large arrays, and Python workers grow by a third.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(4 << 20))
     fixed = {
         **_MEASURED,
@@ -135,10 +135,11 @@ def start_gateway(conf: SparkConf, errors: IO[bytes] | int, descriptors: Sequenc
 
     The JVM writes its messages to `errors`, and inherits `descriptors`.
 
-    The JVM's temporary folder contains files of its libraries and of Spark. It must not belong to one run, since later
-    sessions of this process use the same JVM. When it has started, the JVM writes its port into the folder, and then
-    waits for the end of this process. If it cannot write the port, it never ends. So the folder remains as long as a
-    JVM is starting: `_end_jvms` waits for it, and if this process is killed, the JVM still has the folder's lock.
+    The JVM's temporary folder contains files of its libraries and of Spark. The folder must not belong to one run,
+    since later sessions of this process use the same JVM. When the JVM has started, it writes its port into the folder,
+    and then waits for the end of this process. If it cannot write the port, it never ends. So the folder must exist as
+    long as a JVM is starting: `_end_jvms` waits for the JVM, and if this process is killed, the JVM still has the
+    folder's lock.
     """
     with _starting, _options() as lock:
         gateway = launch_gateway(conf, {"stderr": errors, "pass_fds": [*descriptors, *lock]})  # type: ignore[no-untyped-call]
@@ -172,7 +173,7 @@ def _options() -> Iterator[Sequence[int]]:
 def _end_jvms(owner: int) -> None:
     """Ends the JVMs at the end of this process, before their folder is removed.
 
-    A JVM that still ran might write into its folder again.
+    A JVM that still ran might write into the folder again.
     """
     if os.getpid() != owner:
         return
@@ -215,10 +216,11 @@ def _java_runs() -> bool:
 def answering_early(session: Session) -> Iterator[None]:
     """Makes data sources that are registered in the block run in Python processes that answer Spark at once.
 
-    The processes answer before they load their modules. A session that PiDTS has not started keeps its own interpreter
-    for everything else. Spark's default is the first `python3` in the PATH. Outside of an activated environment, this
-    is another interpreter, which does not find this package. If `PYSPARK_PYTHON` names an interpreter, this choice is
-    kept.
+    The processes answer before they load their modules. For everything else, a session that PiDTS has not started keeps
+    its own interpreter.
+
+    Spark's default interpreter is the first `python3` in the PATH. Outside of an activated environment, it does not
+    find this package, so it is replaced. If `PYSPARK_PYTHON` names an interpreter, this choice is kept.
     """
     context = session.sparkContext
     usual = context.pythonExec

@@ -1,8 +1,8 @@
 """The streaming source that gives Spark tasks pointers to the parts of a batch, never rows.
 
-The driver plans every batch, see `pidts.spark.planning`, and carries out the small ones itself. For a batch that
-becomes a job, it leaves a note with the states before and after the batch. This note is the query's next offset, and
-the job's partitions are the pointers of the batch. Without a note, Spark's next call has nothing to do.
+The driver plans every batch, see `pidts.spark.planning`, and carries out small batches itself. If a batch becomes a
+job, the driver leaves a note with the states before and after the batch. This note is the query's next offset, and the
+job's partitions are the pointers of the batch. If there is no note, Spark's next call has nothing to do.
 """
 
 from __future__ import annotations

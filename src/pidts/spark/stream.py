@@ -1,27 +1,27 @@
 """Runs the batches of one task: it plans one batch after the other, and carries out each batch.
 
-The driver itself decodes and applies a small batch, without a Spark job, and a large transaction part by part
+The driver itself decodes and applies a small batch. It also applies a large transaction, part by part
 (`pidts.batch.long_batch`). Other large batches are Spark jobs (`pidts.spark.job_size`), whose Spark tasks share the
 work. The driver and the Spark tasks decode and apply with the same functions.
 
-A thread of the driver plans all batches, and carries out its own ones as transactions arrive. If a batch becomes a job,
-the thread writes a note and waits, because only a call of Spark's query has the job's partitions. The query's next
-call reads the note, see `pidts.spark.slices`, and carries out this one batch. For each batch, the thread or the call
-takes the same lock, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and ends when
-it has had no work for a while, see `pidts.spark.on_demand`.
+A thread of the driver plans all batches, and carries out the driver's own batches as transactions arrive. If a batch
+becomes a job, the thread writes a note and waits, because only a call of Spark's query has the job's partitions. The
+query's next call reads the note, see `pidts.spark.slices`, and carries out this one batch. The thread and the call take
+the same lock for each batch, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and
+ends when it has had no work for a while, see `pidts.spark.on_demand`.
 
 A batch's requests of the full copy are carried out last, when the batch's log is committed on the target, see
-`pidts.spark.copy_job`. A run that has to end interrupts these requests. This loses nothing.
+`pidts.spark.copy_job`. If the run has to end, it interrupts these requests. This loses nothing.
 
-A schema change is not part of a batch. It runs in its own thread, once the batch before it is on the target, and at
-first all batches wait for it. So with one worker, a reader of the target always sees a state that the source had
-between two transactions, even around schema changes. If the schema change takes longer than `_GRACE_SECONDS`, only its
-tables wait, and all other tables go on. If it fails permanently, its tables wait in the same way until an operator has
-decided about it.
+A schema change is not part of a batch. When the batch before it is on the target, the schema change runs in its own
+thread, and at first all batches wait for it. So with one worker, a reader of the target always sees a state that the
+source had between two transactions, even around schema changes. If the schema change takes longer than
+`_GRACE_SECONDS`, only its tables wait, and all other tables go on. If it fails permanently, its tables wait in the same
+way until an operator has decided about it.
 
-Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, even after a
-failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does
-not matter when the driver dies:
+Spark's checkpoint directory belongs to one query. Only the target's checkpoint counts: every start, even after a failed
+batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does not
+matter if the driver dies:
 
 - between two batches of the driver: the target has the first batch, and the next run continues after it;
 - while the driver carries out a large transaction: see `pidts.batch.long_batch`;
@@ -32,9 +32,9 @@ not matter when the driver dies:
   all workers have reached;
 - after the job is done, before Spark records this: the target has the batch, and Spark's record is not used;
 - while Spark is being released: no batch is under way, and the note about the next job is for another query;
-- while the driver copies, even while Spark starts for the remaining requests: each request is carried out either by the
-  driver or by Spark. If a request is interrupted, and the same rows are read again, the rows that are already loaded
-  are found, see `pidts.batch.copy.load_task`.
+- while the driver copies, even while Spark starts for the remaining requests: either the driver or Spark carries out a
+  request. If a request is interrupted, the same rows are read again, and the rows that are already loaded are found,
+  see `pidts.batch.copy.load_task`.
 """
 
 from __future__ import annotations
@@ -111,21 +111,20 @@ _BUSY_SECONDS = 1.0
 _READS_ROWS = (Phase.ROWS, Phase.REREAD)
 """The phases of a copy in which rows of the source are read."""
 _DECODED_BYTES = 256 << 20
-"""How many bytes of decoded rows the driver may have in memory at once. A batch with more is carried out in parts. A
-batch has so many only if its log is compressed, or if its row images lack most columns.
+"""How many bytes of decoded rows the driver may have in memory at once. A larger batch is carried out in parts. Only a
+batch with a compressed log, or with row images that lack most columns, can be larger.
 """
 _LITTLE_LOG = 64 << 10
 """The rows of a batch with less log than this are not measured."""
 _PART_SECONDS = 10.0
 """The longest time for which a run that has to end waits until a long batch has written its present part."""
 _LOOK_SECONDS = 0.1
-"""The interval at which a copy checks whether the run has to end. If the run has to end, the copy interrupts itself.
-
-A thread that waits to begin a batch checks at the same interval.
+"""The interval at which a copy checks whether the run has to end, and interrupts itself if so. A thread that waits to
+begin a batch checks at the same interval.
 """
 _REST_AFTER_SECONDS, _RESTING_LOOK_SECONDS = 10.0, 0.5
-"""The stream rests after `_REST_AFTER_SECONDS` without a batch and without waiting tables. While it rests, it looks for
-new work only every `_RESTING_LOOK_SECONDS`. New entries in the relay end the rest at once.
+"""After `_REST_AFTER_SECONDS` without a batch and without waiting tables, the stream looks for new work only every
+`_RESTING_LOOK_SECONDS`. New entries in the relay end this rest at once.
 """
 
 
@@ -203,10 +202,7 @@ class TaskStream:
         shards: ShardGroups | None = None,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`leaves` returns whether the process is about to end.
-
-        If the process is about to end, `close` does not have to end everything that is still running.
-        """
+        """`leaves` returns whether the process is about to end. If it is, `close` may leave something running."""
         halts = halts or HaltRules()
         self._classifier, self._limits = classifier, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = spark.direct_rows, goal, spark.scratch, on_batch
@@ -375,10 +371,10 @@ class TaskStream:
 
         The target is left at a transaction's end.
 
-        A copy is interrupted. A schema change that does not end within `leave_seconds` continues on the target; the
-        next run finds it in the journal. A large transaction that the driver applies is left between two parts. A batch
-        that waits for a lock on the target ends with the process, as if the process had been killed. The server rolls
-        back such a large transaction and such a waiting batch, and the next run plans them again.
+        A copy is interrupted. If a schema change does not end within `leave_seconds`, it continues on the target, and
+        the next run finds it in the journal. A large transaction that the driver applies is left between two parts. A
+        batch that waits for a lock on the target ends with the process, as if the process had been killed. The server
+        rolls back this transaction or batch, and the next run plans it again.
         """
         self._closing = True
         deadline = time.monotonic() + self.leave_seconds
@@ -439,8 +435,8 @@ class TaskStream:
     def _begins(self) -> bool:
         """Whether a batch can begin. If it can, this method has taken the lock.
 
-        The method does not simply wait for the lock. Otherwise a thread that closes the run would have the lock and
-        wait for Spark's thread, which would wait here.
+        The wait for the lock ends when the run is closed. Otherwise this wait would never end: the thread that closes
+        the run has the lock, and waits for Spark's thread, which may be the one that waits here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:
@@ -509,8 +505,8 @@ class TaskStream:
             counts = self._carry_out_in_parts(plan, commit, clock)
         # A long job may cut slices of any size.
         self._moved_keys_cleanup.batch_done(self._context, commit, cut=is_in_parts or execution is Execution.JOB)
-        # Most copied rows are already on the target. A copied row is counted here, once, when it is certain that it is
-        # not read again.
+        # Most copied rows are already on the target. They are counted only here, when it is certain that they are not
+        # read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
         if rows := sum(chunk.rows for chunk in copied if chunk.request.phase in _READS_ROWS):
             counts = replace(counts, copied=rows)
@@ -535,7 +531,7 @@ class TaskStream:
         return True
 
     def _take_structures(self) -> None:
-        """Puts the structures after schema changes that are done into the context, which the next batches use."""
+        """If schema changes are done, puts their structures into the context, which the next batches use."""
         context = self._ddl.collect(self._context)
         if context is not self._context:
             self._context = context
@@ -633,8 +629,8 @@ def _noted(query: Path, batch_id: int) -> JobNote | None:
 def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
     """Runs each function in a thread of its own, waits for all of them, and returns the sum of their counts.
 
-    A single function runs in this thread. The process can end while the threads run, since one of them may be waiting
-    for a lock on the target.
+    A single function runs in this thread. The threads do not keep the process from ending, since one of them may be
+    waiting for a lock on the target.
     """
     if len(work) == 1:
         return work[0]()

@@ -37,7 +37,7 @@ def dealt(rows: DataFrame, count: int, column: str) -> DataFrame:
 def dealt_by_hash(rows: DataFrame, count: int, column: str) -> DataFrame:
     """Does the same as `dealt` if Spark partitions only by hash: each number is replaced by one with a suitable hash.
 
-    By the hashes of the numbers themselves, 0 and 1 would share one of two partitions.
+    With the hashes of the numbers themselves, 0 and 1 would share one of two partitions.
     """
     keys: dict[int, int] = {}
     key = 0

@@ -1,13 +1,12 @@
 """Tunes the memory of Spark's Python workers: garbage collection, and the return of memory to the system.
 
-Spark makes each worker run a full garbage collection after every task. With PiDTS's libraries loaded, the collection
-visits a million objects that are never freed. This takes a fifth of the time of a full copy, because its Spark tasks
-are short.
+Spark makes each worker run a full garbage collection after every task. The collection would visit a million objects of
+the loaded libraries, which are never freed. This would take a fifth of the time of a full copy, because its Spark tasks
+are short. So these objects are excluded.
 
-The C library returns large arrays to the system as soon as they are freed, see `pidts.spark.session`, so that a worker
-needs little memory. But the chunks of a copy have similar sizes, so each chunk requests the returned pages again, and
-the system clears each page first. This takes a quarter of a worker's time. So a worker keeps freed memory until its
-Spark task is done.
+So that a worker needs little memory, the C library returns large arrays to the system as soon as they are freed, see
+`pidts.spark.session`. But in a copy, each chunk would request these pages again, and the system clears each page first.
+This would take a quarter of a worker's time. So a worker keeps freed memory until its Spark task is done.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _DEFAULT = 128 << 10
 def keep_what_is_loaded() -> None:
     """Excludes all loaded objects from garbage collection, once in each process.
 
-    The process's first task does this, since by then everything that later tasks need is loaded.
+    The process's first task calls this, since by then everything that later tasks need is loaded.
     """
     gc.collect()
     gc.freeze()

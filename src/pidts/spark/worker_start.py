@@ -1,6 +1,6 @@
 """Starts a Python process of Spark that answers Spark first and loads its modules afterwards.
 
-Spark waits ten seconds for a planner's process to connect. The process normally connects only after it has loaded
+Spark waits ten seconds for a planner's process to connect. Normally the process connects only after it has loaded
 pyspark, pandas and Arrow. On a busy machine this takes more than ten seconds, and the query fails. So this file runs
 first, with only the standard library: it connects and sends Spark's secret. Then the same process becomes the
 interpreter that Spark has requested, and keeps the connection.
@@ -97,7 +97,7 @@ def _hand_over(connection: socket.socket) -> None:
 def _load() -> None:
     """Loads the modules for the Spark tasks of PiDTS's jobs.
 
-    An error is ignored, since it occurs again in a Spark task, which can report it.
+    An error is ignored here: it occurs again in a Spark task, which can report it.
     """
     with suppress(Exception):
         for module in ("pidts.spark.job", "pidts.spark.copy_job"):

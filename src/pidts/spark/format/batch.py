@@ -1,7 +1,7 @@
 """The batch side of `format("binlog")`. One pass over the log finds the transactions; then tasks read them in parallel.
 
-A server's log is read twice: once by the pass that finds transactions, and once by the tasks, each of which reads its
-own part. Nothing is stored between the two readings.
+A server's log is read twice: first by the pass that finds transactions, then by the tasks, each of which reads its
+part. Nothing is stored between the two readings.
 """
 
 from __future__ import annotations

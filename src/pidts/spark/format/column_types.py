@@ -1,8 +1,8 @@
 """The columns of `format("binlog")`: their Spark types, and, in a typed query, the table's own types.
 
-Columns of a typed image are matched by name, so that a query can read rows from before a column was added. If a value
-would be lost, this is an error. A value would be lost if the query does not have its column, or if the type of the
-query's column cannot store it.
+Columns of a typed image are matched by name, so a query can read rows from before a column was added. It is an error if
+a value would be lost: if the query lacks the value's column, or if the type of the query's column cannot store the
+value.
 """
 
 from __future__ import annotations

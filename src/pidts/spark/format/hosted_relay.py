@@ -1,7 +1,7 @@
 """A replicator inside a streaming query's planner, which fills the relay that the query reads.
 
-The relay is a folder that the user gives, or a temporary folder that is removed with the query. In the second case, a
-restarted query begins with a new folder, at the place of the query's offset: only Spark's checkpoint decides where a
+The relay is a folder that the user gives, or a temporary folder that is removed with the query. With a temporary
+folder, a restarted query begins with a new folder, at the place of its offset: only Spark's checkpoint decides where a
 query continues.
 """
 
@@ -116,8 +116,8 @@ class HostedRelay:
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
         """Returns what the query's progress shows about the backlog.
 
-        The result has the ends of the received log and of the source's log, and the number of bytes from `at` to the
-        end of the source's log. Without a server or without `at`, it has only the end of the received log.
+        This is the end of the received log. If there is a server and `at` is given, also the end of the source's log,
+        and the number of bytes from `at` to this end.
         """
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}

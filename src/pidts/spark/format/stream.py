@@ -35,8 +35,8 @@ from pidts.spark.format.options import LATEST, BinlogOptions
 from pidts.spark.format.partitions import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
-"""The time for which one call waits for changes before it reports none. If calls did not wait, Spark would ask again at
-once, which costs more.
+"""The time for which one call waits for changes before it reports none. Without waiting, Spark would ask again at once,
+which costs more.
 """
 _BEGIN_SECONDS = 120.0
 _FIRST_EVENT = 4
@@ -55,7 +55,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at: Lsn | None = None
 
     def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
-        """Sends no fields to the tasks, so that neither a connection nor a password leaves the planner."""
+        """Sends no fields to the tasks: no connection and no password leaves the planner."""
         return TaskReader, ()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -109,8 +109,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Returns byte ranges of whole transactions.
 
-        When Spark replays the first batch, it has no record of that batch's start. It calls `initialOffset` again,
-        which may return another place by then. So the end offset of the first batch also contains the batch's start.
+        If Spark replays the first batch, it has no record of the batch's start. It calls `initialOffset` again, which
+        may return another place by then. So the end offset of the first batch also contains the batch's start.
         """
         if end.get("initial"):
             return []
@@ -172,7 +172,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         with closing(connect(server)) as session:
             base = position(session)[0].base
-        # A user may name a row's Lsn, but a row can only be read together with the events before it.
+        # The user may have named a row's Lsn, and a row cannot be read without the events before it.
         return Position.of(base, lsn.log_index, _FIRST_EVENT if lsn == self._options.start else lsn.offset)
 
     def _await_begin(self) -> Lsn:
