@@ -1,8 +1,12 @@
 """The changes that an ALTER TABLE, or a CREATE TABLE, makes, one class per clause.
 
-A column's type may be *open*, that is, not complete yet. `charset` is None if the column inherits it from its table. A
-text type may have the requested size (`text(100)`). `collation` may be only a part of a name (`bin`, `uca1400_ai_ci`),
-to which the charset has to be added. `pidts.schema.charset_rules` completes an open type.
+A column's type may be *open*, that is, not complete yet:
+
+- `charset` is None if the column inherits it from its table;
+- a text type may have the requested size (`text(100)`);
+- `collation` may be only a part of a name (`bin`, `uca1400_ai_ci`), to which the charset has to be added.
+
+`pidts.schema.charset_rules` completes an open type.
 """
 
 from __future__ import annotations
@@ -78,8 +82,8 @@ class SetDefault:
 class AddKey:
     """Adds a key. A key without a name gets a name by the servers' rule.
 
-    If the server creates the key for a foreign key (`supports_foreign_key`), the key is added only if no other key
-    begins with the key's columns.
+    `supports_foreign_key`: the server creates the key for a foreign key, unless another key begins with the same
+    columns.
     """
 
     key: Key
@@ -95,7 +99,7 @@ class AddKey:
 class DropKey:
     """Drops a key by its name; the primary key's name is PRIMARY.
 
-    The name may be that of a key over expressions, although such keys are not part of a structure.
+    The key may be one over expressions. Such keys are not part of a structure.
     """
 
     name: str
@@ -106,8 +110,7 @@ class DropKey:
 class DropConstraint:
     """Drops a constraint. Only the server knows its kind.
 
-    If the constraint is a unique key, it is dropped from the structure. Checks and foreign keys are not part of a
-    structure.
+    A unique key is dropped from the structure. Checks and foreign keys are not part of a structure.
     """
 
     name: str

@@ -20,10 +20,9 @@ _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|S
 def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Statement]:
     """Returns the statements of one transaction.
 
-    The relay's index stores the statements of a transaction as one text, which this function splits if possible.
-
-    Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if the statement can be parsed
-    only in this mode, the server ran it in this mode.
+    The relay's index stores the statements of a transaction as one text, which this function splits if possible. Under
+    ANSI_QUOTES a double quote opens a name. If the statement can be parsed only in this mode, the session was in this
+    mode: the server has run the statement.
     """
     whole = _classified(text, default_schema, dialect)
     if not isinstance(whole, ddl.Unknown):
@@ -36,7 +35,7 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
 
 
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
-    """Yields the tables that a statement may change or create, and for each table, whether it is sure to be new.
+    """Yields the tables that a statement may change or create, each with a flag: whether it is certainly new.
 
     `there` are the known tables. They are used for a DROP DATABASE, which affects all tables of the database.
     """

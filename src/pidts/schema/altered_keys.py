@@ -1,9 +1,9 @@
 """Computes a table's keys after a statement, with the server's names and in the server's order.
 
-The order matters: without a primary key, the first unique key over NOT NULL columns identifies the rows. MySQL sorts
-the keys in each statement that changes a table, MariaDB in each statement that adds a key, see `in_order`. If a foreign
-key needs a key, the server creates one. The server drops the created key when another key begins with the same columns,
-see `_needed`.
+The order matters: if there is no primary key, the first unique key over NOT NULL columns identifies the rows. MySQL
+sorts the keys in each statement that changes a table, MariaDB in each statement that adds a key, see `in_order`. If a
+foreign key needs a key, the server creates one. When another key begins with the same columns, the server drops the key
+that it has created, see `_needed`.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def keys_after(
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} already exists")
-            # The server has created the current key for a foreign key; the catalog does not show this. The new key
-            # replaces the current key.
+            # The server has created the present key for a foreign key (the catalog does not show this). The new key
+            # replaces it.
             named.remove(present)
         named.append(key)
     stored = tuple(_as_stored(key, there, dialect) for key in named)
@@ -119,8 +119,8 @@ def copied_keys(table: Table) -> tuple[Key, ...]:
 def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dialect: Dialect) -> bool:
     """Whether actions that only drop and add keys leave the table's keys and their order unchanged.
 
-    Nothing changes if the result has the same keys, as after `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the keys
-    again if the statement drops the unique key that identifies rows, or a key for which MariaDB stores hashes.
+    Usually nothing changes if the result has the same keys, as after `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the
+    keys again if the statement drops the unique key that identifies rows, or a key for which MariaDB stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False
@@ -161,9 +161,9 @@ def _all_of(key: Key) -> tuple[object, ...]:
 def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column], actions: Sequence[Action]) -> bool:
     """Whether the first key identified rows and no longer does; then MariaDB sorts the keys again.
 
-    The first key no longer identifies rows if one of its columns may be NULL now, or if it was dropped together with
-    its columns. In all other cases MariaDB keeps the order, even if a column's new definition would change it, or if
-    the key itself is dropped. A key for which MariaDB stores hashes does not identify rows.
+    The first key no longer identifies rows in two cases: one of its columns may be NULL now, or the key was dropped
+    together with its columns. In all other cases MariaDB keeps the order, even if a column's new definition would
+    change it, or if the key itself is dropped. A key for which MariaDB stores hashes does not identify rows.
     """
     first = next(iter(table.keys), None)
     if first is None or not _names_rows(first, table):
@@ -178,10 +178,17 @@ def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
     """Returns the keys in the servers' order; `columns` are keyed by names in lower case.
 
-    The primary key comes first, then unique keys without NULLs: keys over whole columns before keys over prefixes.
-    Unique keys with NULLs follow in the same order, then unique keys that are too long (MariaDB), other keys, and
-    fulltext keys. Keys of equal rank keep their order. The server ranks the keys one by one. So a primary key makes its
-    columns NOT NULL only for the keys that follow it in `keys`.
+    The order is:
+
+    1. the primary key;
+    2. unique keys without NULLs: keys over whole columns, then keys over prefixes;
+    3. unique keys with NULLs, in the same order;
+    4. unique keys that are too long (MariaDB);
+    5. other keys;
+    6. fulltext keys.
+
+    Keys of equal rank keep their order. The server ranks the keys one by one. So a primary key makes its columns NOT
+    NULL only for the keys that follow it in `keys`.
     """
     without_null: set[str] = set()
     ranked: list[tuple[tuple[bool, ...], Key]] = []
@@ -227,7 +234,7 @@ def _key(keys: Sequence[Key], name: str) -> Key | None:
 def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
     """Returns the added keys, without the keys that IF NOT EXISTS skips.
 
-    IF NOT EXISTS checks the old keys, even dropped ones, and the keys that the statement has added so far.
+    IF NOT EXISTS looks at the old keys, even dropped ones, and at the keys that the statement has added so far.
     """
     added: list[AddKey] = []
     for item in _of(AddKey, actions):
@@ -266,8 +273,7 @@ def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[A
                 columns=tuple(column for column, _, _ in parts),
                 prefixes=tuple(prefix for _, prefix, _ in parts),
                 descending=tuple(down for _, _, down in parts) if any(down for _, _, down in parts) else (),
-                # If somebody has renamed a key that the server created for a foreign key, the server does not drop it
-                # any more.
+                # The server does not drop a renamed key any more, even if it had created the key for a foreign key.
                 for_foreign_key=key.for_foreign_key and name not in renamed,
             )
         )
@@ -285,9 +291,9 @@ def _prefix_after(column: KeptColumn, prefix: int | None, dialect: Dialect) -> i
         if after.kind in _DIVISIBLE and size != shown_length(before) * _width(before):
             return size // _width(before) or None
     if column.is_new:
-        # The server keeps the number of bytes in the key as a prefix, even if these bytes were the whole old column. A
-        # type without prefixes accepts only its full length; MySQL 5.6 also accepts one byte as the full length of a
-        # few types.
+        # The server keeps the number of bytes in the key as a prefix, even if these bytes were the whole old column. If
+        # the new type allows no prefix, only its full length is accepted; MySQL 5.6 also accepts one byte as the full
+        # length of a few types.
         if after.kind not in _DIVISIBLE:
             return None
         return prefix or (bytes_in_key(before) or 0) // _width(before) or None
@@ -308,7 +314,7 @@ def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
 
 
 def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys. Leaves out keys that were made for foreign keys, if another key now replaces them.
+    """Returns the keys without those that were made for foreign keys and that another key now replaces.
 
     As on servers, each key is compared with the keys before it. Of two keys that were made for foreign keys, the longer
     one stays. Of two equal keys, the later one stays.
@@ -358,8 +364,8 @@ def _named(key: Key, keys: Sequence[Key]) -> Key:
 def _as_stored(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
     """Returns the key with only those prefixes that are shorter than their columns, and with `unique` set.
 
-    `unique` is not set for a unique key over prefixes, since such a key refuses some rows whose full column values
-    differ. It is set for a primary key over prefixes, since such a key identifies each row.
+    A unique key over prefixes does not count as `unique`, since it refuses some rows whose full column values differ. A
+    primary key over prefixes counts as `unique`, since it identifies each row.
     """
     prefixes = tuple(_held_prefix(key, columns[name].type, prefix, dialect) for name, prefix in _parts(key))
     is_whole = not any(prefixes)
@@ -386,7 +392,7 @@ def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialec
 
 
 _MOST_BYTES = 3072
-"""The largest number of bytes of one column in a key of an InnoDB table."""
+"""The largest number of bytes that one column may have in a key of an InnoDB table."""
 
 
 def _width(kind: ColumnType) -> int:

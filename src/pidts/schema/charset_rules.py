@@ -1,8 +1,8 @@
 """Completes a column's type once its charset is known.
 
 A column inherits its charset from the table, a table from its database, and a database from the server. The charset
-also decides types. CHAR in charset `binary` is BINARY. `text(100)` is the smallest text type for a hundred characters.
-A column that is rewritten in a wider charset may get a larger text type.
+also decides types: CHAR in charset `binary` is BINARY, and `text(100)` is the smallest text type for a hundred
+characters. If a column is rewritten in a wider charset, it may get a larger text type.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
 _MOST_BYTES_IN_MARIADBS_ROW = 65532
-"""The largest row has 65,535 bytes. In MariaDB, the length of a text takes two of these bytes, and the flags for NULLs
-take one.
-"""
+"""A row has at most 65,535 bytes. In MariaDB, a text's length takes two of them, and the flags for NULLs take one."""
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
@@ -105,7 +103,8 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
     """Returns the type that MySQL 8.0 and later give a column if one statement redefines it as text and has a CONVERT.
 
-    Unless the statement says LONGTEXT, the result is the text type with room for the old column's characters.
+    If the statement says LONGTEXT, this is the result. Otherwise it is the text type with room for the old column's
+    characters.
     """
     is_bytes = asked in _BYTES.values()
     if asked in (Kind.LONGTEXT, Kind.LONGBLOB):

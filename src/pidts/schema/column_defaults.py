@@ -1,9 +1,10 @@
 """Finds the value that a column has in an inserted row if the INSERT does not name the column.
 
 Under `binlog_row_image=MINIMAL` an INSERT logs the columns that its statement names and the columns that the server
-computes. These are auto_increment, stored generated columns, and defaults that are an expression or the current time
-(seen on MySQL 5.6, 9.7 and MariaDB 10.11). So a column that the log leaves out has a constant default or no default. If
-the column is NOT NULL without a default, a session without strict mode has stored the type's zero value.
+computes. The server computes auto_increment, stored generated columns, and defaults that are an expression or the
+current time (seen on MySQL 5.6, 9.7 and MariaDB 10.11). So if the log leaves out a column, the column has a constant
+default or no default. If it is NOT NULL and has no default, a session without strict mode has stored the type's zero
+value.
 """
 
 from __future__ import annotations

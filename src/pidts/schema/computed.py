@@ -1,7 +1,7 @@
 """The expression of a generated column, as tokens of the statement that creates the column.
 
-The statement's text cannot be used unchanged: another session may read its quotes and backslashes differently. So names
-and texts are quoted again.
+Another session may read the quotes and backslashes of the statement's text differently. So names and texts are quoted
+again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class GeneratedExpression:
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """Returns words that are the same for two expressions that differ only in spaces and in the case of letters."""
+        """Returns the words of the expression.
+
+        Spaces and the case of letters make no difference, so the words can be compared.
+        """
         return tuple(
             (token.lexeme.name, token.text) if token.lexeme in (Lexeme.TEXT, Lexeme.SIGN) else ("", token.text.lower())
             for token in self.tokens

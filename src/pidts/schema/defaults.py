@@ -66,7 +66,7 @@ def parse_default(cursor: TokenCursor) -> str | None:
 
 
 def _in_parentheses(cursor: TokenCursor) -> str:
-    """Returns a literal without the parentheses that some types need around it on some servers."""
+    """Returns a literal without its parentheses, which some types need on some servers."""
     signs = 1 if cursor.peek(1).text == "-" and cursor.peek(2).lexeme is Lexeme.NUMBER else 0
     inner, following = cursor.peek(1 + signs), cursor.peek(2 + signs)
     text = cursor.skip_parentheses()
@@ -155,7 +155,7 @@ def _zero(column: Column) -> str | None:
 def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], dialect: Dialect) -> tuple[Column, ...]:
     """Returns the columns with the defaults that older servers add to TIMESTAMP columns.
 
-    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL gets a default if it has none. The
+    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL and has no default gets one. The
     table's first TIMESTAMP column gets the current time, all others the zero date. `defined` names the columns that the
     statement defines; all other columns keep their defaults.
     """

@@ -24,7 +24,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The properties of the server and the session that decide which structure the text of a statement means."""
+    """The properties of the server and of the session that decide what the text of a statement means."""
 
     mariadb: bool = False
     version: tuple[int, int, int] = (8, 4, 0)

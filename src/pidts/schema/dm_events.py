@@ -1,17 +1,17 @@
 """Names the kinds of change in a statement as DM's event filters do.
 
-DM splits a statement before it filters. Each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of an
-ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement. Example: with `Ignore: [drop
-column]`, the statement `ALTER TABLE t ADD a int, DROP b` adds column a, and column b stays. A part is removed if the
-filter of one of the part's tables refuses it.
+DM splits a statement into parts before it filters. Each table of a DROP TABLE, each pair of a RENAME TABLE and each
+clause of an ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement. Example: with
+`Ignore: [drop column]`, the statement `ALTER TABLE t ADD a int, DROP b` adds column a, and column b stays. A part is
+removed if the filter of one of its tables refuses it.
 
-If DM has no special kind for a clause, the clause is an `alter table`. Otherwise it has only the special kind: `DROP
-COLUMN` is only a `drop column`. As in DM, some kinds include more than their names say: ADD INDEX is a `modify
+If DM has a special kind for a clause, the clause has only this kind: `DROP COLUMN` is only a `drop column`. Otherwise
+the clause is an `alter table`. As in DM, some kinds include more than their names say: ADD INDEX is a `modify
 constraint`. DM has some names that it assigns to no clause, such as `add column`. Here, ADD COLUMN has this name in
 addition to DM's kind (`alter table`), so that filters with this name take effect.
 
 For a column's new definition (MODIFY, CHANGE), the kind depends on the structure before the statement. It is the first
-kind that applies in the list below: for example, a column that is renamed and made smaller has only the kind for
+kind in this list that applies. For example, if a column is renamed and made smaller, the kind is only the one for
 smaller columns.
 
 1. A change of the values that the column may have: `precision decrease`, `value range decrease`, or else `modify
@@ -225,10 +225,8 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 def _column_event(table: Table | None, clause: _Definition, following: Sequence[alter.Action], dialect: Dialect) -> str:
     """Returns the kind of a column's new definition.
 
-    `following` contains the clauses that follow the definition. The first of these clauses add the definition's own
-    keys.
-
-    If the structure before the statement is unknown, the kind is `alter table`, as in DM.
+    `following` contains the clauses after the definition. The first of them add the definition's own keys. If the
+    structure before the statement is unknown, the kind is `alter table`, as in DM.
     """
     before = _column(table, clause.old if isinstance(clause, alter.ChangeColumn) else clause.column.name)
     if table is None or before is None:

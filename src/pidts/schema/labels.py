@@ -3,7 +3,7 @@
 Most of these texts are labels of enum and set (`enum(0x41, x'42', b'01000011')`).
 
 The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is parsed.
-Until then each byte is represented by one lone surrogate, which no text of a statement can contain.
+Until then, a lone surrogate stands for each byte: no text of a statement can contain one.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _is_bytes(label: str) -> bool:
 def _decoded(label: str, charset: str, dialect: Dialect) -> str:
     """Decodes a label as the server's catalog shows it.
 
-    If the label has bytes that are not text, MySQL's catalog shows only the part before them. The catalogs of
-    MariaDB and MySQL 5 show question marks for these bytes.
+    If the label has bytes that are not text, the catalog of MySQL 8 and later shows only the part before them. The
+    catalogs of MariaDB and MySQL 5 show question marks for these bytes.
     """
     data = bytes(ord(sign) - _FIRST for sign in label)
     if charset == "latin1":

@@ -1,8 +1,8 @@
 """Recognizes MariaDB's system-versioned tables and tables with periods, which are refused.
 
-A *system-versioned* table keeps the old versions of its rows. The log contains these old versions as additional rows:
-an INSERT of the old row follows an UPDATE. The real key is the declared key and the end of the row's validity. A target
-that applies these INSERTs would get rows again that the source has deleted.
+A *system-versioned* table keeps the old versions of its rows. The log contains these old versions as further rows:
+after an UPDATE, the log has an INSERT of the old row. The real key is the declared key together with the end of the
+row's validity. If a target applied these INSERTs, it would get rows again that the source has deleted.
 
 A table with an *application-time* period has plain rows. Only the clauses about the period are not supported: the
 server decides how they affect NULLs and keys.

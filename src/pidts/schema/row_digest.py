@@ -1,9 +1,9 @@
 """Makes SQL that computes a number for a row. For equal rows, every MySQL or MariaDB server computes the same number.
 
-Each value becomes a unique text. A number becomes its digits, a time becomes the server's text for it. A value that may
-have any character becomes the SHA-256 of its bytes in UTF-8. None of these texts contains a `|`. The texts are joined
-with `|` and hashed, and the first 60 bits of the hash are the row's number. The sum of the numbers of all rows is
-compared. The sum does not depend on the order of rows, and a row that occurs twice counts twice.
+Each value becomes a unique text without a `|`. A number becomes its digits, and a time becomes the server's text for
+it. If a value may have any character, the SHA-256 of its bytes in UTF-8 is used. The texts are joined with `|` and
+hashed, and the first 60 bits of the hash are the row's number. The sum of the numbers of all rows is compared. The sum
+does not depend on the order of rows, and a row that occurs twice counts twice.
 
 Different rows have different numbers, except with a probability of 2^-60. Equal rows have equal numbers only if both
 servers spell the values in the same way. If a value is too large for the server to convert, the row's number is NULL.
@@ -19,7 +19,7 @@ from pidts.model import Column, Kind, Table
 from pidts.schema.render.definitions import quote, quote_table
 
 UNKNOWN = 10**40
-"""This number is added to the sum for a row whose digest is NULL. A sum of at least this value proves nothing."""
+"""If the digest of a row is NULL, this number is added to the sum. So a sum of at least this value proves nothing."""
 
 _CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1", "ucs2", "utf16", "utf16le", "utf32"})
 """Charsets whose conversion to UTF-8 loses nothing. With other charsets, two texts could both become a question
@@ -36,7 +36,7 @@ def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str,
     """Returns a query for the number of rows and the sum of their numbers; None if a column has no unique text.
 
     `floats`: the other server writes floating point numbers in the same way. `constants`: the texts that the other
-    server has in additional columns, which follow the table's own columns.
+    server has in further columns, after the table's own columns.
     """
     texts = [_text(column, floats=floats) for column in table.columns]
     if None in texts:

@@ -115,7 +115,7 @@ class CreateDatabase:
 class AlterDatabase:
     """Sets the default charset for future tables; `default` means the server's charset.
 
-    If `charset` and `collation` are both None, nothing changes.
+    If both fields are None, nothing changes.
     """
 
     name: str

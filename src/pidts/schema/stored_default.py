@@ -2,9 +2,8 @@
 
 Servers accept many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
 `a`. Another server may read a literal differently, so a structure contains the value in the form that catalogs show. If
-MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal in different ways, this module treats its value as unknown.
-Examples are `DEFAULT 1` of an enum with a label `1`, or digits of a second that one server rounds and another server
-cuts off.
+MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal differently, this module treats its value as unknown. Examples
+are `DEFAULT 1` of an enum with a label `1`, and digits of a second that one server rounds and another one cuts off.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _DIGITS = Context(prec=80)
 """More digits than any DECIMAL has."""
 _LONGEST_NUMBER = 8
 _MOST_PLAIN_DIGITS = 15
-"""If a number has more digits than this before the point, or too many zeros after it (`_LEAST_PLAIN`), servers write it
-with an exponent.
+"""Servers write a number with an exponent if it has more digits than this before the point, or too many zeros after the
+point (`_LEAST_PLAIN`).
 """
 _LEAST_PLAIN = -5
 _SAME_JSON = ("{}", "[]")
@@ -73,8 +72,7 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
 def as_bytes(default: str | None) -> str | None:
     """Returns the default of a binary column, given in UTF-8, in a form that means the same bytes in any session.
 
-    The literal itself means other bytes in some sessions: for `'é'`, the server stores the single byte E9 in a latin1
-    session.
+    The literal itself means other bytes in some sessions: for `'é'`, a latin1 session stores the single byte E9.
     """
     parsed = parse_default(default)
     if default is None or default.isascii() or not isinstance(parsed, TextLiteral) or _INTRODUCED.match(default):

@@ -1,8 +1,8 @@
 """Computes a table's structure after an ALTER TABLE. The clauses are applied in the order that servers use.
 
 The clauses of one statement do not take effect one after the other. `CHANGE a b int, CHANGE b a int` swaps two columns,
-and `DROP COLUMN a, ADD COLUMN a text` replaces a column. The names of dropped and changed columns are names of the old
-table. After that, columns are added and moved, and keys are created; these clauses use the new names.
+and `DROP COLUMN a, ADD COLUMN a text` replaces a column. Columns are dropped and changed first; these clauses use the
+names of the old table. Then columns are added and moved, and keys are created; these clauses use the new names.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
     """Returns the names that the statement gives to new or renamed keys, and that keys of the table already have.
 
-    Usually a server refuses to add a key whose name exists. But a new key replaces a key of the same name that the
-    server made for a foreign key. So `altered` accepts both.
+    Usually a server refuses to add a key whose name exists. But if the server made the existing key for a foreign key,
+    the new key replaces it. `altered` cannot distinguish the two, and accepts both.
     """
     added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added
@@ -150,7 +150,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
 
 
 def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
-    """Returns the column, without its expression if this uses an old name of a column.
+    """Returns the column. If its expression has an old name of a renamed column, the expression is left out.
 
     MariaDB has put the new name into the expression, so the old text is wrong, and the new text is not known here.
     """
@@ -198,8 +198,7 @@ def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
     """Returns the columns with an added column.
 
-    IF NOT EXISTS considers the old columns, even dropped ones, and the columns that the statement has named before this
-    clause.
+    IF NOT EXISTS looks at the old columns, even dropped ones, and at the columns that earlier clauses have named.
     """
     if action.if_not_exists and _fold(action.column.name) in named:
         return slots
@@ -225,8 +224,8 @@ def _move(
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:
     """Returns, for each old column's name, the column that replaces the old column in keys.
 
-    In `CHANGE h i int, ADD h int`, both `i` and the new `h` could replace the old `h`. The column that comes first in
-    the new table replaces it.
+    In `CHANGE h i int, ADD h int`, both `i` and the new `h` could replace the old `h`. The first of them in the new
+    table does.
     """
     before = {_fold(column.name): column for column in table.columns}
     kept: dict[str, KeptColumn] = {}
@@ -318,8 +317,7 @@ def _changes_nothing(
 ) -> bool:
     """Whether the CONVERT has no effect.
 
-    If a CONVERT rewrites no column, MySQL before 5.7 ignores it, and does not change the table's default charset
-    either.
+    If a CONVERT rewrites no column, MySQL before 5.7 ignores it: even the table's default charset stays.
     """
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False

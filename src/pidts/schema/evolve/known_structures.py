@@ -1,11 +1,12 @@
 """The structures of all tables at one place in a log, updated with each statement.
 
-Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
-the recorded structures, makes its tables unknown from there on. A server's catalog shows the *current* structures. The
-catalog may have been read after the place in the log at which reading starts. A table that was altered between this
-place and the reading of the catalog is unknown up to its last alteration. Otherwise this could happen: `a` is renamed
-to `b`, and a new `a` is created. Older rows, read with the later catalog, could have the right number of columns, but
-wrong names.
+Structures are never guessed: a table may be marked as unknown. If a statement cannot be parsed, or does not fit the
+recorded structures, its tables are unknown from there on.
+
+A server's catalog shows the *current* structures. The catalog may have been read after the place in the log at which
+reading starts. If a table was altered in between, it is unknown up to its last alteration. An example of what could
+happen otherwise: `a` is renamed to `b`, and a new `a` is created. With the later catalog, older rows could have the
+right number of columns and wrong names.
 
 The log itself may show more: with `binlog_row_metadata=FULL` it contains a table's columns before the table's rows, see
 `refined`.
@@ -37,7 +38,7 @@ _IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
 """Types of MariaDB that are called BINARY in the log."""
 
 Known = Table | str | None
-"""A table's structure; or the statement that made the structure unknown; or None if there is no such table."""
+"""A table's structure, the statement that made the structure unknown, or None if there is no such table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ class KnownStructures:
     charsets: Mapping[str, Charset] = field(default_factory=dict)
     """The default charset and collation of each database, which new tables inherit."""
     unknown: Mapping[TableName, str] = field(default_factory=dict)
-    """The tables whose structure is unknown, each with the statement after which, or before which, it is unknown."""
+    """The tables whose structure is unknown, each with the statement that is the reason."""
     unclear: tuple[str, ...] = ()
-    """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
+    """Statements that could not be parsed. A table that was not known at that time may have been changed by them."""
     complete: bool = True
     """Whether tables that this history lacks are sure not to exist; False if no complete catalog was read."""
     turns: tuple[RelearnedStructures, ...] = ()
@@ -99,9 +100,9 @@ class KnownStructures:
     def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
         """Whether rows that the log has under this name are the state of one of MariaDB's SEQUENCE objects.
 
-        A sequence's rows are left out. If neither a statement nor a catalog has shown the sequence, the rows must look
-        like a sequence's rows. And there must be no table of this name: a copy of a sequence is a table with the same
-        columns.
+        Such rows are left out. If neither a statement nor a catalog has shown the sequence, two conditions decide: the
+        rows look like a sequence's rows, and there is no table of this name. The second is needed because a copy of a
+        sequence is a table with the same columns.
         """
         if name in self.tables:
             return False
@@ -299,8 +300,8 @@ class KnownStructures:
     ) -> KnownStructures:
         """Returns the structures after a statement.
 
-        If it is unknown which charset the table inherits, several charsets are tried: most statements make the same
-        structure under all charsets.
+        If it is unknown which charset the table inherits, several charsets are tried. Most statements make the same
+        structure under all of them.
         """
         schema = statement.table.schema
         default = self.charsets.get(schema) if inherits else None
@@ -334,7 +335,8 @@ class KnownStructures:
                     state[old] = state[new] = None
                 continue
             state[old] = None
-            # If the renamed table is not on record, and a complete catalog was read, then it is not a table.
+            # A renamed table may have no record. In a complete history, its structure is unknown from here on; in an
+            # incomplete history, the new name has no record either.
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
@@ -367,8 +369,8 @@ class KnownStructures:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # `before` could not compute some structures from the catalog. At each of `turns`, some of these become known
-        # again. After the last one, the log has reached the catalog's place, so the catalog shows the effects of all
+        # `before` could not compute some structures from the catalog. At each of `turns`, some of them become known
+        # again. After the last turn, the log has reached the catalog's place: the catalog shows the effects of all
         # statements that could not be parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
@@ -377,8 +379,8 @@ def refined(logged: Table, known: Table | None) -> Table:
     """Returns the structure that the log contains before rows (FULL metadata), completed from the recorded structure.
 
     The log lacks unique keys, defaults and generated columns. The log calls MariaDB's UUID and INET types BINARY, and
-    MariaDB's JSON type text. If the recorded structure contradicts the log, it is from another time. Then only these
-    types are taken from the record.
+    MariaDB's JSON type text. If the recorded structure contradicts the log, it is from another time. Then only the UUID
+    and INET types are taken from it.
     """
     if known is None:
         return logged

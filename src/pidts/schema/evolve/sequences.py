@@ -17,10 +17,7 @@ Sequences = frozenset[TableName]
 
 
 def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -> Sequences:
-    """Returns the sequences after a statement.
-
-    If the statement could not be parsed, no name in it counts as a sequence.
-    """
+    """Returns the sequences after a statement. No name in an unparsed statement counts as a sequence."""
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences | {*made, *there}) - {*gone}

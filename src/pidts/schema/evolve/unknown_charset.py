@@ -1,8 +1,8 @@
 """Applies a statement to a table that inherits an unknown charset.
 
-The statement is applied under several charsets. Everything that is the same under all of these charsets is known:
-names, signs, precisions, labels, keys. A text column that differs gets `UNKNOWN_CHARSET`. The log may show the column's
-charset with the rows. If it does not, only the values of this column cannot be read.
+The statement is applied under several charsets. Everything that is the same under all of them is known: names, signs,
+precisions, labels, keys. A text column that differs gets `UNKNOWN_CHARSET`. The log may show the column's charset with
+the rows. If not, only the values of this column cannot be read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CANDIDATES: tuple[Charset, ...] = (
     ("utf8mb4", "utf8mb4_general_ci"),
     ("binary", "binary"),
 )
-"""Charsets that differ in everything that depends on a charset: the number of bytes of a character, and whether values
-are characters or bytes.
+"""Charsets that differ in both properties that matter: the number of bytes of a character, and whether values are
+characters or bytes.
 """
 
 

@@ -2,11 +2,11 @@
 
 Such a tool creates an empty *shadow* of the table, alters it, fills it while the table is in use, and swaps the names
 of the two. After that the old table is *trash*; gh-ost also has a changelog table. The target gets all of this as one
-ALTER TABLE. So shadow and trash are not replicated. The statements on the shadow are remembered, and are applied to the
-*real* table when the shadow takes the real table's name (`swap`).
+ALTER TABLE, so shadow and trash are not replicated. The statements on the shadow are remembered. When the shadow takes
+the *real* table's name, they are applied to the real table (`swap`).
 
 The roles are recognized only by names: a regular expression matches a whole name, and its only group is the real name.
-If a shadow's name already exists, a tool puts more underscores before it, so `__t_new` may be the shadow of `_t` or of
+If a shadow's name already exists, a tool puts more underscores before it. So `__t_new` may be the shadow of `_t` or of
 `t`.
 """
 
@@ -150,7 +150,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
 def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
     """Returns each table's name before and after the whole statement.
 
-    The statement renames pair by pair, and a swap has three pairs.
+    The statement renames pair by pair: a swap has three pairs.
     """
     firsts: dict[TableName, TableName] = {}
     for old, new in pairs:
@@ -159,10 +159,7 @@ def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
 
 
 def _is_known(was: Role, becomes: Role) -> bool:
-    """Whether a rename belongs to the part on real tables.
-
-    If a real table becomes trash, the rename does not belong to this part.
-    """
+    """Whether a rename belongs to the part on real tables. The rename of a real table to trash does not."""
     if was is Role.REAL:
         return becomes is not Role.TRASH
     return was is Role.TRASH and becomes is Role.REAL

@@ -2,9 +2,9 @@
 
 Each statement that alters the shadow is remembered. At the swap, these statements are applied to the real table as one
 ALTER TABLE. This ALTER TABLE is checked before it runs: it must lead from the real table's structure to exactly the
-shadow's structure, since rows after the swap have this structure. In two cases this fails: the real table was also
-altered without the tool, or the statements are unknown because the shadow existed before the task. Then the difference
-of the two structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
+shadow's structure, since rows after the swap have this structure. The check fails if the real table was also altered
+without the tool, or if the statements are unknown because the shadow existed before the task. Then the difference of
+the two structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
 
 The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
 real table's rows:
@@ -16,9 +16,9 @@ real table's rows:
 - trash that takes a real name: its rows are from the time of the swap that made the table trash;
 - a shadow that takes the name of a table that does not exist.
 
-Crash points: the records of shadows change in the commit that marks the statement as done in the journal. After a crash
+Crash points: one commit changes the records of shadows and marks the statement as done in the journal. After a crash
 before this commit, the statement is processed again, with the same records. After the commit, it is not processed
-again. A swap finds the records until its ALTER TABLE is done; the commit that marks the ALTER TABLE as done removes
+again. A swap finds the records until its ALTER TABLE is done: the commit that marks the ALTER TABLE as done removes
 them. Nothing is kept only in memory.
 """
 
@@ -315,7 +315,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """Returns a new column that the tool has filled, as its default differs from row to row; None if there is none."""
+    """Returns a new column whose default differs from row to row, so the tool has filled it; None if there is none."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

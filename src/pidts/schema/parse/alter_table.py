@@ -38,8 +38,8 @@ def _defined_once(actions: list[alter.Action]) -> list[alter.Action]:
     """Returns the clauses, with only one definition for each column that the statement adds and also redefines.
 
     In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition counts, with its FIRST or AFTER.
-    `ALTER e SET DEFAULT` changes the first definition, even if the clause comes later. The clauses of a column that may
-    have existed before the statement stay as they are.
+    `ALTER e SET DEFAULT` changes the first definition, even if the clause comes later. If a column may have existed
+    before the statement, its clauses stay as they are.
     """
     gone = {item.name.lower() for item in actions if isinstance(item, alter.DropColumn)}
     added: dict[str, int] = {}

@@ -155,8 +155,8 @@ def _statement(cursor: TokenCursor) -> ddl.Statement:
 def _skip_settings(cursor: TokenCursor) -> str:
     """Skips `SET STATEMENT name = value, ... FOR`; returns a setting that changes the meaning of what follows, or "".
 
-    MariaDB logs the text with these settings, as it was sent. The text must not count as a SET statement, which is
-    ignored: a TRUNCATE may follow after FOR.
+    MariaDB logs the text with these settings, as it was sent. The text must not be ignored like a SET statement: a
+    TRUNCATE may follow after FOR.
     """
     found = ""
     while cursor.take("SET", "STATEMENT"):

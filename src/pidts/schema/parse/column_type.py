@@ -61,8 +61,7 @@ def column_type(
     text: str, charset: str | None = None, collation: str | None = None, *, dialect: Dialect = MYSQL
 ) -> ColumnType:
     """Parses a type from `information_schema.columns`: COLUMN_TYPE, CHARACTER_SET_NAME and COLLATION_NAME."""
-    # In labels of enum and set, the server writes backslashes as escapes, even if the session's SQL mode forbids
-    # escapes.
+    # In labels of enum and set, servers write backslashes as escapes, even if the SQL mode forbids escapes.
     try:
         cursor = TokenCursor(text, replace(dialect, ansi_quotes=False, no_backslash_escapes=False))
         kind = parse_type(cursor)
@@ -273,8 +272,7 @@ def parse_charset_name(cursor: TokenCursor) -> str:
 def parse_collation_name(cursor: TokenCursor) -> str:
     """Parses the name of a collation, either of one existing charset or for several charsets.
 
-    MariaDB and older MySQL also accept DEFAULT. DEFAULT means the default collation of the charset, even of an
-    inherited charset.
+    MariaDB and older MySQL also accept DEFAULT. It means the default collation of the charset, which may be inherited.
     """
     if cursor.take("DEFAULT"):
         return "default"

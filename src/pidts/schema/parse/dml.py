@@ -17,7 +17,7 @@ _AFTER_TABLES = {"UPDATE": ("SET",), "DELETE": ("WHERE", "ORDER", "LIMIT")}
 def parse_dml(cursor: TokenCursor) -> StatementDml:
     """Returns a statement that changes rows: its verb, and the tables that it may change; none if they are not known.
 
-    An UPDATE or DELETE of joined tables may name them by aliases. So all tables of the statement are returned.
+    If an UPDATE or DELETE joins tables, it may name the changed ones by aliases. So all joined tables are returned.
     """
     verb = cursor.next().word
     try:
@@ -76,7 +76,10 @@ def _skip_derived_table(cursor: TokenCursor) -> bool:
 
 
 def _skip(cursor: TokenCursor, wanted: str) -> None:
-    """Skips a token, or parentheses; with a dot or `@`, also the next token, which is part of a name."""
+    """Skips a token, or parentheses with their content.
+
+    After a dot or `@`, also skips the next token, which is part of a name.
+    """
     if cursor.at_end():
         raise cursor.surprise(wanted)
     if cursor.at_sign("("):

@@ -1,8 +1,8 @@
 """Finds the stored functions that a statement may call: a stored function may change rows of any table.
 
-A call of a built-in function is not a call of a stored function, since the server prefers built-in functions. But a
-qualified name (`shop.count(1)`) is always a stored function, and so is a quoted one. Without the SQL mode IGNORE_SPACE,
-some built-in functions are found only if no space stands before the parenthesis.
+If a built-in function and a stored function have the same name, the server calls the built-in one. But a qualified name
+(`shop.count(1)`) is always a stored function, and so is a quoted one. Without the SQL mode IGNORE_SPACE, some names
+mean built-in functions only if no space stands before the parenthesis.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ _SELECT_OPTIONS = frozenset(
 _CONSTRUCTORS = frozenset(
     "GEOMETRYCOLLECTION LINESTRING MULTILINESTRING MULTIPOINT MULTIPOLYGON POINT POLYGON".split()  # noqa: SIM905
 )
-"""Built-in functions of MariaDB. With another number of arguments, the name means a stored function: POINT takes two
-arguments, and each of the others at least one.
+"""Built-in functions of MariaDB: POINT takes two arguments, each of the others at least one. With any other number of
+arguments, the name means a stored function.
 """
 
 
@@ -231,8 +231,7 @@ def _own_functions(version: tuple[int, int, int], *, mariadb: bool) -> frozenset
 def calls(text: str, dialect: Dialect) -> Iterator[str]:
     """Yields the functions that the text calls and that may be stored functions, as they are written.
 
-    `dialect` contains the modes of the statement's session: they decide whether a double quote encloses a name or a
-    text.
+    `dialect` has the modes of the statement's session, which decide whether a double quote encloses a name or a text.
 
     A CREATE, ALTER or DROP calls functions only in its query: `KEY k (a)` is no call, and the servers do not allow
     stored functions in a table's definition.
@@ -328,7 +327,7 @@ def _is_own(name: Token, parenthesis: Token, own: Collection[str], dialect: Dial
 def _is_no_call(before: Token, second: Token, read: _Reading) -> bool:
     """Whether a name and its parenthesis cannot be a call, whatever the name is.
 
-    `before` and `second` are the tokens before the name, the nearest one first.
+    `before` is the token before the name, `second` the one before that.
     """
     if before.lexeme in _OPERANDS or _is(before, ")"):
         return True  # no expression begins here: `IGNORE 1 ROWS (a)`, `MATCH (a) AGAINST ('b')`, `(SELECT 1) q (a)`

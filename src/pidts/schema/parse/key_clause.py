@@ -180,8 +180,8 @@ def parse_check(cursor: TokenCursor) -> None:
 def parse_references(cursor: TokenCursor) -> str:
     """Parses the table that a foreign key references, and the key's rules; returns the rules that change rows.
 
-    In a session without a database, the referenced table may be named without a database. Then the referenced table is
-    in the altered table's database.
+    In a session without a database, the referenced table may have no database in its name. It is then in the altered
+    table's database.
     """
     rules: list[str] = []
     cursor.expect("REFERENCES")

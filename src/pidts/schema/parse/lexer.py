@@ -1,8 +1,7 @@
 """Splits a statement into tokens as MySQL and MariaDB do.
 
-A general SQL tokenizer does not work, for three reasons. The server's version decides whether text inside `/*! ... */`
-is part of the statement. The SQL mode decides whether a double quote opens a name or a text, and whether a backslash
-escapes.
+A general SQL tokenizer does not work. The server's version decides whether text inside `/*! ... */` is part of the
+statement. The SQL mode decides whether a double quote opens a name or a text, and whether a backslash begins an escape.
 """
 
 from __future__ import annotations
@@ -112,8 +111,8 @@ def split(text: str, dialect: Dialect) -> list[str]:
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
         if ends and start is not None:
-            # The delimiters of a comment with code, `/*!40101 ... */`, are not tokens. So each statement is cut out of
-            # the text, and not joined from its tokens.
+            # The delimiters of a comment with code, `/*!40101 ... */`, are not tokens. So a statement cannot be joined
+            # from its tokens, and is cut out of the text.
             parts.append(text[start : token.start])
         if ends:
             start, last = None, token.end

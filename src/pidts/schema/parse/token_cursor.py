@@ -10,7 +10,7 @@ from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, Token, tokens
 
 
 class TokenCursor:
-    """Reads tokens forward. Every method either consumes the tokens that it is asked for, or does not move."""
+    """Reads tokens forward. Every method either consumes the tokens that its caller asks for, or does not move."""
 
     def __init__(self, sql: str, dialect: Dialect, default_schema: str = "", *, is_lazy: bool = False) -> None:
         """Splits the text into tokens; with `is_lazy`, only as far as they are read.

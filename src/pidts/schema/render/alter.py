@@ -1,8 +1,8 @@
 """Renders the clauses of an ALTER TABLE for MySQL and MariaDB.
 
-MySQL has no IF EXISTS and IF NOT EXISTS in clauses. So this module decides these conditions, if the structure before
-the statement is known. Older servers have no RENAME COLUMN. So a CHANGE is rendered instead, if the structure after the
-statement is known.
+MySQL has no IF EXISTS and IF NOT EXISTS in clauses. So this module decides these conditions itself, if the structure
+before the statement is known. Older servers have no RENAME COLUMN. So this module renders a CHANGE instead, if the
+structure after the statement is known.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class AlterWriter:
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
         """Returns `IF EXISTS` if the server has to decide whether the column exists, otherwise an empty text.
 
-        `asked` says whether the source's statement has IF EXISTS. Returns None if it has, and the column does not
-        exist.
+        `asked` says whether the source's statement has IF EXISTS. If it has, and the column does not exist, returns
+        None.
         """
         if not asked or self.before is None:
             return "IF EXISTS " if asked else ""

@@ -116,8 +116,8 @@ _CALL = re.compile(r"[A-Za-z]\w*\s*\(")
 def key_clause(key: Key, table: Table | None, prefixes: tuple[int | None, ...] = ()) -> str:
     """Returns a key's definition; empty if a column's type allows no key and the key is not primary.
 
-    If a column is too long for a key, the key gets its longest prefix that fits, unless `prefixes` gives a length. In a
-    unique key, a longer prefix refuses no row that a shorter prefix accepts. If a unique key over whole columns gets a
+    If a column is too long for a key, the key gets the longest prefix that fits, unless `prefixes` gives a length. In a
+    unique key, a longer prefix refuses no row that a shorter one accepts. If a unique key over whole columns gets a
     prefix, it becomes a plain key.
     """
     kinds = {column.name: column.type for column in table.columns} if table is not None else {}

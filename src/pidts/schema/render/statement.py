@@ -39,11 +39,11 @@ def render_statement(
 ) -> str:
     """Returns the statement's text; empty if no part of it concerns structures.
 
-    `before` is the structure before an ALTER TABLE. With it, the function decides IF EXISTS itself, since not every
-    server has this clause. `after` is the structure after an ALTER TABLE. Columns are rendered from it, with everything
-    that they inherit. CREATE OR REPLACE TABLE and RENAME TABLE IF EXISTS are not translated; only MariaDB accepts them.
-    `computed` are the columns, in lower case, that the server computes itself; they are rendered as generated columns.
-    `collations` are those that the server knows; None: all. Others are left out.
+    `before` is the structure before an ALTER TABLE. If it is given, the function decides IF EXISTS itself, since not
+    every server has this clause. `after` is the structure after an ALTER TABLE. Columns are rendered from it, with
+    everything that they inherit. CREATE OR REPLACE TABLE and RENAME TABLE IF EXISTS are not translated; only MariaDB
+    accepts them. `computed` are the columns, in lower case, that the server computes itself; they are rendered as
+    generated columns. `collations` are those that the server knows; None: all. Others are left out.
     """
     match statement:
         case ddl.CreateTable(table=name, structure=structure):
