@@ -13,6 +13,8 @@ from pidts.cli.errors import remember_task
 from pidts.cli.findings import show_report
 from pidts.cli.lag_history import LagHistory
 from pidts.model import Halt, Lsn, Position, TableName, Transient
+from pidts.plan import PlanState
+from pidts.replicate import ReceiveProblem
 from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, TableProgress
 from pidts.task.run.tracker import Tracker
 from pidts.verify import Report, TableReport
@@ -235,22 +237,42 @@ def test_a_notice_is_printed_once_and_a_state_in_each_line(capsys: pytest.Captur
         assert len(lines) == 3
 
 
-@pytest.mark.parametrize("todo", ["Is the server running?", "Start the server"])
-def test_the_advice_about_a_pause_is_printed_once_in_each_pause(capsys: pytest.CaptureFixture[str], todo: str) -> None:
+def test_a_line_about_a_pause_is_short_and_names_the_cause_and_the_next_attempt(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = [1000.0]
     show, shown = view.LineView(lambda: clock[0]), list[Progress]()
-    tracker = Tracker("shop", "s", shown.append)
-    for message in ("refused (8 attempts)", "refused", "refused", "", "refused"):
-        if message:
-            tracker.paused(Transient("target-unreachable", message, todo=todo), 1.0)
+    tracker = Tracker("shop", "s", shown.append, now=lambda: 1000.0)
+    tracker.resumed(PlanState(Lsn(0, 1, 7699)), "", "bin.000001:7699")
+    what = f"PostgreSQL at h:5432/shop has no free connection:\n{'very ' * 300}long"
+    for error in (
+        Transient("target-connections-used", what, todo="End sessions"),
+        Transient("target-lost", "gone"),
+        None,
+    ):
+        if error is not None:
+            tracker.paused(error, 61.0)
         else:
             tracker.show("sync", caught_up=True)
         show(shown[-1])
         clock[0] += 2 * view.LINE_SECONDS
     lines = capsys.readouterr().err.splitlines()
-    assert [line.count(todo) for line in lines] == [1, 0, 0, 0, 1]
-    assert [line.count("refused") for line in lines] == [1, 1, 1, 0, 1]
-    assert "[target-unreachable] refused. The task tries again by itself at" in lines[2]
+    rest = "next attempt 00:17:41 UTC; lag unknown"
+    assert lines[0].startswith("shop: paused; [target-connections-used] PostgreSQL at ")
+    assert lines[0].endswith(f"…; {rest}")
+    assert 95 <= len(lines[0]) <= 100
+    assert lines[1] == f"shop: paused; [target-lost] gone; {rest}"
+    assert lines[2].startswith("shop: sync; rows: ")
+    assert "End sessions" in shown[0].message, "the view of a terminal has the advice"
+
+
+def test_a_line_about_a_log_that_is_not_received_is_short_as_well() -> None:
+    shown = list[Progress]()
+    tracker = Tracker("shop", "s", shown.append)
+    tracker.lacks(ReceiveProblem(Transient("source-lost", "word " * 50, todo="Start it"), 900.0, 990.0))
+    tracker.show("sync", caught_up=True)
+    assert view.line(shown[0]).startswith("shop: paused; [source-lost] word word word ")
+    assert 95 <= len(view.line(shown[0])) <= 100
 
 
 def test_a_halt_is_printed_once_in_full_with_the_advice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -24,9 +25,10 @@ from pidts.cli.lag_history import LagHistory
 from pidts.cli.log_options import log_options, write_line
 from pidts.model import Halt, Lsn, TableName
 from pidts.model.advice import LIST
-from pidts.model.errors import sentence
+from pidts.model.errors import in_one_line, sentence, shortened
 from pidts.plan import Phase
 from pidts.task.operate.ddl_commands import needs_operator
+from pidts.task.operate.pause import Pause
 from pidts.task.operate.progress import Progress, SourceProgress, TableChanges, TableProgress
 from pidts.task.operate.stage_report import SlowStage, StageReport
 
@@ -37,6 +39,8 @@ _HaltKey: TypeAlias = tuple[str, Lsn, tuple[TableName, ...], str, str, str]
 
 LINE_SECONDS = 5.0
 _JUST_SECONDS = 60.0
+_COLUMNS, _LEAST_CAUSE = 100, 40
+"""The length of a line that shows an error, and of the shown part of the error even if the line is longer then."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _TABLES_SHOWN = 12
 _HALTS_SHOWN = 8
@@ -142,8 +146,8 @@ def _line_view() -> Iterator[LiveView]:
 class LineView:
     """Prints a line when the stage or the message changes, and every few seconds in between.
 
-    A message about something that has happened is printed once. A message about a state is part of each line, without
-    the advice after the first line.
+    A message about something that has happened is printed once. A message about a state is part of each line. Of an
+    error only the beginning is shown, since the run logs the whole error with its advice.
     A halt is printed in full once, with the advice; all other lines only name its tables and its code. If many halts
     begin at once, a few of them are printed every few seconds.
     """
@@ -154,8 +158,6 @@ class LineView:
         self._shown: tuple[str, str] = ("", "")
         self._notice = ""
         """The last message about something that has happened."""
-        self._advised = ""
-        """The advice about the cause of the pause that was printed; empty while the run is not paused."""
         self._due = 0.0
         self._printed: dict[_HaltKey, tuple[Halt, float]] = {}
         """The halts that were printed in full, with the time."""
@@ -180,20 +182,12 @@ class LineView:
         if options.file is not None or options.form == "json":
             _log.info("progress", **_as_log_line(progress))
         if options.shows_progress and not options.has_json_on_stderr:
-            write_line(line(self._without_known_advice(progress)), sys.stderr)
+            write_line(line(progress), sys.stderr)
 
     def has_shown(self, source: str, halt: Halt) -> bool:
         """Whether the halt was printed in full in the last minute. After a longer time, it is worth another look."""
         printed, at = self._printed.get(_key(source, halt), (None, 0.0))
         return printed == halt and self._now() - at < _JUST_SECONDS
-
-    def _without_known_advice(self, progress: Progress) -> Progress:
-        """Returns the snapshot without the advice about the cause of the pause, if it was printed before."""
-        todo = progress.cause.todo if progress.cause is not None else ""
-        before, self._advised = self._advised, todo
-        if not todo or todo != before:
-            return progress
-        return replace(progress, message=progress.message.replace(f" {todo}.", "").replace(f" {todo}", ""))
 
     def _print_halts(self, progress: Progress, now: float) -> None:
         """Prints the first new halts that need an operator."""
@@ -229,12 +223,14 @@ def _as_log_line(progress: Progress) -> dict[str, Any]:
 
 def line(progress: Progress) -> str:
     """Returns the state of the task in one line: the stage and the message first, then the numbers."""
-    parts = [f"{progress.task}: {progress.stage}", *([progress.message] if progress.message else [])]
-    if progress.stage != "starting" or progress.batches:
+    head, parts = f"{progress.task}: {progress.stage}", list[str]()
+    if progress.stage == "paused":
+        parts.append(f"lag {_lag(progress)}")
+    elif progress.stage != "starting" or progress.batches:
         parts += [f"rows: {row_counts(progress.rows)}", f"{progress.rate:.0f} rows/s", f"lag {_lag(progress)}"]
     if len(progress.sources) > 1:
         parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
-    else:
+    elif progress.stage != "paused":
         parts += [f"applied up to {source.position}" for source in progress.sources if source.position]
     report = progress.stage_report
     if report is not None and report.slow is not None:
@@ -251,7 +247,24 @@ def line(progress: Progress) -> str:
         parts.append(f"and {len(halts) - _HALTS_IN_LINE:,} more halted")
     if halts:
         parts.append(f"see: {for_this_task(LIST)}")
-    return "; ".join(parts)
+    message = _brief_message(progress, _COLUMNS - len("; ".join([head, "", *parts])))
+    return "; ".join(filter(None, [head, message, *parts]))
+
+
+def _brief_message(progress: Progress, room: int) -> str:
+    """Returns the message, in which errors are shortened so that a message about one error has this length."""
+    message = progress.message
+    for source in progress.sources:
+        for state, again in ((source.pause, _again(source.pause)), (source.lack, "")):
+            if state is not None:
+                error = in_one_line(f"[{state.error.code}] {state.error.what}")
+                brief = shortened(error, max(room - len(again), _LEAST_CAUSE)) + again
+                message = message.replace(str(state), brief)
+    return message
+
+
+def _again(pause: Pause | None) -> str:
+    return "" if pause is None else f"; next attempt {datetime.fromtimestamp(pause.next_attempt, UTC):%H:%M:%S} UTC"
 
 
 def in_a_line(progress: Progress, end: str) -> str:

@@ -51,6 +51,11 @@ def in_one_line(text: str) -> str:
     return text if text.isprintable() else _escaped(text)
 
 
+def shortened(text: str, most: int) -> str:
+    """Returns a text of at most this many characters: the beginning, if the text is longer."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 def _escaped(text: str, kept: str = "") -> str:
     return "".join(each if each.isprintable() or each in kept else ascii(each)[1:-1] for each in text)
 

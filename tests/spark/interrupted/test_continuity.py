@@ -266,6 +266,6 @@ def test_a_target_that_cannot_be_written_is_waited_for(world, eventually):
 
 def paused(run: Run, cause: str) -> bool:
     lines = run.log.read_text().splitlines()
-    shown = [line for line in lines if ": paused;" in line and cause in line and "tries again by itself" in line]
+    shown = [line for line in lines if ": paused; [" in line and "; next attempt " in line]
     logged = [line for line in lines if "paused, going on" in line and cause in line]
     return bool(shown and logged)

@@ -254,7 +254,8 @@ class ReplicatorProcess:
             found = None  # The previous replicator has written this status.
         before, code = self._lack, found.error.code if found else ""
         if found is not None and code != before:
-            _log.warning("the replicator does not receive the log", source=source, code=code, what=found.error.what)
+            what, todo = found.error.what, found.error.todo
+            _log.warning("the replicator does not receive the log", source=source, code=code, what=what, todo=todo)
         elif code != before:
             _log.info("the replicator receives the log again", source=source, code=before)
         self._lack = code
