@@ -121,13 +121,39 @@ def test_rows_of_two_tables_that_have_one_id(shop: Shop, capsys: pytest.CaptureF
     Task(shop.target, shop.name).apply(other, (Op.UPDATE, (1, 1), (1, 2)))
     capsys.readouterr()  # Drops the log line about the locked row.
     ids = [one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"] if one["key"] == "id=1"]
-    assert ids == [ids[0]] * 2
-    refused = said(capsys, "locks", "resolve", shop.file, ids[0], "--take", "source", "--yes", code=2)
-    assert refused["error"]["todo"] == f"Name the table: --table '{other.name}'"
-    assert said(capsys, "locks", "show", shop.file, ids[0], "--table", other.name)["table"] == str(other.name)
-    done = said(capsys, "locks", "resolve", shop.file, ids[0], "--table", other.name, "--take", "source", "--yes")
+    short = ids[0].partition("@")[0]
+    assert ids == [f"{short}@{other.name}", f"{short}@{shop.table.name}"], "the listed ids are not ambiguous"
+    only = said(capsys, "locks", "list", shop.file, "--table", other.name)["locks"]
+    assert [one["id"] for one in only] == ids[:1], "also if the list has only one of the tables"
+    refused = said(capsys, "locks", "resolve", shop.file, short, "--take", "source", "--yes", code=2)
+    assert refused["error"]["todo"] == f"Write more of the id: '{ids[0]}', {ids[1]}"
+    for words in ([short, "--table", other.name], [ids[0]], [ids[0], "--table", other.name]):
+        assert said(capsys, "locks", "show", shop.file, *words)["table"] == str(other.name)
+    done = said(capsys, "locks", "resolve", shop.file, ids[0], "--take", "source", "--yes")
     assert [one["table"] for one in done["rows"]] == [str(other.name)]
-    assert said(capsys, "locks", "list", shop.file)["locked_rows"] == 3
+    left = [one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"]]
+    assert len(left) == 3
+    assert short in left, "no other row has this id any more"
+    assert said(capsys, "locks", "show", shop.file, ids[1])["key"] == "id=1", "an id that was listed before"
+
+
+def test_rows_of_two_sources_that_have_one_id(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the source in the id, no id would name one of them."""
+    task = yaml.safe_load(shop.file.read_text())
+    task["mysql-instances"].append({**task["mysql-instances"][0], "source-id": "s2"})
+    shop.file.write_text(yaml.safe_dump(task))
+    with closing(shop.target.connect()) as session:
+        (lock, *_) = session.meta.row_locks.some(
+            shop.name, "s", shop.table.name, session.meta.row_locks.ids(shop.name, "s", shop.table.name)
+        )
+        held = list(session.meta.row_locks.held(shop.name, "s", shop.table.name, {lock.id}))
+        session.begin()
+        session.meta.row_locks.add(shop.name, "s2", [lock])
+        session.meta.row_locks.hold(shop.name, "s2", shop.table.name, held)
+        session.commit()
+    ids = [one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"] if one["key"] == lock.shown]
+    assert ids == [f"{lock.id[:12]}@{source}:{shop.table.name}" for source in ("s", "s2")]
+    assert said(capsys, "locks", "show", shop.file, ids[1])["source"] == "s2"
 
 
 def test_an_unknown_id(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

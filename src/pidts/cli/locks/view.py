@@ -78,7 +78,7 @@ def _print_list_of(task: TaskLockedRows) -> None:
     for chosen in task.chosen:
         print(f"{chosen.table} (source {chosen.source}{of}): {plural('locked row', len(chosen.ids))}")
         for one in task.locks.rows(chosen, _LISTED):
-            waits = f" (locked row {one.lock.needs[:12]})" if one.lock.needs else ""
+            waits = f" (locked row {one.needs})" if one.needs else ""
             print(f"  {one.id}  {one.lock.shown}  since {moment(one.lock.since)}: {one.lock.why}{waits}")
         if len(chosen.ids) > _LISTED:
             print(f"  and {len(chosen.ids) - _LISTED:,} more")

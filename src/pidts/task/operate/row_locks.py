@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from pidts.apply import TargetSession
@@ -17,7 +18,11 @@ from pidts.task.config.task_file import TaskConfig
 
 _AT_ONCE = 1000
 ID_LENGTH = 12
-"""The number of characters of an id that are shown. Any unique prefix of an id is accepted."""
+"""The number of characters of an id that are shown. Any unique prefix of an id is accepted.
+
+Equal keys have equal ids. If rows of several tables or sources have an id, `@` and the table follow it, or `@`, the
+source and the table.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +31,10 @@ class LockedRow:
 
     source: str
     lock: RowLock
-
-    @property
-    def id(self) -> str:
-        """Returns the displayed id."""
-        return self.lock.id[:ID_LENGTH]
+    id: str
+    """The displayed id, which names this row alone."""
+    needs: str
+    """The displayed id of the row for which this row waits; empty if there is none."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -42,7 +46,7 @@ class LockedRow:
             "lsn": str(self.lock.lsn),
             "since": self.lock.since,
             "why": self.lock.why,
-            "needs": self.lock.needs[:ID_LENGTH] or None,
+            "needs": self.needs or None,
         }
 
 
@@ -86,22 +90,43 @@ class TaskLocks:
         for part in _portions(chosen.ids[:most]):
             found = self._target.meta.row_locks.some(self._task, chosen.source, chosen.table, part)
             by_id = {one.id: one for one in found}
-            yield from (LockedRow(chosen.source, by_id[one]) for one in part if one in by_id)
+            for lock in (by_id[one] for one in part if one in by_id):
+                yield LockedRow(chosen.source, lock, self._shown(chosen, lock.id), self._shown(chosen, lock.needs))
 
     def named(self, ids: Collection[str], table: str = "") -> list[ChosenRows]:
         """Returns the rows with these ids, or prefixes of ids. Raises if one of them names no row, or several rows.
 
-        Rows of several tables may have the same id, since equal keys have equal ids.
+        A prefix may end with `@` and the table, or with `@`, the source and the table.
         """
         every = self.all_of(table)
         chosen: dict[tuple[str, TableName], list[str]] = {}
         for id_ in ids:
-            found = [(one, each) for one in every for each in one.ids if each.startswith(id_)] if id_ else []
+            start, _, place = id_.partition("@")
+            at = [one for one in every if place in ("", str(one.table), f"{one.source}:{one.table}")] if start else []
+            found = [(one, each) for one in at for each in one.ids if each.startswith(start)]
             if len(found) != 1:
-                raise _not_one(id_, found)
+                raise _not_one(id_, [self._shown(*one) for one in found])
             ((one, whole),) = found
             chosen.setdefault((one.source, one.table), []).append(whole)
         return [ChosenRows(*place, list(dict.fromkeys(mine))) for place, mine in sorted(chosen.items())]
+
+    def _shown(self, of: ChosenRows, id_: str) -> str:
+        """Returns the displayed id of a row of this table and source."""
+        short = id_[:ID_LENGTH]
+        if short not in self._shared_ids:
+            return short
+        return f"{short}@{of.table}" if len(self._sources) == 1 else f"{short}@{of.source}:{of.table}"
+
+    @cached_property
+    def _shared_ids(self) -> Collection[str]:
+        """The ids that rows of several tables or sources have, as far as ids are displayed."""
+        known, shared = set[str](), set[str]()
+        of_each = self.all_of()
+        for one in of_each if len(of_each) > 1 else ():
+            own = {each[:ID_LENGTH] for each in one.ids}
+            shared |= known & own
+            known |= own
+        return shared
 
     def outlook(self, one: LockedRow, take: ResolveWith, values: Mapping[str, str | None]) -> ResolvePreview:
         """Returns the effect of resolving this lock."""
@@ -143,16 +168,12 @@ class TaskLocks:
             yield replace(chosen, ids=part), False
 
 
-def _not_one(id_: str, found: Sequence[tuple[ChosenRows, str]]) -> ConfigError:
+def _not_one(id_: str, found: Sequence[str]) -> ConfigError:
     """Returns the error about a prefix of an id that names no locked row, or several."""
     count = f"{len(found):,} locked rows have" if found else "no locked row has"
-    tables = sorted({str(one.table) for one, _ in found})
+    todo = f"Write more of the id: {listed(map(shlex.quote, found))}"
     if not found:
         todo = "The row may have been resolved already. These rows are locked: pidts locks list TASK"
-    elif len(tables) > 1:
-        todo = f"Name the table: --table {shlex.quote(tables[0])}"
-    else:
-        todo = f"Write more of the id: {listed([one[:ID_LENGTH] for _, one in found])}"
     return ConfigError("no-such-locked-row", f"{count} an id that begins with {id_!r}", todo=todo)
 
 
