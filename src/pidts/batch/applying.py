@@ -9,22 +9,24 @@ Each attempt reads the changes of a long batch from the log again. The work can 
    transaction, locks the checkpoint and reads the log again from the first part.
 2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs its task
    again. The second attempt waits for the checkpoint's lock until the server is done, finds the old position and starts
-   over. Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and a further
+   over. Rolling back millions of rows may last longer than the lock timeout. Then the attempt fails, and a further
    attempt waits.
 3. The JVM or the driver dies: the server rolls back in the same way. The next run's claim waits for this, and then
    reads the checkpoint.
 4. Spark runs a second attempt of its task beside the first one (speculation, or the first one was assumed dead): the
    second attempt waits for the lock. If the first one has committed, the second one finds the new position and writes
-   nothing; if the first one has failed, the second one does the work.
+   nothing. If the first one has failed, the second one does the work.
 
-With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
-which is inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were
-before the batch, with two exceptions. It names the tables that are held after the batch, and says how this run assigns
-rows to workers. The held tables are needed because a refused row halts its table, which then waits at the batch's
-start. If the checkpoint did not name the table, a restart would pass over the refused row. A restart plans the same
-transaction again, and each worker skips the changes up to its own checkpoint. Every row of the log has its own Lsn, so
-no row is lost or written twice, even without a key. Where a part ends depends only on the log and on the number of rows
-in a part. A repeated task finds for each part whether it was committed, and continues after the last one.
+With `pidts.split-transactions`, each part is committed by itself. Its checkpoint is the Lsn of its last change, which
+is inside the transaction. All other values of that checkpoint (batch, GTID, position, copies) stay as they were before
+the batch, with two exceptions. It says how this run assigns rows to workers. And it names the tables that are held
+after the batch: a refused row halts its table, which then waits at the batch's start, and if the checkpoint did not
+name the table, a restart would pass over the refused row.
+
+A restart plans the same transaction again, and each worker skips the changes up to its own checkpoint. Every row of the
+log has its own Lsn, so no row is lost or written twice, even without a key. Where a part ends depends only on the log
+and on the number of rows in a part. A repeated task finds for each part whether it was committed, and continues after
+the last one.
 """
 
 from __future__ import annotations
@@ -53,17 +55,13 @@ from pidts.plan import CopyMode, CopyState, Phase, dealing_of, inside_batch
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
-"""The size of one part in bytes, if the whole batch is in memory anyway. It is large, since long sorted parts are
-written faster.
-"""
+"""How many bytes one part has if the whole batch is in memory anyway. Long sorted parts are written faster."""
 
 _LARGE_BYTES = 1 << 20
-"""After a part with more bytes than this, freed memory is given back to the system. This takes as long as decoding a
-few rows.
-"""
+"""After a larger part, freed memory is given back to the system. This takes as long as decoding a few rows."""
 
 _FEW = 64
-"""Up to this many rows are handled one by one, since calls of Arrow would take longer for so few rows."""
+"""Up to this many rows are handled one by one. For so few, calls of Arrow would take longer."""
 
 _TRIES_AFTER_REFUSAL = 3
 """How often changes that the target has refused are prepared again. Each time, a program may have taken another unique
@@ -74,7 +72,7 @@ _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
 
 LogParts: TypeAlias = Callable[[], Iterable[LogPart]]
-"""Returns a worker's changes in log order; every call returns the same changes."""
+"""Returns a worker's changes in log order. Every call returns the same changes."""
 
 
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
@@ -123,10 +121,11 @@ def apply_long(
 ) -> Counts:
     """Does what `apply` does, for changes that do not fit into memory.
 
-    With `split_rows`, each part is a transaction of its own; large transactions of the log are cut into parts of this
-    many rows. If a held table moves, no part is committed by itself, since its checkpoint has only one Lsn. `tables`
-    are the tables with changes. `part_bytes` is the size of a part, instead of `PART_BYTES`. All changes are one part
-    if the planner has counted on this (`_Copies.need_one_part`).
+    - `split_rows`: each part is a transaction of its own, and large transactions of the log are cut into parts of this
+      many rows. But if a held table moves, no part is committed by itself: its checkpoint has only one Lsn.
+    - `tables` are the tables with changes.
+    - `part_bytes` replaces `PART_BYTES`. All changes are one part if the planner has counted on this
+      (`_Copies.need_one_part`).
     """
     before, after = commit.before[worker], commit.after[worker]
     lagging, cut = (lagging_in(committer.rules, commit, worker, cut) for cut in ((), tables))
@@ -191,7 +190,7 @@ def _committed(
     *,
     has_rows: bool,
 ) -> Counts:
-    """Commits one transaction's changes. Returns the numbers of changes; empty counts if they were committed before."""
+    """Commits one transaction's changes. Returns their numbers, or empty counts if they were committed before."""
     outcome = committer.commit(
         worker,
         expected,
@@ -279,12 +278,12 @@ class _CommitInput:
         self._copied, self._origin = copied, origin
         self._refusals = 0
         self.expected: set[str] = set()
-        """The tables for which the target checks rows in this attempt: it compares rows, or refuses a new row whose key
-        exists.
+        """The tables whose rows the target checks in this attempt: it compares rows, or refuses new rows whose keys
+        exist.
         """
         self._sum, self._by_table = Counts(), Counter[str]()
         self._ends: list[int] = []
-        """The numbers of net changes that this attempt has made up to the end of each part."""
+        """For each part, how many net changes this attempt has made up to the part's end."""
 
     @property
     def counts(self) -> Counts:
@@ -292,7 +291,7 @@ class _CommitInput:
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterable[LogPart]:
-        """Returns the changes without those that this worker, when it was ahead, has committed in an earlier run."""
+        """Returns the changes without those that this worker has committed in an earlier run, when it was ahead."""
         floor = self._floor
         if floor is None:
             return self._log_parts()
@@ -304,7 +303,7 @@ class _CommitInput:
     def source_table(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from; None if no change names the row.
 
-        Only changes up to the part with the refused change count: in a later part, the row may move to another table.
+        Changes after the part with the refused change do not count: there the row may move to another table.
         """
         ending = bisect_right(self._ends, row.change) + 1
         tried = islice(parts(self.newer(), self._part_bytes), ending)
@@ -324,14 +323,13 @@ class _CommitInput:
     def made_anew(self, refusal: Halted, expecting: WriteComparison) -> bool:
         """Whether the changes are prepared once more, with other rules, after the target has refused them.
 
-        First case: the target has compared rows itself. One of these rows differs, or a row that differs is in the way
-        of a change, so the next attempt reads and compares the rows. Second case: the changes asked the target to
-        refuse new rows whose keys exist. Another program has inserted such a row since rows were read, so rows are read
-        once more. This last attempt overwrites a row that is inserted after the reading. Third case: see
-        `ApplyRules.after_refusal`.
+        1. The target has compared rows itself. A row differs, or is in the way of a change. So the next attempt reads
+           and compares the rows.
+        2. The target was asked to refuse new rows whose keys exist, and another program has inserted such a row since
+           rows were read. So the next attempt reads rows once more. It overwrites a row that is inserted after that.
+        3. See `ApplyRules.after_refusal`.
 
-        An attempt may fail before it has prepared anything: then `expected` still has the tables of the previous
-        attempt.
+        If the attempt has failed before it has prepared anything, `expected` still has the tables of the previous one.
         """
         if self.expected and self._rules.expects:
             expecting.refused(refusal.where.table if refusal.where.table in self.expected else "")
@@ -361,7 +359,7 @@ class _CommitInput:
                 made += 1
                 yield change
             self._ends.append(made)
-            del part  # this part must not stay in memory until the next one is complete
+            del part  # otherwise it would stay in memory until the next part is complete
             if is_large:
                 # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
                 pa.default_memory_pool().release_unused()

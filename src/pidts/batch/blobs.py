@@ -12,8 +12,7 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""A blob's `order` is the slice's number times this, plus the blob's number in the slice. No slice has so many blobs.
-"""
+"""A blob's `order` is the slice's number times this, plus the blob's number in the slice, which is always smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,11 @@ class Blob:
 
     @property
     def slice(self) -> int:
-        """Returns the number of the slice with the changes, counted from 1; 0 for copied rows."""
+        """Returns the number of the slice with the changes, from 1 on; 0 for copied rows."""
         return self.order // _PLACES
 
     def pack(self) -> bytes:
-        """Returns the changes as Arrow IPC with the table's structure; Spark shuffles these bytes instead of rows."""
+        """Returns the changes as Arrow IPC, with the table's structure. Spark shuffles these bytes instead of rows."""
         batch = self.changes
         about = {_TABLE: json.dumps(batch.table.to_json()).encode()}
         if batch.upstream is not None:
@@ -50,7 +49,7 @@ class Blob:
 
     @classmethod
     def unpack(cls, worker: int, order: int, data: bytes) -> Blob:
-        """Returns the blob from `data`; the inverse of `pack`."""
+        """The inverse of `pack`."""
         with pa.ipc.open_stream(data) as reader:
             about = reader.schema.metadata
             rows = reader.read_next_batch().replace_schema_metadata(None)

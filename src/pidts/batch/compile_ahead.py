@@ -16,7 +16,7 @@ from pidts.forked import end_with_parent
 
 
 def compile_once() -> None:
-    """Compiles all functions in another process, unless this was done: the compiler does not free its memory."""
+    """Compiles all functions, unless this was done, in another process: the compiler does not free its memory."""
     if not is_complete():
         program = [sys.executable, "-m", "pidts.batch.compile_ahead", str(os.getpid())]
         subprocess.run(program, stdin=subprocess.DEVNULL, check=False)
@@ -41,7 +41,7 @@ def _compile_all() -> None:
 
 
 def _sweep() -> None:
-    """Removes the machine code that was compiled from earlier versions of the program's files."""
+    """Removes machine code that was compiled from earlier versions of the files."""
     here = cache_folder()
     for folder in here.parent.glob("compiled-*"):
         if folder != here:

@@ -38,11 +38,11 @@ class JobContext:
     split_rows: int | None = None
     """Transactions with more rows than this are committed in parts (`pidts.split-transactions`); None: never."""
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    """The columns by which rows may collide because of the target's own keys, keyed by the target's table names. They
-    are needed only if there are several workers.
+    """The columns by which rows may collide because of the target's own keys, keyed by the target's table names. Only
+    several workers need them.
     """
     undivided: frozenset[TableName] = frozenset()
-    """The target tables of which one worker gets all rows, because their shards differ (`with_different_shards`)."""
+    """The target tables whose rows all go to one worker, because their shards differ (`with_different_shards`)."""
 
     rules: Rules = field(default_factory=Rules)
     """The rules that select the changes and name their target tables.
@@ -54,7 +54,7 @@ class JobContext:
     """The task's rules for writing."""
 
     copy_threads: int = 4
-    """The number of chunks of the full copy that are read at the same time, if Spark has as many slots."""
+    """How many chunks of the full copy are read at the same time, if Spark has as many slots."""
     copy_rate: int = 0
     """How many rows per second the full copy may read, in all of its tasks together; 0: no limit."""
 
@@ -65,9 +65,9 @@ class JobContext:
         """Returns each worker's part of these changes.
 
         An UPDATE may move a row to a key of another worker, and the log may lack some of the row's columns. Only the
-        target's row has these columns, and the other worker removes that row. So the method halts, unless the copy
-        reads the row again. When it halts, no worker has written anything of the batch: all workers are at one place in
-        the log, and an operator can change the number of workers.
+        target's row has these columns, and another worker removes that row. So the method halts, unless the copy reads
+        the row again. Then no worker has written anything of the batch. So all workers are at one place in the log, and
+        an operator can change the number of workers.
         """
         if self.workers == 1:
             return buckets(batch, 1)
@@ -88,8 +88,8 @@ class JobContext:
         """Returns the context with the target tables whose shards would assign a row to different workers.
 
         Shards may differ in their unique keys, for example while they drop a key one after the other. If a row moves
-        from one shard to another, one worker has to get both changes. Otherwise the worker with the DELETE may be the
-        later one, and the row is lost.
+        from one shard to another, one worker has to get both changes. Otherwise the worker with the DELETE may write
+        last, and the row is lost.
         """
         if self.workers == 1 or not self.rules.routes.rules:
             return self
@@ -103,7 +103,7 @@ class JobContext:
     def committer(self) -> Committer:
         """Returns a committer with its own connection to the target.
 
-        The committer has this context's rules, so after a change of the context, another committer is needed.
+        It has this context's rules. So after a change of the context, another committer is needed.
         """
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
@@ -117,7 +117,7 @@ class JobContext:
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
     """Returns `JobContext.watched`. With one worker, the result is empty: that worker reads the target's keys itself.
 
-    The result has no columns for a table whose unique keys on the source already assign all rows to one worker. The
+    If a table's unique keys on the source already assign all rows to one worker, the result has no columns for it. The
     target gets these keys only after the full copy, but rows are assigned by them from the beginning.
     """
     if workers == 1:

@@ -3,9 +3,9 @@
 The results are blobs: each has one table's changes for one worker.
 
 The driver and a Spark job use the same function. A long batch is never in memory as a whole: each attempt of each
-worker reads it from the log. Decoding is many times faster than writing to any target. So no worker gets decoded
-changes from others: each decodes the whole batch and keeps only its own changes. Nothing is stored on disk, nothing
-passes through the JVM, and an interrupted worker begins again independently of the others.
+worker reads it from the log. Decoding is many times faster than writing to any target. So each worker decodes the whole
+batch and keeps only its own changes. Nothing is stored on disk, nothing passes through the JVM, and an interrupted
+worker begins again independently of the others.
 """
 
 from __future__ import annotations
@@ -58,34 +58,29 @@ from pidts.relay import RelayReader
 _log = structlog.get_logger(__name__)
 
 AT_ONCE = 16 << 20
-"""The size up to which a slice is decoded in memory. A slice is larger only if it consists of one transaction."""
+"""Up to this size, a slice is decoded in memory. A larger slice is always a single transaction."""
 _DECODED_BYTES = 64 << 20
 """How many bytes one table's rows may have in a slice that is decoded in memory. Rows of a compressed log may be
 hundreds of times as large as the log. A slice with more rows is decoded piece by piece.
 """
 READ_BYTES = 4 << 20
-"""The bytes of the log that are read at once if a slice is larger than `AT_ONCE`."""
+"""How many bytes of the log are read at once if a slice is larger than `AT_ONCE`."""
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _NOTHING: Final = object()
 _GAPS = 64 << 10
-"""Prepared groups are read by one call if the bytes between the groups are not more than the bytes of the groups plus
-this number.
-"""
+"""Prepared groups are read by one call if the bytes between them are at most the bytes of the groups plus this."""
 _BLOB_BYTES = 8 << 20
-"""How many bytes one blob may have, since the JVM needs several times a blob's size while Spark shuffles the blob."""
+"""How many bytes one blob may have. While Spark shuffles a blob, the JVM needs several times its size."""
 
 
 class SliceReader:
-    """Reads slices of one relay and decodes them.
-
-    The decoder is kept from slice to slice. Only one thread may use a reader.
-    """
+    """Reads slices of one relay and decodes them. Only one thread may use a reader."""
 
     def __init__(self, relay: RelayReader) -> None:
         self.relay = relay
         self.cuts_slices = True
-        """Whether a slice whose rows are too large is decoded piece by piece; if not, `LargeSliceError` is raised."""
+        """Whether a slice whose rows are too large is decoded piece by piece. If not, `LargeSliceError` is raised."""
         self._kept = KeptDecoder()
         self._made_for: tuple[object, object] = _NOTHING, _NOTHING
         """The structures and the rules that the decoder knows."""
@@ -93,8 +88,8 @@ class SliceReader:
     def rows(self, context: JobContext, piece: LogSlice, facts: LogFacts) -> list[ChangeBatch]:
         """Returns the rows of a slice that is small enough to be decoded in memory.
 
-        Raises `LargeSliceError` if the rows are too large. It is not raised for slices with gaps and for prepared
-        groups, since these cannot be decoded piece by piece.
+        Raises `LargeSliceError` if the rows are too large. Slices with gaps and prepared groups are decoded in any
+        case, since they cannot be decoded piece by piece.
         """
         if piece.groups is not None:
             raw = read_event_groups(self.relay, piece.groups)
@@ -153,7 +148,7 @@ def decode_for(
 
 
 def _with_cut(found: Iterator[list[ChangeBatch]]) -> Iterator[tuple[list[ChangeBatch], bool]]:
-    """Yields each list, and whether it is one of several lists: such a list may end inside a transaction."""
+    """Yields each list, and whether there are several lists: then it may end inside a transaction."""
     last, is_cut = next(found, None), False
     for following in found:
         if last is not None:
@@ -164,10 +159,7 @@ def _with_cut(found: Iterator[list[ChangeBatch]]) -> Iterator[tuple[list[ChangeB
 
 
 def decode_log(context: JobContext, piece: LogSlice, slices: SliceReader | None = None) -> Iterator[list[ChangeBatch]]:
-    """Yields the changes of all tables in a slice.
-
-    The changes of each list are after the changes of the previous list.
-    """
+    """Yields the changes of all tables in a slice. The lists are in log order."""
     if slices is None:
         with closing(RelayReader(context.relay, context.source.source_id)) as own:
             yield from decode_log(context, piece, SliceReader(own))
@@ -182,7 +174,7 @@ def decode_log(context: JobContext, piece: LogSlice, slices: SliceReader | None 
 
 
 def decode_raw(context: JobContext, slices: SliceReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
-    """Yields a slice's changes before mappings and routes are applied, without changes that the filters leave out."""
+    """Yields the changes that the filters take, before mappings and routes are applied."""
     extent, facts = piece.extent, log_facts(context, slices.relay, piece)
     if extent.size <= AT_ONCE:
         try:
@@ -217,7 +209,7 @@ def read_event_groups(relay: RelayReader, groups: CommittedEventGroups) -> bytes
 
 
 def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFacts:
-    """Returns the facts that the decoder needs about a slice in addition to its bytes."""
+    """Returns what the decoder has to know about a slice besides its bytes."""
     return {
         "format": log_format(relay.format(piece.extent.segment)),
         "log_file": piece.begin.position(relay.log_base).file,
@@ -245,7 +237,7 @@ def _structures(context: JobContext, piece: LogSlice) -> Structures:
 
 
 def _early_filter(context: JobContext, table: Table) -> EarlyFilter | None:
-    """Returns the filter that decoding applies to the table's changes; None if all changes are wanted."""
+    """Returns the filter that decoding applies to the table's changes; None if all changes are taken."""
     early_filter = context.rules.early_filter(table)
     if early_filter is None:
         return None
@@ -254,7 +246,7 @@ def _early_filter(context: JobContext, table: Table) -> EarlyFilter | None:
 
 
 def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]) -> Callable[[*LookedAt], Ruled]:
-    """Returns a function that applies the rules, and halts the table if a rule does not fit its structure."""
+    """Returns a function that applies the rule, and halts the table if the rule does not fit its structure."""
 
     def halting(*arguments: *LookedAt) -> Ruled:
         try:
@@ -283,10 +275,7 @@ def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
 def _read(
     table: Table, op: Op, *, before: Sequence[pa.Array] | None = None, after: Sequence[pa.Array] | None = None
 ) -> ChangeBatch:
-    """Returns changes that are not from the log.
-
-    The Lsn of these changes is never used, since they precede all changes of their batch.
-    """
+    """Returns changes that are not from the log. Their Lsn is never used: they precede all changes of their batch."""
     count, fields = len((before or after or [[]])[0]), list(table.arrow)
     images = (
         pa.nulls(count, pa.struct(fields)) if columns is None else pa.StructArray.from_arrays(columns, fields=fields)

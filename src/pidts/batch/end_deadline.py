@@ -1,9 +1,9 @@
 """Decides how long an attempt that ends may wait for the batch that it has begun.
 
 If the process continues, the attempt waits without a limit: its batch must not run any more when the next attempt
-begins. If the process is going to end, the batch ends with the process. The process may be asked to end at any moment
-of the wait. What would happen without this module: an attempt ends because the task file has changed, and its batch
-waits for a lock on the target. Then the run is asked to end, and waits as long as somebody has the lock.
+begins. If the process is going to end, the batch ends with it, so the wait has a limit. The process may be asked to end
+during the wait. For example, an attempt ends because the task file has changed, and its batch waits for a lock on the
+target. If the run is then asked to end, it must not wait for as long as somebody has the lock.
 """
 
 from __future__ import annotations

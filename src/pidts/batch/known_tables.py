@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KnownTables:
-    """Checks every batch, so that rows of a table without a structure are never left out silently.
+    """Checks every batch, so that no rows of a table are left out silently because its structure is missing.
 
     Rows of MariaDB's sequences are left out, and a log line names each sequence once.
     """

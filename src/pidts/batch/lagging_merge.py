@@ -1,9 +1,8 @@
 """Determines which merged tables have lagging members in a batch, and when the record of their moved keys is removed.
 
 A merged table is *lagging* while one of its source tables is held at an earlier place on any worker
-(`pidts.apply.merge.moved_rows`). A merged table is also lagging, for the rest of a batch, if one of its transactions
-does not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two
-parts.
+(`pidts.apply.merge.moved_rows`). It is also lagging, for the rest of a batch, if one of its transactions does not fit
+into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two parts.
 
 Each commit of a lagging table updates the record of moved keys; commits of other tables do not. So the record must be
 empty before a table becomes lagging again: otherwise an old entry would count although its key has moved again.
@@ -46,8 +45,8 @@ PlacesOf: TypeAlias = Callable[[Checkpoint], Places]
 def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[TableName] = ()) -> LaggingTables | None:
     """Returns the lagging tables in one worker's commit; None if there are none.
 
-    `cut` are source tables with changes in a cut transaction. The cut transaction may give a key to one of these
-    tables, and take the key away again, while a source table without changes has a row with this key.
+    `cut` are source tables with changes in a cut transaction. This transaction may give a key to one of them, and take
+    the key away again, while a source table without changes has a row with this key.
     """
     if not rules.task or not rules.filters.routes.rules:
         return None
@@ -60,8 +59,8 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     if not noted:
         return None
     before, after = (commit.places(one[worker]) for one in (commit.before, commit.after))
-    # The members that move in this batch include the members that are held from this batch on. The changes of all of
-    # them are applied before the changes of members that are not held.
+    # The members that move in this batch include members that are held from now on. The changes of all of them are
+    # applied before the changes of members that are not held.
     moving = map(filters.target_name, after.moved_since(before))
     return LaggingTables(rules.task, rules.source, noted, frozenset(moving) & noted | parted)
 
@@ -92,9 +91,8 @@ class MovedKeysCleanup:
     def _forget(self, context: JobContext, checkpoints: Collection[Checkpoint], places: PlacesOf) -> None:
         """Removes the record, unless a worker still needs it.
 
-        A worker that has committed only a part of a transaction still needs the entries, for the other parts. If
-        workers are at different places, the batch that brings them together adds entries, and the record is removed
-        after that batch.
+        A worker that has committed only a part of a transaction needs the entries for the other parts. If workers are
+        at different places, the batch that brings them together adds entries, and the record is removed after it.
         """
         if not context.rules.routes.rules or _are_at_different_places(checkpoints):
             return

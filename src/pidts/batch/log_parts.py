@@ -1,10 +1,9 @@
 """Cuts a worker's changes into parts that fit into memory; each part is reduced and written by itself.
 
 The result is the same wherever the log is cut, as long as its parts are written in the order of the log. So each part
-has the changes of all tables between two places, and tables are never written one after the other. All changes before
-the last change of a part are in this part or in an earlier one, so a commit could be made at each cut. The exception is
-a row that moves between members of one merged table: its two changes in one transaction need each other
-(`lagging_merge`).
+has the changes of all tables between two places, and tables are never written one after the other. A commit could be
+made at each cut. The exception is a row that moves between members of one merged table: its two changes in one
+transaction need each other (`lagging_merge`).
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Lsn, byte_size
 
 PART_BYTES = 32 << 20
-"""The bytes of Arrow data in one part. Reducing and writing a part takes several times as much memory."""
+"""How many bytes of Arrow data one part has. Reducing and writing a part takes several times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """All changes of one worker between two places in the log; the next part begins at the second place."""
+    """All changes of one worker between two places in the log. The next part begins at the second place."""
 
     changes: Sequence[ChangeBatch]
     inside: Lsn | None = None
-    """The place at which a large transaction begins, if this is a piece of it. None: the part ends at the end of a
-    transaction.
+    """The place at which a large transaction begins, if this is a piece of it. None: the part ends where a transaction
+    ends.
     """
     after_cut: bool = False
     """Whether this part or an earlier part of the batch has a piece of a large transaction."""
@@ -69,7 +68,7 @@ def parts(log_parts: Iterable[LogPart], most_bytes: int, most_rows: int | None =
             if waiting and (full or log_part.inside != inside):
                 done, waiting, size, rows = LogPart(waiting, inside, after_cut=cut), [], 0, 0
                 yield done
-                del done  # written changes are not kept in memory while the next part is read
+                del done  # otherwise written changes would stay in memory while the next part is read
             inside = log_part.inside
             cut = cut or inside is not None
             waiting += piece.changes

@@ -41,9 +41,9 @@ def long_work(
 ) -> Callable[[Committer, int], Counts]:
     """Returns the function that writes one worker's changes of a long batch, and returns their counts.
 
-    The function raises `LeftBatchError` instead of writing another part if `is_left` is true. If held tables move, no
-    part is committed by itself. The changes of these tables come first, so an Lsn would not say which changes of the
-    batch are committed. The tables may be held on another worker only, so the worker's own places do not show this.
+    If `is_left` is true, the function raises `LeftBatchError` instead of writing another part. If held tables move, no
+    part is committed by itself: their changes come first, so an Lsn would not say which changes of the batch are
+    committed. The tables may be held on another worker only, so the worker's own places do not show this.
     """
     split_rows = None if plan.moves_held else context.split_rows
     return partial(_written, context, commit, plan.log, plan.tables, split_rows, is_left)
@@ -67,9 +67,9 @@ def _written(
 
 
 def until_left(log_parts: Iterator[LogPart], is_left: Callable[[], bool]) -> Iterator[LogPart]:
-    """Yields the parts. Raises `LeftBatchError` in place of a part if `is_left` is true after the part is decoded."""
+    """Yields the parts. If `is_left` is true after a part is decoded, raises `LeftBatchError` in its place."""
     for log_part in log_parts:
         if is_left():
             raise LeftBatchError
         yield log_part
-        del log_part  # a part that is written is not kept in memory while the next part is decoded
+        del log_part  # otherwise a written part would stay in memory while the next one is decoded

@@ -1,6 +1,6 @@
 """Translates the statements of online schema change tools into their effect on the task's own tables.
 
-Online schema change tools work on additional tables: shadow tables.
+These tools work on additional tables: shadow tables.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def made_of(
 def _only(statement: Statement, is_ours: IsOurs) -> Statement:
     """Returns the statement with only the task's tables.
 
-    The target may have its own tables with the other names in the statement. These tables must not change.
+    The target may have its own tables with the other names. They must not change.
     """
     if isinstance(statement, DropTable):
         return replace(statement, tables=tuple(filter(is_ours, statement.tables)))
@@ -88,7 +88,7 @@ def _only(statement: Statement, is_ours: IsOurs) -> Statement:
 def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
     """Yields the renames of each table that has a name of the task's tables before or after the statement.
 
-    A name that a table has only between two renames of the statement does not count.
+    Names in between do not count.
     """
     first: dict[TableName, TableName] = {}
     steps = []

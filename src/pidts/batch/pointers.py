@@ -14,14 +14,14 @@ from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The work of one Spark task. At most one field is set. A pointer with no field set makes every worker run."""
+    """The work of one Spark task: at most one field is set. Without any, the pointer only makes every worker run."""
 
     log: LogSlice | None = None
     write: ChunkRequest | None = None
     """The request whose staged rows are written."""
 
     def to_json(self) -> str:
-        """Returns the pointer as one text, which a data frame can contain."""
+        """Returns the pointer as one text for a data frame."""
         data: dict[str, object] = {}
         if self.log:
             extent = self.log.extent
@@ -44,7 +44,7 @@ class Pointer:
 
     @classmethod
     def from_json(cls, text: str) -> Pointer:
-        """Returns the pointer from this text; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         data = json.loads(text)
         log = None
         if "log" in data:

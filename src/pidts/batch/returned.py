@@ -1,7 +1,7 @@
 """Selects the removed rows from changes that return to their own zone (`pidts.apply.rows.convergence`).
 
-A row that a task removes and writes again in one transaction does not count as removed. So the last change of a key
-decides.
+If a task removes a row and writes it again in one transaction, the row does not count as removed. So the last change of
+a key decides.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pidts.reduce.key_numbers import key_numbers
 def only_removed(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
     """Returns the DELETEs after which the row is not written again.
 
-    Each DELETE has its row as the after image, too. The after image is not written. It distinguishes these DELETEs from
-    DELETEs of the source's own zone.
+    Each has its row as the after image, too. It is not written, but distinguishes these DELETEs from those of the
+    source's own zone.
     """
     return [found for batch in batches if len(found := _removed(batch))]
 

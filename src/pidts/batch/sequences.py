@@ -1,7 +1,7 @@
 """Recognizes the names of MariaDB's SEQUENCE objects in a log. Tasks leave out the rows and statements of sequences.
 
-The log has the state of a sequence as rows of a table with the sequence's name, and RENAME TABLE, ALTER TABLE and DROP
-TABLE accept a sequence, too. The relay's record of structures says which names are sequences at a place in the log.
+The log has the state of a sequence as rows of a table with the sequence's name. RENAME TABLE, ALTER TABLE and DROP
+TABLE accept sequences, too. The relay's record of structures says which names are sequences at a place in the log.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SequencesOfRelay:
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
         """Whether rows with this table name between two places are the state of a sequence.
 
-        If the record of structures has a table of this name, the rows belong to that table and not to a sequence. The
-        record must have the table at the first place, or after a schema change between the two places.
+        They are not if the record of structures has a table of this name at the first place, or after a schema change
+        between the two places.
         """
         history, dialect = self._at(after)
         found = history.is_sequence(name)
@@ -61,7 +61,7 @@ def sequences_of(
 ) -> frozenset[TableName]:
     """Returns those names in a statement that belong to sequences before or after it; `known` are the task's tables.
 
-    Only MariaDB has sequences, and the record is read only if the statement names a table that is not among `known`.
+    Only MariaDB has sequences. The record is read only if the statement names a table that is not in `known`.
     """
     if not dialect.mariadb or not _names_other_tables(statement, known):
         return frozenset()
@@ -87,10 +87,7 @@ def _names_other_tables(statement: Statement, known: Collection[TableName]) -> b
 
 
 def _new_names(statement: Statement, known: Collection[TableName]) -> set[TableName]:
-    """Returns names that the statement gives to tables of the task.
-
-    Before the statement, a sequence may have had a name that the statement gives to a table of the task.
-    """
+    """Returns names that the statement gives to tables of the task. Before it, sequences may have had these names."""
     if not isinstance(statement, RenameTable):
         return set()
     return {ends for begun, ends in _moves(statement.pairs) if begun in known}

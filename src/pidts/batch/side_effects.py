@@ -1,9 +1,9 @@
 """Decides whether a statement on other tables may also have changed tables of the task.
 
-A session with binlog_format STATEMENT or MIXED logs a statement and not the rows that it changed. The statement may
-change more tables than it names: by triggers, by a view, or by stored functions. MySQL logs the databases of all these
-tables. MariaDB does not, and a database may have tables of the task and others. Then the source is asked which triggers
-the named tables have now.
+In binlog_format STATEMENT or MIXED, the log has a statement and not the rows that it changed. The statement may change
+more tables than it names: by triggers, by a view, or by stored functions. MySQL logs the databases of all these tables,
+but a database may have tables of the task and others. MariaDB logs no databases. If the log does not decide, the source
+is asked which triggers the named tables have now.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Logged: TypeAlias = Callable[[], Iterable[Query]]
 
 _Key = TypeVar("_Key")
 _MOST = 4096
-"""How many temporary tables are remembered at most."""
+"""How many temporary tables are remembered."""
 _MOST_PASSED = 1 << 16
-"""How many statements without side effects are remembered at most."""
+"""How many statements without side effects are remembered."""
 
 
 class SideEffects:
@@ -49,7 +49,7 @@ class SideEffects:
     ) -> None:
         """`source` opens a session with the source.
 
-        Without `relay`, the source is asked about each statement, and `may_reach` fails if the source does not answer.
+        Without `relay`, the source is asked about each statement, and `may_reach` fails if it does not answer.
         """
         self._allow, self._dialect, self._source, self._relay = allow, dialect, source, relay
         self._lock = threading.Lock()
@@ -57,12 +57,12 @@ class SideEffects:
         """Held while the relay is read: only one thread at a time may use the reader."""
         self._answers: dict[TableName, str] = {}
         self._upto: Lsn | None = None
-        """The end of the relay when the source was asked. The answers count for statements up to this place."""
+        """The end of the relay when the source was asked. Its answers are valid for statements up to this place."""
         self._found: set[Lsn] = set()
         """The statements that may have side effects. They are not judged again, so a batch always ends before them."""
         self._passed: dict[Lsn, None] = {}
-        """The last statements without side effects. A statement may have a million characters, and each table that has
-        waited reads the log again.
+        """The last statements without side effects. They are not judged again: a statement may have a million
+        characters, and each table that has waited reads the log again.
         """
         self._temporary: dict[TableName, None] = {}
         """The last temporary tables in the log. They have no triggers, and the source's catalog does not show them."""
@@ -78,7 +78,7 @@ class SideEffects:
     def may_reach(self, transaction: Transaction, tables: Collection[TableName], logged: Logged) -> bool:
         """Whether a statement that names only these tables may have changed tables of the task.
 
-        This is also assumed if the source does not answer. `reason` asks again, unless an operator skips the statement.
+        True also if the source does not answer. Then `reason` asks again, unless an operator skips the statement.
         """
         made = temporary_tables(transaction.ddl or "", transaction.ddl_schema, self._dialect)
         reason = self._reason_in(logged)  # without a lock: parsing a long statement takes long
@@ -101,9 +101,9 @@ class SideEffects:
             return bool(reason)
 
     def reason(self, entry: LogEntry, tables: Collection[TableName]) -> str:
-        """Returns why the statement may have changed tables of the task, as the source now answers; empty: it has not.
+        """Returns why the statement may have changed tables of the task, as the source answers now; empty: it has not.
 
-        An operator may have granted a privilege meanwhile.
+        Since the last answer, an operator may have granted a privilege.
         """
         reason = self._reason_in(self.logged(entry))
         with self._lock:
@@ -145,8 +145,8 @@ class SideEffects:
     def _names_more(self, query: Query, dialect: Dialect) -> bool:
         """Whether the statement names a table of the task, or unknown tables, under the SQL mode of its session.
 
-        The index has no modes. Without its mode, a statement may seem to name fewer tables: a text that ends with a
-        backslash hides the next names, unless the mode is NO_BACKSLASH_ESCAPES.
+        The index has no modes. Without its mode, a statement may seem to name fewer tables. For example, a text that
+        ends with a backslash hides the next names, unless the mode is NO_BACKSLASH_ESCAPES.
         """
         if not (dialect.ansi_quotes or dialect.no_backslash_escapes):
             return False
@@ -156,11 +156,11 @@ class SideEffects:
         )
 
     def _is_elsewhere(self, query: Query) -> bool:
-        """Whether the log says that all tables which the statement used are in databases without tables of the task."""
+        """Whether the log says that the statement used only databases without tables of the task."""
         return query.databases is not None and not any(map(self._allow.takes_schema, query.databases))
 
     def _known(self, lsn: Lsn, tables: Collection[TableName]) -> dict[TableName, str]:
-        """Returns the source's answers. The source is asked again if the statement has come after the last answer."""
+        """Returns the source's answers. If the statement has come after the last answer, the source is asked again."""
         if self._upto is None or lsn > self._upto:
             # The statements that are in the relay now have run before the source answers.
             with self._reading:

@@ -1,9 +1,9 @@
 """Finds the source table of a row that is written to a merged table.
 
-Several source tables may have changed the row in the batch. A key may have moved between tables. Or a row was inserted
+Several source tables may have changed the row in the batch: a key may have moved between tables; or a row was inserted
 and removed in one table, while another table, which is held at an earlier place, still has a row with this key. A row
-to write belongs to a table whose last change of the row did not delete it. If there are several such tables, the row
-belongs to the table with the latest change. A row to remove belongs to the table with the latest change of this row.
+to write belongs to a table whose last change of the row did not delete it. If there are several such tables, the one
+with the latest change counts. A row to remove belongs to the table with the latest change of this row.
 """
 
 from __future__ import annotations

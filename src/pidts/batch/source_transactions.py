@@ -34,5 +34,5 @@ class RelayTransactions:
                     if at == len(order):
                         break
         except PidtsError:
-            return found  # the changes are held even if GTIDs and times cannot be found
+            return found  # changes are held even if their GTIDs and times cannot be found
         return found

@@ -55,8 +55,8 @@ _MOST_ROWS, _MOST_WIDE, _MOST_STATEMENTS = 1 << 15, 1024, 4096
 task may have 20,000 tables, and its transactions change each of them in turn.
 """
 _FEW_TABLES, _MANY_TABLES = 8, 256
-"""A transaction with more than `_FEW_TABLES` tables is wide: at most `_MOST_WIDE` of them are cached. A transaction
-with more than `_MANY_TABLES` tables is not cached, since it may have thousands of tables.
+"""A transaction with more than `_FEW_TABLES` tables is wide. With more than `_MANY_TABLES`, it is not cached: it may
+have thousands of tables.
 """
 _LONGEST_STATEMENT = 4096
 """The relevance of a statement with more characters is not cached."""
@@ -83,31 +83,30 @@ class TransactionClassifier:
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for statements that cannot be parsed. All other statements are filtered when they are run."""
     marks_in: str = ""
-    """The meta schema in which a transaction marks the other zone that it came from.
-
-    It is empty if the task does not connect two zones.
+    """The meta schema in which a transaction marks the other zone that it came from; empty if the task does not
+    connect two zones.
     """
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task passes on; it leaves out the changes of all further zones."""
     returns_to: str = ""
-    """The target's zone if versions decide between zones, otherwise empty. If a DELETE from the target's zone removes
-    a row in the source's zone, the task carries this removal back (`pidts.apply.rows.convergence`).
+    """The target's zone if versions decide between zones, otherwise empty. If a DELETE from the target's zone removes a
+    row in the source's zone, the task carries this removal back (`pidts.apply.rows.convergence`).
     """
     reads_notes: bool = False
     """Whether the task reads the notes about changes that were already made in the source
     (`pidts.apply.locks.zone_notes`).
     """
     side_effects: SideEffects | None = field(default=None, compare=False, repr=False)
-    """Finds statements on other tables that may have changed tables of the task, too. None: such statements have no
-    relevance.
+    """Finds statements on other tables that may have changed tables of the task, too. None: such statements count as
+    nothing.
     """
     _rows: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """The relevance of rows of the tables in the key. It is cached, since most transactions change the same tables."""
+    """The relevance of rows of the tables in the key. Most transactions change the same tables."""
     _wide: dict[tuple[TableName, ...], Relevance] = field(default_factory=dict, init=False, compare=False, repr=False)
     """The same as `_rows`, for keys with many tables."""
     _statements: dict[tuple[str, str], _Judged] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """The relevance of the statement and the schema in the key. It is cached, since parsing takes long, and each table
-    that has waited reads the log with the statements on other tables again.
+    """The relevance of the statement and the schema in the key. Parsing takes long, and each table that has waited
+    reads the statements on other tables again.
     """
 
     def __call__(self, entry: LogEntry) -> Relevance:
@@ -171,8 +170,8 @@ class TransactionClassifier:
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its SQL modes, which the index does not have.
 
-        ANSI_QUOTES is the only SQL mode that could hide names. So a statement that cannot be parsed is parsed once more
-        with this mode.
+        ANSI_QUOTES is the only SQL mode that could hide names. So if a statement cannot be parsed, it is parsed once
+        more with this mode.
         """
         statement = classify(text, schema, dialect=self.dialect)
         if isinstance(statement, Unknown):
@@ -182,9 +181,8 @@ class TransactionClassifier:
     def of_statement(self, statement: Statement) -> Relevance:
         """Returns the relevance of a statement. A statement that cannot be parsed counts as DDL, and ends the batch.
 
-        A statement about the shadow table of a table counts as a statement about the table. When the shadow table gets
-        the table's name, the statements that have altered the shadow table are not known here. So the table's key may
-        have changed.
+        A statement about a shadow table counts as a statement about its table. When the shadow table gets the table's
+        name, nothing here shows which statements have altered the shadow table. So the table's key may have changed.
         """
         parts = online_of(self.allow).split(statement)
         relevance = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
@@ -245,10 +243,7 @@ class TransactionClassifier:
                 return Relevance(RelevanceKind.DDL)
 
     def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Relevance:
-        """Returns the relevance of a RENAME.
-
-        The renames are followed one after the other, since names can be swapped through a third name.
-        """
+        """Returns the relevance of a RENAME. Its pairs are followed in order: a third name may help to swap two."""
         first_names: dict[TableName, TableName] = {}
         for old, new in pairs:
             first_names[new] = first_names.pop(old, old)

@@ -10,22 +10,26 @@ the main Lsn, the places of held tables, the progress of the copy. Then:
   (`furthest`);
 - a chunk of a copy counts as written when all workers have it.
 
-The progress of a copy that all workers have cannot be found by comparing keys: only the source can tell their order. So
-a checkpoint row says in which run it was stored, and every worker stores a row in the first batch of a run, which
-writes no chunk. Therefore, of the latest run's rows, the row with the lowest batch number has the progress that all
-workers have. An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk
-again. The other two workers record it, and the run crashes before the first worker does. With batch numbers alone, the
-first worker would seem to be the slowest.
+Comparing keys does not show which copy progress all workers have: only the source knows the keys' order. So a
+checkpoint row says in which run it was stored, and every worker stores a row in the first batch of a run, which writes
+no chunk. Therefore, of the latest run's rows, the row with the lowest batch number has the progress that all workers
+have. An example: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again.
+The other two workers record it, and the run crashes before the first worker does. With batch numbers alone, the first
+worker would seem to be the slowest.
 
 A batch may end before the place of a worker that is ahead. The worker's checkpoint row then keeps the worker's place,
 but gets the copy progress as of the end of the batch. Between the end of the batch and the worker's place, a table may
 have been renamed or dropped, and the stored progress does not show this yet. So the row says at which place the batch
-ended (`copied_at`), and a run that uses this row's progress begins there. An example: the checkpoints of two of three
-workers are after a RENAME in the log, and the run crashes. The next run begins before the RENAME. Its first batch ends
-before the RENAME, too, so all workers store progress with the old name. The batch with the RENAME follows, and the run
-crashes when only the third worker has committed it. Now the places of all three are after the RENAME, but the progress
-in two of their rows still has the old name. The row's GTID set and position are as of the end of that batch, too. If no
-table is being copied, a run begins at the earliest of these places, whose GTID set is known.
+ended (`copied_at`), and a run that uses this row's progress begins there. An example:
+
+1. The checkpoints of two of three workers are after a RENAME in the log, and the run crashes.
+2. The next run begins before the RENAME. Its first batch ends before the RENAME, too, so all workers store progress
+   with the old name.
+3. The batch with the RENAME follows, and the run crashes when only the third worker has committed it. Now the places of
+   all three are after the RENAME, but the progress in two of their rows still has the old name.
+
+The row's GTID set and position are as of the end of that batch, too. If no table is being copied, a run begins at the
+earliest of these places, whose GTID set is known.
 """
 
 from __future__ import annotations
@@ -55,8 +59,8 @@ _Parsed = TypeVar("_Parsed")
 class _Known(ABC, Generic[_Text, _Parsed]):
     """The parsed texts of checkpoints. Each text is parsed at most once.
 
-    A text may name thousands of tables, and several steps of a batch need it. Most workers have equal texts. A text
-    that this process has made itself is not parsed at all.
+    A text may name thousands of tables, and several steps of a batch need it. Most workers have equal texts. If this
+    process has made a text itself, the text is not parsed at all.
     """
 
     def __init__(self, made: Mapping[_Text, _Parsed] | None = None) -> None:
@@ -96,10 +100,10 @@ class KnownPlaces(_Known[tuple[Lsn, str], Places]):
 
 
 class KnownCopies(_Known[str, Mapping[TableName, CopyState]]):
-    """Caches the copy progress that was parsed from the JSON text of checkpoints."""
+    """The copy progress in the texts of checkpoints."""
 
     def __reduce__(self) -> tuple[Callable[[], KnownCopies], tuple[()]]:
-        """Sends nothing to another process: the other process parses the texts itself when it needs them."""
+        """Sends nothing to another process, which parses the texts itself when it needs them."""
         return KnownCopies, ()
 
     @staticmethod
@@ -113,10 +117,7 @@ class KnownCopies(_Known[str, Mapping[TableName, CopyState]]):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The checkpoints of all workers before and after one batch.
-
-    Each worker writes its new checkpoint with its rows.
-    """
+    """The checkpoints of all workers before and after one batch. Each worker writes its new one with its rows."""
 
     before: tuple[Checkpoint, ...]
     after: tuple[Checkpoint, ...]
@@ -158,8 +159,8 @@ class Workers:
 
         While workers are at different places, each row must go to the same worker as before. If the target has got a
         unique key meanwhile, all rows of a table that two workers shared may belong to one of them now. This worker
-        would skip changes that the other worker has not committed yet, so the function raises an error. `dealing`
-        is the current text of `JobContext.dealing`; None if the caller writes nothing.
+        would skip changes that the other worker has not committed yet, so the function raises an error. `dealing` is
+        the current text of `JobContext.dealing`; None if the caller writes nothing.
 
         From now on, all workers have the highest of their batch numbers. The numbers differ after a batch in which one
         worker had nothing to store. If they stayed different, the worker with the higher number would take a new batch
@@ -226,7 +227,7 @@ class Workers:
 
 
 def _stored_with(checkpoint: Checkpoint) -> PlanState:
-    """Returns the end of the batch with which a checkpoint row was stored. The row's own Lsn may be after that end."""
+    """Returns the end of the batch that stored a checkpoint row. The row's own Lsn may be after that end."""
     return copied_at(checkpoint.copy) or PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)
 
 
@@ -235,8 +236,8 @@ def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
 
     A worker may be further than its row's position: within a transaction that is committed in parts, or ahead of others
     since an earlier run. Then the source cannot send its log from the worker's Lsn, but it can send it from the
-    position. If tables wait at an earlier place, the relay begins at that place. Of that place, only the Lsn is known:
-    the result has no GTID set, and has a position only if the place is in the log of the checkpoint's server.
+    position. If tables wait at an earlier place, the relay begins there. Only the Lsn of that place is known: the
+    result has no GTID set, and has a position only if the place is in the log of the checkpoint's server.
     """
     slowest = min(checkpoints, key=lambda one: _stored_with(one).needs)
     place = _stored_with(slowest)

@@ -7,22 +7,18 @@ from itertools import accumulate
 from math import ceil
 
 _SHARE = 0.75
-"""The share of the remaining pieces that the next bundles of all slots take together."""
+"""Which part of the remaining pieces the next bundles of all slots take together."""
 
 
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
-    """Returns the bundles, each as a range of the pieces' indexes.
+    """Returns the bundles, each as a range of the pieces' indexes. The pieces of a bundle follow one after the other.
 
-    The pieces of a bundle are read and loaded one after the other.
-
-    `counts`: for each table, the number of its pieces. `slots`: the number of bundles that are carried out at the same
-    time.
+    `counts`: for each table, how many pieces it has. `slots`: how many bundles are carried out at the same time.
 
     Starting a Spark task takes as long as copying about ten thousand rows, so there are few bundles. With `takes_next`,
     a slot takes several bundles one after the other. Then the last bundles are short, so that all slots end at about
-    the same time. This assumes that all pieces take the same time, and `next_limit` chooses the sizes of pieces
-    accordingly. If the end of a table is near, a bundle ends there, since two slots that fill one table would leave its
-    index half empty.
+    the same time. This assumes that all pieces take the same time, and `next_limit` chooses their sizes accordingly. If
+    the end of a table is near, a bundle ends there: two slots that fill one table would leave its index half empty.
     """
     found: list[range] = []
     ends = list(accumulate(counts))

@@ -21,9 +21,9 @@ from pidts.batch.copy.load_task import FetchedPiece, RequestedChunk, carry_out, 
 class CopyThreads:
     """Carries out pieces in up to `copy_threads` threads, which begin at once.
 
-    If a piece fails, or if `is_over` becomes true, each thread ends after its current piece. Nothing has to wait for
-    the threads: the target refuses a piece that is loaded too late, as it does if Spark wrongly assumes that a Spark
-    task is dead.
+    If a piece fails, or if `is_over` becomes true, each thread ends after its current piece. Nobody has to wait for the
+    threads: if a piece is loaded too late, the target refuses it, just as it refuses a Spark task that was wrongly
+    assumed dead.
     """
 
     def __init__(self, context: JobContext, pieces: Sequence[RequestedChunk], is_over: Callable[[], bool]) -> None:
@@ -65,7 +65,7 @@ class CopyThreads:
             close_kept()
 
     def _take(self, taken: list[int]) -> Iterator[RequestedChunk]:
-        """Yields the pieces of one bundle after the other; adds each piece's number to `taken`."""
+        """Yields the pieces of one bundle after the other, and adds each piece's number to `taken`."""
         while not self._ends():
             try:
                 bundle = self._waiting.popleft()

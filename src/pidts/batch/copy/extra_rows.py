@@ -2,9 +2,9 @@
 
 The target is read first. No batch is under way, so the target's rows are as of the task's checkpoint. The source is
 asked afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on
-the target, or it was deleted before the source answered. In the second case, the log up to the position at which the
-source answered has the DELETE. If the row is inserted again later, the log has that INSERT, too. The batch that settles
-the request has all of that log.
+the target, or it was deleted before the source answered. In the second case, the log up to the position of the answer
+has the DELETE. If the row is inserted again later, the log has that INSERT, too. The batch that settles the request has
+all of that log.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 @dataclass(frozen=True, slots=True)
 class ExtraKeys:
-    """The result of `read_extra_rows`: which of the target's next keys the source does not have."""
+    """Which of the target's next keys the source does not have."""
 
     server: str
     low: Position
     high: Position
     rows: int
-    """The number of checked keys."""
+    """How many keys were checked."""
     absent: pa.Table
     """The keys that the source does not have."""
     last_key: str
@@ -57,7 +57,7 @@ def read_extra_rows(
 ) -> ExtraKeys:
     """Reads up to `limit` keys of `target_table` after `after` (None: from the first), and asks the source for them.
 
-    Reads only rows with the column values in `own`.
+    `own`: only rows with these column values are read.
     """
     narrow, there = narrowed(table, ()), narrowed(target_table, ())
     place = None if after is None else list(unpacked(str(after[0])).to_pylist()[0].values())
@@ -65,7 +65,7 @@ def read_extra_rows(
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
-    for name, value in own.items():  # if the collation ignores case, the target has also returned rows of other tables
+    for name, value in own.items():  # the collation may ignore case: then there are also rows of other tables
         keys = keys.filter(pc.equal(keys.column(name), value))
     chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
     found = chunk.rows.select(list(narrow.identity))
@@ -79,8 +79,8 @@ def absent_keys(target: TargetSession, table: Table, keys: pa.Table, found: pa.T
     """Returns the keys for which the source has no row.
 
     A source whose collation ignores case or accents may return the row 'a' for the key 'A'. The target is then asked
-    for 'a'. If the target returns its row 'A', both collations treat the keys as equal: 'A' is the source's row, and
-    stays. Otherwise the target has a separate row 'a', and 'A' is an extra row.
+    for 'a'. If it returns its row 'A', both collations treat the keys as equal: 'A' is the source's row, and stays.
+    Otherwise the target has a separate row 'a', and 'A' is an extra row.
     """
     missing = keys.filter(pa.array(~_among(table, keys, found)))
     others = found.filter(pa.array(~_among(table, found, keys)))

@@ -2,17 +2,17 @@
 
 `finish` creates the keys that are better created after all rows are copied, and sets counters above the highest value.
 `start_over` is for a schema change that touches keys: a copy begins again, and the copied rows are removed first. Some
-of them may have been read after the schema change: they were loaded ahead of the log, and are settled only after the
-change. Together with earlier rows they may violate the source's keys, and creating those keys would fail. So before
-such a schema change is run, the table is emptied and gets all of its keys, including those that `finish` would create.
+of them may have been loaded ahead of the log, after the schema change on the source. Together with earlier rows, they
+may violate the source's keys. Then these keys could not be created. So before such a schema change is run, the table is
+emptied and gets all of its keys, including those that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
 DDL is part of a transaction, all statements are in one transaction. Its last step before the COMMIT locks the
 checkpoints' rows and checks the epoch. A run that another run has replaced ends with `Fenced` before it can commit. A
-batch of the next run locks checkpoints first and then the table: so one of the two may get a deadlock error, and tries
-again. Elsewhere a second run waits for the table's lock until the first one ends. Some statements only do what the
-server would later do by itself (`RenderedChange.later`). These are run at most once: a run that ends before them leaves
-their work to the server.
+batch of the next run locks checkpoints first and then the table. So one of the two may get a deadlock error, and tries
+again. Elsewhere, a second run waits for the table's lock until the first one ends. Some statements only do what the
+server would later do by itself (`RenderedChange.later`). They are run at most once: if a run ends before them, the
+server does their work.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
 chunks are read after it. So a run that begins after a crash reaches the change first, and empties the table again.
@@ -43,9 +43,8 @@ _log = structlog.get_logger(__name__)
 def finish(context: JobContext, session: TargetSession, request: ChunkRequest) -> list[str] | None:
     """Finishes a table, however long this takes. Returns the statements that can run later (`RenderedChange.later`).
 
-    Where DDL is not part of a transaction, takes the lock only if there is a statement to run now.
-
-    Returns None if the copy has to read recorded keys before the table can be finished.
+    Returns None if the copy has to read recorded keys first. Where DDL is not part of a transaction, the lock is taken
+    only if there is a statement to run now.
     """
     table = context.rules.target_table(context.structures[request.table])
     is_read = True
@@ -83,17 +82,14 @@ class FinishThreads:
         self.later: list[str] = []
         """The statements that no batch waits for (`RenderedChange.later`). They run after all others."""
         self.unread: set[ChunkRequest] = set()
-        """The requests that could not be finished, because recorded keys of their tables have to be read first."""
+        """The requests whose tables could not be finished, because recorded keys have to be read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
         self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Waits for this time at most.
-
-        Returns whether all tables are finished; raises the error of a table that failed.
-        """
+        """Waits for this time at most. Returns whether all tables are finished; raises the error of a failed table."""
         for thread in self._threads:
             thread.join(seconds / len(self._threads))
         if self._failures:
@@ -101,7 +97,7 @@ class FinishThreads:
         return not any(thread.is_alive() for thread in self._threads)
 
     def begin_no_more(self) -> None:
-        """Removes the tables that no thread has begun, so that no thread begins one of them during the next attempt."""
+        """Lets no thread begin another table: it would run during the next attempt."""
         self._begins_no_more = True
 
     def _work(self) -> None:
@@ -141,7 +137,7 @@ def _run(
 ) -> list[str]:
     """Runs all statements in one transaction, or under a lock for which other runs wait.
 
-    Does not run the statements that can run later (`RenderedChange.later`), but returns them.
+    Statements that can run later (`RenderedChange.later`) are not run but returned.
     """
     if session.schema.transactional_ddl:
         session.begin()
@@ -166,7 +162,6 @@ def _execute(session: TargetSession, all_rendered: Iterable[RenderedChange]) -> 
 
 
 def _check_epoch_now(context: JobContext, session: TargetSession) -> None:
-    """Checks the epoch in a transaction of its own."""
     session.begin()
     _check_epoch(context, session)
     session.rollback()

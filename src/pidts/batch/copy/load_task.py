@@ -3,8 +3,8 @@
 The process that has read a chunk also loads it, in a separate transaction (`pidts.apply.load`). While one chunk is
 loaded, the next chunk is read. If the work is interrupted, there are these cases:
 
-1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the Spark task again, or
-   the request ends with the run. In both cases the rows of the request are read again.
+1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the Spark task again, or the
+   request ends with the run. In both cases the rows of the request are read again.
 2. After the COMMIT, before the request is settled: the chunk's rows are on the target, but no record says so. The next
    reader of the chunk (another attempt of this Spark task, or the next run) finds the rows there. Then the rows that it
    has read wait for the batch that settles the request. That batch has the log of everything that has happened since:
@@ -17,10 +17,12 @@ loaded, the next chunk is read. If the work is interrupted, there are these case
 A table without a key is loaded as a whole, by the first attempt that reaches it. All later attempts find the result of
 that attempt, and return it.
 
-In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. (1) The table
-is under repair, so it already has rows. (2) Other batches are applied before the batch that settles the request
-(`ChunkRequest.waits`). (3) The table has a version column, so the target has to be asked for each row which version is
-newer. (4) The target refuses rows for another reason.
+In four cases, rows must not be loaded ahead of the log, and wait for the batch that settles their request:
+
+1. The table is under repair, so it already has rows.
+2. Other batches are applied before the batch that settles the request (`ChunkRequest.waits`).
+3. The table has a version column, so the target has to be asked for each row which version is newer.
+4. The target refuses rows for another reason.
 """
 
 from __future__ import annotations
@@ -68,9 +70,9 @@ class RequestedChunk:
 
     request: ChunkRequest
     batch: int
-    """The number of the batch that asks for the chunk: the last batch that was committed on the target."""
+    """The number of the last batch that was committed on the target: it asks for the chunk."""
     limit: int
-    """The number of rows that the chunk is expected to have. At most this many of the target's keys are checked."""
+    """How many rows the chunk is expected to have. At most this many of the target's keys are checked."""
     range: Range | None = None
     """The range of the chunk's rows; None if the chunk is not defined by keys of the source."""
 
@@ -89,21 +91,21 @@ class FetchedPiece:
     reading: float = 0.0
     """The seconds that reading the piece took."""
     seconds: float = 0.0
-    """The seconds that the whole piece took, without the time that does not depend on its size."""
+    """The seconds that the whole piece took, without what does not depend on its size."""
     altered: bool = False
     last_key: str = ""
     """The last key that was read on the target, or the place of the last recorded key; empty if there are no more."""
     absent: str = ""
-    """The file with the keys whose rows have to be removed, since the source does not have them; empty if none."""
+    """The file with the keys whose rows have to be removed, since the source lacks them; empty if there are none."""
 
     def to_json(self) -> str:
-        """Returns the result as one text, which the Spark task returns to the driver."""
+        """Returns the result as one text, which the Spark task sends to the driver."""
         seconds = {"reading": round(self.reading, 4), "seconds": round(self.seconds, 4)}
         return json.dumps(asdict(self) | {"low": str(self.low), "high": str(self.high), **seconds})
 
     @classmethod
     def from_json(cls, text: str) -> FetchedPiece:
-        """Returns the result from this text; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         data = json.loads(text)
         return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
 
@@ -130,7 +132,7 @@ class _Read:
 
 
 def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
-    """Reads the rows of a range in advance. Returns None for any other piece, which is read only when it is loaded."""
+    """Reads the rows of a range in advance. Returns None for any other piece: it is read only when it is loaded."""
     part = piece.range
     if part is None:
         return None
@@ -141,7 +143,7 @@ def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
 
 @cache
 def warm() -> None:
-    """Loads compiled code once in a process, so that the time of no chunk includes this."""
+    """Loads compiled code once in a process, so that this adds to the time of no chunk."""
     if compiled():
         table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
         cells = Cells(table, Where())
@@ -175,14 +177,14 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
             if is_loaded:
                 return fetched
         except Halted as error:
-            # The rows may already have the columns that a later schema change gives them. If there is no such change,
-            # the batch that settles the request gets the same error, and stops the task.
+            # The rows may already have the columns of a later schema change. If there is no such change, the batch that
+            # settles the request gets the same error, and stops the task.
             _log.info("a chunk waits for the batch that settles it", table=str(table.name), cause=str(error))
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
 
 
 def waits_for_batch(context: JobContext, request: ChunkRequest) -> bool:
-    """Whether rows that are read for a request are written by the batch that settles it, and not loaded at once."""
+    """Whether rows that are read for a request are not loaded at once: the batch that settles it writes them."""
     if request.mode is not CopyMode.NEW or request.waits:
         return True
     return context.writing.guards(context.structures[request.table])
@@ -295,7 +297,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
         read = partial(read_extra_rows, context.source, session, table, limit=piece.limit)
-        # The transaction that removes rows asks once more whether other tables have rows in the target table, since
+        # Before rows are removed, the transaction asks once more whether other tables have rows in the target table:
         # such tables may have joined meanwhile.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
@@ -317,7 +319,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> FetchedPiece:
-    """Reads rows by recorded keys. They wait for the batch that settles them, since that batch may record more keys."""
+    """Reads rows by recorded keys. They wait for the batch that settles them, since it may record more keys."""
     request = piece.request
     with closing(context.target.connect()) as session:
         forget_settled(session, context.task, context.source.source_id, context.epoch, request)
@@ -342,7 +344,7 @@ def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 def _gone(
     context: JobContext, session: TargetSession, request: ChunkRequest, table: Table, keys: pa.Table, rows: pa.Table
 ) -> pa.Table:
-    """Returns the keys that the source does not have, if the target's rows with these keys are the table's own."""
+    """Returns the keys that the source does not have, if the target's rows with these keys belong to this table."""
     rules, task, source = context.rules, context.task, context.source.source_id
     target_name, found = rules.target_name(table.name), rows.select(keys.column_names)
     if request.mode is CopyMode.REPAIR:
@@ -363,7 +365,7 @@ def _gone(
 
 
 def _again(work: Callable[[], Answer]) -> Answer:
-    """Repeats the work after errors, until the time for attempts runs out. Returns the result of the work."""
+    """Repeats the work after errors, until the time for attempts runs out."""
     retry, began = Retry(), time.monotonic()
     for attempt in count(1):
         try:

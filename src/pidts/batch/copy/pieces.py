@@ -20,7 +20,7 @@ from pidts.plan.copy.state import KeyValues
 from pidts.source import Session, StructureChanged, connect, log_end, query, server_info
 
 _BURST_SECONDS = 2.0
-"""A piece may have at most the rows that the rate allows for this number of seconds."""
+"""A piece may have at most the rows that the rate allows in this number of seconds."""
 _LEAST_ROWS = 100
 _ALIKE = 1.5
 _AT_A_TIME = 4
@@ -28,7 +28,7 @@ _LOCK_SECONDS = 5
 _MOST_PER_THREAD = 4
 
 Ahead: TypeAlias = dict[tuple[Table, KeyValues | None, KeyValues | None], "Future[tuple[int, list[Range]]]"]
-"""The boundaries of ranges of about the same size, which were found in advance."""
+"""The boundaries of ranges of about the same size, found in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CutRequest:
     """The result of the request if there is nothing to read, otherwise None."""
 
     def store_result(self, context: JobContext, fetched: Sequence[FetchedPiece]) -> None:
-        """Stores the result of the request, which sums up the results of its pieces, for the planner."""
+        """Sums up the results of the pieces to the result of the request, and stores it for the planner."""
         if self.result is not None:
             stage(context.staging, self.result)
             return
@@ -76,7 +76,7 @@ class RequestCutter:
         self._pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="boundaries")
 
     def close(self) -> None:
-        """Stops all searches, whose results are no longer needed."""
+        """Stops all searches: their results are no longer needed."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def cut(
@@ -108,8 +108,8 @@ class RequestCutter:
             if part is None or part.is_last:
                 continue
             table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
-            # The next request may be larger than this one. So boundaries are found for the most pieces that a request
-            # can have.
+            # The next request may be larger than this one. So boundaries are found for as many pieces as a request can
+            # have.
             most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
             task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
             self._ahead[table, after, upto] = task
@@ -165,7 +165,7 @@ class _SourceConnection:
         if self._session is None:
             self._session = connect(self._context.source)
             # A schema change on the source may wait for other sessions. Neither the log nor the end of the run may wait
-            # for the schema change.
+            # for it.
             query(self._session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return self._session
 
@@ -231,7 +231,7 @@ def _by_keys(
 
 
 def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:
-    """Returns the ranges that were found in advance, if there are enough of them, with about `limit` rows each."""
+    """Returns ranges of about `limit` rows that were found in advance, if there are enough of them."""
     if known is None:
         return []
     try:
@@ -265,6 +265,6 @@ class RowRateLimit:
         return self._clock()
 
     def took(self, rows: int, rate: int, began: float) -> None:
-        """Notes that this many rows have been read since `began`, while `rate` rows per second were allowed."""
+        """Notes that this many rows were read since `began`, while `rate` rows per second were allowed."""
         if rate:
             self._free_at = max(self._free_at, began) + rows / rate

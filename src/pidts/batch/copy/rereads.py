@@ -1,7 +1,7 @@
 """Finds the recorded keys of a copied table that are read again next.
 
 A batch records a key, in the transaction of its rows, if neither the log nor the target has the whole row that got this
-key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk: it is read after the batch, and a later
+key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk. It is read after the batch, and a later
 batch, which has the whole log up to the reading, settles it. So a record is a request to read a key. Reading a key once
 too often is harmless. If the row has got another key since then, that key is recorded, too. A crash can come at these
 points:
@@ -11,18 +11,18 @@ points:
    again.
 3. After only some workers have settled the key: the next run begins with the copy state that all workers have reached.
    In this state the record still has to be read.
-4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. By
-   then all workers have settled the records up to that place, since a request is carried out only when all workers have
-   reached the state that contains the request. The removal checks the epoch in its transaction. So a run that was
-   replaced does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): their
-   places are before all others.
+4. A record is removed only by a request for later records: its `after` is the place of this record or a later one. A
+   request is carried out only when all workers have reached the state that contains it. So by then, all workers have
+   settled the records up to that place. The removal checks the epoch in its transaction. So a run that was replaced
+   does not remove records that the new run has written for a past range (`pidts.task.run.rewind`): their places are
+   before all others.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
-the place that all workers have reached; no new record will be at or before that place.
+the place that all workers have reached: no new record will be at or before that place.
 
-A schema change that concerns the key makes the copy begin again. Earlier records may have other columns or types than
-the key has now: these records are skipped. The other earlier records have keys that the new copy reads in any case:
-these keys are read twice.
+A schema change that concerns the key makes the copy begin again. Records from before may have other columns or types
+than the key has now: these are skipped. The new copy reads the keys of all other earlier records in any case, so these
+keys are read twice.
 """
 
 from __future__ import annotations

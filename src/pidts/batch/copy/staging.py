@@ -5,7 +5,7 @@ stored next to that file, one Arrow file per chunk. They stay until the batch th
 together with its log.
 
 A file gets its name only when it is complete. The JSON file, which names the other files, is written last. If a Spark
-task was run twice, there may be a file that no JSON file names. After a restart all these files are ignored, and the
+task was run twice, there may be files that no JSON file names. After a restart, all of these files are ignored, and the
 rows are read again.
 """
 
@@ -37,7 +37,7 @@ def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
 
 
 def staged_chunk(staging: Path, request: ChunkRequest) -> StagedChunk | None:
-    """Returns the result of a request for the planner; None while it has not been carried out."""
+    """Returns the result of a request for the planner; None if it was not carried out yet."""
     data = _read(staging, request)
     return None if data is None else _from_json(request, data)
 
@@ -53,7 +53,7 @@ def keep(staging: Path, request: ChunkRequest, rows: pa.Table) -> str:
 
 
 def marked_absent(keys: pa.Table) -> pa.Table:
-    """Returns keys that the source does not have, with the mark that distinguishes them from rows."""
+    """Returns keys that the source does not have, with a mark: a stored chunk may have rows or such keys."""
     return keys.replace_schema_metadata(_ABSENT)
 
 
@@ -89,8 +89,8 @@ def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
         data: dict[str, Any] = json.loads(_result_file(staging, request).read_text())
     except FileNotFoundError:
         return None
-    # The requests are compared as JSON, as the file has them. Their numbers would not be enough: they begin again after
-    # a table was created again.
+    # The requests are compared as JSON, as in the file. Comparing their numbers would not be enough: after a table was
+    # created again, they begin again.
     return data if data["request"] == json.loads(json.dumps(request.to_json())) else None
 
 
