@@ -1,7 +1,7 @@
 """Asks a table's shard group whether a schema change may be made now, has been made, or has to wait.
 
-The coordinator (`pidts.ddl.shards.coordinator`) has the state of all groups. This module announces an interpreted
-change to its group, adapts the change to the group's decision, and reports the change's end to the group.
+The coordinator (`pidts.ddl.shards.coordinator`) has the state of all groups. This module reports to a group that a
+change has arrived, adapts the change to the group's decision, and reports how the change has ended.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from pidts.shards.structures import key_has, names_of, revalued, same_version, s
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The part of a change that the group allows the member to make now."""
+    """The change as the group allows the member to make it now."""
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision; None if the change needs no decision. The caller has to report to the group how the attempt
-    to carry it out has ended.
+    """The group's decision; None if the change needs none. The caller has to report to the group how the attempt to
+    carry it out has ended.
     """
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """The columns that members have dropped and the target still has: only for members for which this has changed."""
+    """The columns that members have dropped and the target still has, for members for which this has changed."""
     missed: MissedChanges = field(default_factory=dict)
-    """The changes that members miss: only for members for which this has changed."""
+    """The changes that members miss, for members for which this has changed."""
 
     @property
     def writers_wait(self) -> bool:
@@ -63,7 +63,7 @@ class Admission:
 def admit(
     groups: ShardGroups, due: DueChange, found: DueStatement, since: float
 ) -> Admission | RunByLeader | ChangeWaits:
-    """Returns the group's permission, or the result of a change that is already made, or a wait.
+    """Returns what the group allows, or the change that is already made, or a wait.
 
     `since` is when the member first arrived, in seconds since 1970.
     """
@@ -79,8 +79,8 @@ def admit(
     effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
-    # An online schema change copies rows by statements in which the server changes values that do not fit, instead of
-    # refusing them.
+    # An online schema change copies rows by statements that do not fail at values that do not fit: the server changes
+    # these values.
     strict = is_strict(due.query.sql_mode) and not (change.shadows or _changes_values(statement))
     arrival = Arrival(
         member=member,
@@ -103,15 +103,12 @@ def admit(
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, RunDecision):
-            groups.failed(decision)  # Otherwise the other members would wait for the change's end.
+            groups.failed(decision)  # otherwise the other members would wait for the change's end
         raise
 
 
 def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], ChangeEnd]) -> ChangeEnd:
-    """Makes the change while the group's other shards do not write.
-
-    Reports to the group how the change ended, and returns this result.
-    """
+    """Makes the change while the group's other shards do not write, and reports to the group how it has ended."""
     if step.run is None:
         return run()
     try:
@@ -136,7 +133,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
 
 
 def _changes_values(statement: Statement) -> bool:
-    """Whether this statement, in every SQL mode, changes values that do not fit instead of failing."""
+    """Whether this statement changes values that do not fit instead of failing, in every SQL mode."""
     return isinstance(statement, AlterTable) and statement.ignore
 
 
@@ -154,9 +151,9 @@ def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> froze
 def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, moved: Mapping[str, str | None]) -> None:
     """Halts if a change rewrites a column's values on one shard only, while the target has rows of other shards.
 
-    The change drops the column and adds another one with its name, or renames a column to its name. A comparison of
-    structures does not show this. If the target ran the statement for one shard, the other shards' values would be
-    lost. If the statement is skipped, the shard's own values stay in the old column.
+    Such a change drops the column and adds another one with its name, or renames a column to its name. A comparison of
+    structures does not show this. If the target ran the statement for one shard, the other shards would lose their
+    values. If the statement is skipped, the shard's own values stay in the old column.
     """
     if arrival.command not in {None, CommandKind.REVERT}:
         return
@@ -213,8 +210,8 @@ def _decided(
         is_unchanged = same_version(decision.agreed, agreed) and not is_same
         if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
             # Without a ddl command, nothing is run in two cases. First, other members still have the columns that are
-            # dropped: the last of these members will drop the columns. Second, the statement only repeats what the
-            # shard, the target's table and the other shards already have.
+            # dropped: the last of these members will drop them. Second, the statement only repeats what the shard, the
+            # target's table and the other shards already have.
             change = replace(change, statement=None, before={}, after={})
         elif made is not None and same_whole(made, decision.agreed):
             before, after = {**change.before, target: agreed}, {**change.after, target: made}
@@ -268,7 +265,7 @@ def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) ->
 def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
     """Yields the steps from one structure to another, without renames.
 
-    No step is needed to remove a dropped column from a key: the server does that.
+    The server itself removes a dropped column from keys, so this is no step.
     """
     had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}

@@ -1,4 +1,4 @@
-"""Reads the ddl commands for one schema change. The thread that makes the change uses this."""
+"""Reads the ddl commands for one schema change, for the thread that makes the change."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from pidts.model import DdlCommand, Lsn, Transient
 _log = structlog.get_logger(__name__)
 
 _ANSWER_SECONDS = 1.0
-"""The longest time for which a thread waits for another thread's reading."""
+"""How long a thread waits while another thread reads."""
 _FIRST_REPEAT, _LONGEST_REPEAT = 10.0, 600.0
-"""The first and the longest time between two log lines about the same failure, in seconds; the time doubles after each
-line.
+"""The first and the longest time between two log lines about the same failure, in seconds. The time doubles each time.
 """
 
 
 class ReadFailures:
-    """Logs that ddl commands cannot be read: first at once, then less and less often.
+    """Logs that ddl commands cannot be read: at once, and then less and less often. Logs once that they can be again.
 
-    Logs once that they can be read again. Any thread may report the result of a reading.
+    Any thread may report the result of a reading.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -68,13 +67,13 @@ class SharedCommands:
         """The time at which the last reading began, and its result."""
         self.failures = ReadFailures()
         self._reading = threading.Lock()
-        """Held while one thread reads. The other threads wait for the result of this thread."""
+        """Held by the thread that reads. The other threads wait for its result."""
 
     def find(self, context: JobContext, lsn: Lsn, since: float) -> DdlCommand | None:
         """Returns the command for the change at `lsn`, as the target had it after `since`; None if there was none.
 
-        If another thread has to wait long for the target's answer, the result of the last reading is returned. The
-        caller will ask again.
+        If another thread waits long for the target's answer, returns the result of the last reading: the caller will
+        ask again.
         """
         if self._reading.acquire(timeout=_ANSWER_SECONDS):
             try:
@@ -106,7 +105,7 @@ class CommandReader:
     def read(self, since: float | None = None) -> DdlCommand | None:
         """Returns the ddl command that is in force; None if there is none. Retries until it can be read.
 
-        With `since`, a time of `time.monotonic`, uses what the source's other changes have read after this time.
+        `since`, a time of `time.monotonic`: uses what the source's other changes have read after it.
         """
         while True:
             try:

@@ -10,20 +10,20 @@ or completes it.
 
 A change that fails permanently *halts* its tables, if they are known. These tables stay before the change, all other
 tables continue, and the thread of the change waits for a ddl command. If the tables are not known, the run fails with
-the change's error. These cases are covered:
+the change's error. These cases may occur:
 
 1. The change fails, and the process dies before the failure is reported: the next run reaches the change again, and the
    change fails again.
-2. The change has failed, and its tables are held in the checkpoint: the next run finds the tables before the change and
-   runs it again. If the reason for the failure remains, the change halts again.
-3. A ddl command is given while no run is active: it is read before the change begins. A command that is given while the
-   change is halted is read within two seconds. A command that is given while the change runs is read when the change
-   fails or is tried again. If the change succeeds, the command is never read.
+2. The change has failed, and the checkpoint holds its tables: the next run finds the tables before the change and runs
+   it again. If the reason for the failure remains, the change halts again.
+3. A ddl command is given. If no run is active, the command is read before the change begins. If the change is halted,
+   the command is read within two seconds. If the change runs, the command is read when the change fails or is tried
+   again; if the change succeeds, the command is never read.
 4. A first ddl command was read, but has not begun, when a second one is given. The commit that would begin the first
    command finds the second one, which is then read instead. `pidts.apply.ddl.runner` covers this, and a crash while a
    command is carried out.
-5. The command's statement fails, too: whether or not the command is recorded as begun, the thread waits for another
-   command.
+5. The command's statement fails, too. The thread waits for another command, whether or not the target has recorded that
+   this command has begun.
 
 A change that **waits for other shards** also halts its tables, but at once: other changes have three seconds to finish.
 It continues by itself when its shard group allows it (`pidts.ddl.shards.coordinator`, `pidts.shards.decide`), or by a
@@ -31,14 +31,14 @@ ddl command.
 
 6. The process dies while some changes wait: the checkpoints hold their tables before these changes. The next run
    reaches the changes again, and they arrive at their groups again. Only one other thing was in memory: the structure
-   that the group had agreed on, and this structure is also recorded.
+   that the group had agreed on. It is also recorded.
 7. The process dies while the leader's statement runs, or after it (`pidts.apply.ddl.runner`): either the change is done
    for all members that had arrived, or all of them arrive again.
-8. The process dies after the statement, before the other members are informed: each of them reads the journal, and
-   finds that its change is done.
+8. The process dies after the statement, before the other members are informed: each of them finds in the journal that
+   its change is done.
 9. One part's attempt ends while other parts wait: its members arrive again in the next attempt. If the part leads a
-   statement, the statement continues in its thread, and the other members are informed how it ends. If the statement
-   ends because its attempt has ended, the other members wait until the leader arrives again.
+   statement, the statement continues in its thread, and the other members are informed how it ends. If the end of the
+   attempt also ends the statement, the other members wait until the leader arrives again.
 """
 
 from __future__ import annotations
@@ -78,19 +78,17 @@ class DdlWaits:
     """The intervals and waits of the threads, in seconds."""
 
     look: float = 0.1
-    """The interval between two checks whether the run or the thread's change has ended."""
+    """How often a thread checks whether the run or its change has ended."""
     command: float = 1.0
-    """The interval between two checks for a ddl command after a change has failed."""
+    """How often a thread checks for a ddl command after a change has failed."""
     leader: float = 3.0
-    """Shards wait this long for a change of another shard before their wait is reported as a halt."""
+    """How long shards wait for a change of another shard before their wait is reported as a halt."""
     report: float = 2.0
     """The shortest time between two reports of what a change waits for."""
     look_apart: float = 0.004
-    """Multiplied by the number of waiting changes, this is the time after which a waiting change looks at its group
-    again.
-    """
+    """The time after which a waiting change looks at its group again, for each change that waits."""
     report_apart: float = 0.1
-    """Multiplied by the number of waiting changes, this is the time between two reports of one waiting change.
+    """The time between two reports of one waiting change, for each change that waits.
 
     So all waiting changes together report at most ten halts a second. Together they look at their groups 250 times a
     second, and each change looks at least once a second.
@@ -106,14 +104,14 @@ class _RunEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _HaltedChange:
-    """A change that was reported as halted. An operator, or the other shards, can make it continue."""
+    """A change that was reported as halted. It continues because of an operator or the other shards."""
 
     halt: Halt
     reported: float
     waits: ChangeWaits | None = None
     """The wait for other shards; None if the change has failed."""
     compared: float = 0.0
-    """The last time at which the halt was compared with what the change waits for."""
+    """When the halt was last compared with what the change waits for."""
 
 
 class DdlThreads:
@@ -131,7 +129,6 @@ class DdlThreads:
         """`halts` says whether an error halts only its tables, and not the whole run.
 
         `earlier` has the halts that earlier attempts recorded, with the times at which the tables were halted.
-
         `copies_again` says whether the run copies the tables of a halt again: then no operator is needed.
         """
         self._copies_again, self._waits = copies_again, waits
@@ -144,9 +141,7 @@ class DdlThreads:
         """Statements that have not begun because some of their tables are held at earlier statements."""
         self._blocked_at = float("-inf")
         self._halts: Mapping[Lsn, Halt] | None = {}
-        """All halts; None after one of them has changed. They are stored because they are read very often, and there
-        may be a thousand.
-        """
+        """All halts, which are read very often, and of which there may be a thousand; None after one has changed."""
         self._log: RelayReader | None = None
         """The reader with which all threads search the log: it knows the places that earlier searches have passed."""
         self._searching = threading.Lock()
@@ -187,12 +182,12 @@ class DdlThreads:
     def start(self, context: JobContext, state: PlanState) -> None:
         """Starts all changes that are due in `state` and have not been started yet.
 
-        When this is called, the target has the whole log before the due changes.
+        When this is called, the target has the whole log before them.
         """
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
         for lsn in sorted(state.dues - self._begun):
-            # A daemon thread: a statement that takes hours must not prevent the process from ending.
+            # A daemon thread, since a statement that takes hours must not keep the process from ending.
             about = (context, lsn, partial(state.concerns, lsn=lsn), filling)
             thread = threading.Thread(target=self._run, args=about, name=f"ddl {lsn}", daemon=True)
             self._begun.add(lsn)
@@ -225,7 +220,7 @@ class DdlThreads:
         return context.with_different_shards() if finished else context
 
     def close(self, seconds: float) -> None:
-        """Waits this long for running changes, then leaves them to the next run."""
+        """Waits this long for running changes, and then leaves them to the next run."""
         with suppress(Exception):  # the caller already has a change's error, or does not need it
             self.wait(self._begun, seconds, lambda: False)
         self._closed.set()
@@ -265,7 +260,7 @@ class DdlThreads:
     def _made(self, due: DueChange) -> ChangeDone:
         """Makes the change, however long this takes, and returns the result.
 
-        Waits for other shards and for an operator where this is necessary. No other method acts on the result of an
+        Waits for other shards and for an operator where this is necessary. Only this method acts on the result of an
         attempt.
         """
         again, since = False, self._halted_since(due.lsn)
@@ -313,8 +308,8 @@ class DdlThreads:
     def _wait_for_shards(self, due: DueChange, waits: ChangeWaits, is_decided: Callable[[float], bool]) -> None:
         """Waits until the group allows the change to continue, or until there is another ddl command (`is_decided`).
 
-        When the group's state has changed, the schema change is tried again, but always after a pause. Without the
-        pause, two answers of the group that contradict each other could cause an endless loop that nobody notices.
+        When the group's state has changed, the schema change is tried again, but always after a pause. Without it, two
+        answers of the group that contradict each other could cause an endless loop that nobody notices.
         """
         due.relay.close()  # A thousand shards may wait for days, and an open file takes disk space after it was purged.
         began = looked = time.monotonic()
@@ -326,7 +321,7 @@ class DdlThreads:
             if still is None:
                 break
             now = time.monotonic()
-            # The leader has as much time as a running change. The other members wait for the leader during this time.
+            # The leader has as much time as any running change. Meanwhile the other members wait for it silently.
             if still.wait.leader is None or now >= began + self._waits.leader or due.lsn in self._halted:
                 self._report_wait(due, still)
             if now >= looked + self._waits.command:
@@ -353,10 +348,7 @@ class DdlThreads:
             self._retried.add(due.lsn)
 
     def _report_wait(self, due: DueChange, waits: ChangeWaits) -> None:
-        """Reports a waiting change.
-
-        A change is reported again only if its halt has changed, and not each time that another shard arrives.
-        """
+        """Reports a waiting change; again only if its halt has changed, and not whenever another shard arrives."""
         lsn, now = due.lsn, time.monotonic()
         if self._is_reported(due, waits, now):
             return
@@ -382,8 +374,8 @@ class DdlThreads:
     def _is_reported(self, due: DueChange, waits: ChangeWaits, now: float) -> bool:
         """Whether the change was reported with the same code a short time ago.
 
-        Since the last report, the list of the awaited shards may have become shorter. With many waiting changes, each
-        list is long, and the time between two reports of one change is longer.
+        Since then, the list of the awaited shards may have become shorter. With many waiting changes, each list is
+        long, and the time between two reports of one change is longer.
         """
         with self._moved:
             known, apart = self._halted.get(due.lsn), self._waits.report_apart * len(self._halted)
@@ -400,7 +392,7 @@ class DdlThreads:
         return True
 
     def _report_failure(self, due: DueChange, error: Halted) -> None:
-        """Reports a failed change to operators and to the planner. Raises the error if it concerns all tables."""
+        """Reports a failed change to operators and to the planner. If its tables are not known, raises the error."""
         halt = replace(due.failed_halt(error), since=self._halted_since(due.lsn))
         self._save(due, halt)
         if not halt.tables:
@@ -431,7 +423,7 @@ class DdlThreads:
         state, source = self._state, due.source
         if state is None:
             return
-        with self._moved:  # All waiting changes of this run would find the same blocked tables.
+        with self._moved:  # all waiting changes of this run would find the same blocked tables
             now = time.monotonic()
             if now < self._blocked_at + self._waits.command / 2:
                 return
@@ -480,7 +472,6 @@ class DdlThreads:
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 
     def _statement_at(self, context: JobContext, lsn: Lsn) -> LogEntry:
-        """Returns the entry of the statement that ends at this place."""
         with self._searched(context) as relay:
             entry = relay.find(lsn)
         if entry is None or entry.transaction.lsn != lsn:

@@ -25,7 +25,7 @@ Concerns: TypeAlias = Callable[[TableName], bool]
 
 @dataclass(frozen=True)
 class DueChange:
-    """A schema change in the log, with everything that is read and parsed once for all attempts to make the change."""
+    """A schema change in the log. What all attempts to make it need is read and parsed once."""
 
     context: JobContext
     classifier: TransactionClassifier
@@ -94,7 +94,7 @@ class DueChange:
 
     @cached_property
     def origin(self) -> str:
-        """Returns the other zone from which a task brought the statement to the source; empty if none did."""
+        """Returns the other zone from which a task brought the statement to the source; empty if there is none."""
         schema = self.classifier.marks_in
         return statement_origin(schema, self.query.sql, self.statement.tables) if schema else ""
 
@@ -133,8 +133,8 @@ class DueChange:
     def failed_halt(self, error: Halted) -> Halt:
         """Returns the halt that reports that the change fails.
 
-        All tables are halted if the statement's tables are not known. They are also halted if the error names no table:
-        then the statement was not the reason.
+        It names no table, and so concerns all tables, if the statement's tables are not known, or if the error names no
+        table: then the statement was not the reason.
         """
         tables = self.planned.tables if error.where.table else None
         statement = self.entry.transaction.ddl or ""

@@ -1,9 +1,11 @@
 """Determines how a DDL in the log changes the recorded structures of the source, and what the target runs for it.
 
-The target may have to run a statement that differs from the source's, for four reasons. The statement belongs to an
-online schema change (`online_ddl`). A ddl command replaces it. Other sources have rows in the target table
-(`protected_rows`). The task's filters leave out parts of the statement, and the target has other names
-(`target_statement`).
+The target may have to run another statement than the source, for four reasons:
+
+1. The statement belongs to an online schema change (`online_ddl`).
+2. A ddl command replaces it.
+3. Other sources have rows in the target table (`protected_rows`).
+4. The task's filters leave out parts of it, and the target has other names (`target_statement`).
 """
 
 from __future__ import annotations
@@ -63,12 +65,12 @@ class DueStatement:
     statement: Statement | None = None
     """The statement, translated by `online_ddl`; None if it is only recorded, or cannot be parsed."""
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key was found to separate the rows of several source tables, when a source table was created.
+    """Target tables whose key separates the rows of several source tables, as was found when one of these was created.
     """
 
     @property
     def table(self) -> TableName | None:
-        """Returns the source table that the statement alters or creates; None unless it concerns exactly one table."""
+        """Returns the source table that the statement alters or creates; None unless it is exactly one table."""
         return _one_table(self.statement)
 
 
@@ -82,12 +84,10 @@ class Interpreter:
     shadows: Callable[[], Mapping[TableName, Shadow]]
     """Returns the online schema changes that are recorded on the target."""
     keyed_by: Callable[[Table], frozenset[TableName]]
-    """Returns the target table of a new source table if it exists and its key has extracted columns; otherwise no
-    table.
-    """
+    """Returns the target table of a new source table, if it exists and its key has extracted columns; else none."""
 
     def found(self) -> DueStatement | ChangeWaits | None:
-        """Returns the change that the statement means for the task; None if it does not concern the task."""
+        """Returns what the statement changes for the task; None if it does not concern the task."""
         try:
             return self._found()
         except ConfigError as error:  # a name or a type in the log does not fit a rule
@@ -130,8 +130,8 @@ class Interpreter:
             return DueStatement(
                 replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(relevance))
             )
-        # The target gets a statement of another zone from that zone. Here, only the recorded structure of the source's
-        # rows changes.
+        # The target gets a statement of another zone from that zone. Here, only the record of the source's structures
+        # changes.
         runs = None if due.comes_back else result.statement
         if not overrides(command):
             self._demand_owned(runs)
@@ -156,7 +156,7 @@ class Interpreter:
             return
         named = [name for pair in renames(statement) for name in pair]
         left = {old for old, _ in renames(statement)}
-        # If the new name has no owner, nobody owns the rows under it, so no zone loses its own rows.
+        # If the new name has no owner, nobody owns the rows under it, so no zone loses rows of its own.
         renamed = {name for name in named if name in left or owners.of(name)}
         for name in sorted(filter(self.due.is_ours, renamed | _emptied(statement, self._context.structures))):
             if (owner := owners.sole(name)) != writer:
@@ -177,7 +177,7 @@ class Interpreter:
         return {old: new for old, new in relevance.renamed if old in self._context.structures}
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
-        """Halts if a table's rows would have other values on the target under the table's new name."""
+        """Halts if, on the target, a table's rows would have other values under the table's new name."""
         rules, structures = self._context.rules, self._context.structures
         for old, new in renamed:
             # Rows of a table without a key are found by all values, including the extracted ones.
@@ -198,10 +198,10 @@ class Interpreter:
         return taken(statement, text, context.rules, due.where, due.dialect, context.structures)
 
     def _commanded_change(self, command: DdlCommand) -> SchemaChange:
-        """Returns the change that a ddl command defines, in place of a statement that cannot be interpreted.
+        """Returns the change that a ddl command makes in place of a statement that cannot be interpreted.
 
-        Rows after the change have the structure that the command's statements define, if these are in the source's SQL.
-        Otherwise the structure stays as it was.
+        If the command's statements are in the source's SQL, later rows have the structure that they define. Otherwise
+        the structure stays as it was.
         """
         context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:
@@ -254,8 +254,8 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        With several sources, the structures lack the expressions of computed columns: each source may have another
-        expression for the same column of the target. They also do not say whether columns have ZEROFILL.
+        With several sources, the structures lack the expressions of computed columns, and do not say whether columns
+        have ZEROFILL: each source may have another expression for the same column of the target.
         """
         found = _target_tables(tables, rules)
         if len(self.shared_tables.groups.known.sources) > 1:
@@ -265,7 +265,7 @@ class Interpreter:
     def _needs_zone(self, statement: Statement) -> bool:
         """Whether existing rows get the current time in a time zone that is not known.
 
-        Existing rows get the time if the change adds a DATETIME column whose default is the current time.
+        The change adds a DATETIME column whose default is the current time.
         """
         return (
             not self.due.dialect.is_in_utc
@@ -341,5 +341,5 @@ def _demand_no_side_effect(due: DueChange) -> None:
 
 
 def overrides(command: DdlCommand | None) -> bool:
-    """Whether there is a ddl command that replaces the statement, so that the statement is not run."""
+    """Whether a ddl command replaces the statement: then the statement is not run."""
     return command is not None and command.kind in {CommandKind.SKIP, CommandKind.REPLACE}

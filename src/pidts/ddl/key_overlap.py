@@ -1,9 +1,9 @@
 """Checks whether the rows of a new table would overwrite other shards' rows.
 
 A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if it has an AUTO_INCREMENT column, its
-next numbers are known. Another shard may have used one of these numbers. If this column alone is the key on the target,
-the new row silently overwrites that shard's row. Such tables are common: for each month a table is created, `CREATE
-TABLE orders_02 LIKE orders_01`, and its numbers begin with 1 again.
+next numbers are known, and another shard may have used one of them. If this column alone is the key on the target, the
+new row silently overwrites that shard's row. Such tables are common: for each month a table is created, `CREATE TABLE
+orders_02 LIKE orders_01`, and its numbers begin with 1 again.
 
 If the target's key has extracted columns, only rows of tables with the same extracted values can collide. An example:
 tables with the same name on two servers, if no extracted column has the server.
@@ -44,8 +44,7 @@ def demand_apart(
 ) -> None:
     """Halts if a new table's rows will collide with existing rows. Warns if they may collide.
 
-    Nothing is checked if there is a ddl command other than `revert` for the statement. `again`: the warning was given
-    already.
+    Nothing is checked after a ddl command other than `revert`. `again`: the warning was given already.
     """
     table = _coming(context, found)
     if table is None or groups.counts_apart or (command is not None and command.kind is not CommandKind.REVERT):
@@ -100,7 +99,7 @@ def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
 
 
 def _has_from(context: JobContext, target_table: Table, counter: str, first: int, apart: Mapping[str, str]) -> bool:
-    """Whether the target has a row with the number `first` or more, among rows with the extracted values `apart`."""
+    """Whether the target has a row with a number of `first` or more, among rows with the extracted values `apart`."""
     key = Key("PRIMARY", (counter,), unique=True, primary=True)
     narrow = replace(target_table, columns=tuple(map(target_table.column, (counter, *apart))), keys=(key,))
     with closing(context.target.connect()) as session:

@@ -1,4 +1,4 @@
-"""The results, besides errors, of an attempt to make a schema change: it is made, it waits, or it is repeated."""
+"""How an attempt at a schema change ends without an error: the change is made, it waits, or it is repeated."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class ChangeDone:
-    """The result if the target has the change. The fields have the altered objects; None for a dropped object."""
+    """The target has the change. The fields have the altered objects; None for a dropped object."""
 
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key was found to separate the rows of several tables."""
+    """Target tables whose key separates the rows of several tables, as was found."""
     missed: MissedChanges = field(default_factory=dict)
     """The missed changes of renamed shards."""
 
@@ -40,14 +40,14 @@ class ChangeDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeWaits:
-    """The result if nothing was changed: other shards must arrive first, or sources must report their tables."""
+    """Nothing was changed: other shards must arrive first, or sources must report their tables."""
 
     wait: Wait
     arrival: Arrival | None = None
     agreed: Table | None = None
     """The structure that the group has agreed on; None if it is not known."""
     targets: frozenset[TableName] | None = None
-    """If there is no `arrival`: the target tables whose shards have to be known first; None: all target tables."""
+    """Without `arrival`: the target tables whose shards have to be known first; None: all target tables."""
 
 
 Result: TypeAlias = ChangeDone | ChangeWaits | AttemptSuperseded

@@ -16,8 +16,8 @@ from pidts.durable_folder import replace_file
 from pidts.model import Lsn, TableName
 
 _FEW = 16
-"""If there are more schema changes than this, the folder is listed once, and not searched for each signal. A thousand
-shards may wait before their changes.
+"""If there are more schema changes, the folder is listed once, and not searched for each signal. A thousand shards may
+wait before their changes.
 """
 
 
@@ -32,10 +32,7 @@ def signal_halted(staging: Path, lsn: Lsn) -> None:
 
 
 class Signals:
-    """Reads the signals of one run again and again, and parses each of them once.
-
-    No signal is removed while the run lasts.
-    """
+    """Reads the signals of one run again and again. Each is parsed once, and none is removed while the run lasts."""
 
     def __init__(self, staging: Path, parse: Callable[[str], Lsn] = Lsn.parse) -> None:
         self._staging, self._parse = staging, parse

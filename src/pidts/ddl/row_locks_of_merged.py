@@ -1,11 +1,14 @@
 """In a task that locks rows, refuses merged tables if no version column determines which of their rows wins.
 
-The rows of a merged table are not compared, since another shard may have written the row that differs. So rows of the
-target that other programs have changed would be overwritten, although the task file says that they are locked
+The rows of a merged table are not compared, since another shard may have written the row that differs. So rows that
+other programs have changed on the target would be overwritten, although the task file says that they are locked
 (`on-divergence: lock`). `pidts check` refuses tables that are merged when a run starts. This module refuses two changes
-in the log. One is a CREATE TABLE that adds a table to a target table. The other is an ALTER TABLE after which the
-version column no longer determines which row of a merged table wins. If versions determine this for all tables of a
-target table, none of its rows is ever locked, so nothing is refused.
+in the log:
+
+1. A CREATE TABLE that adds a table to a target table.
+2. An ALTER TABLE after which the version column no longer determines which row of a merged table wins.
+
+If versions decide for all tables of a target table, none of its rows is ever locked, so nothing is refused.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 _PATIENT = Retry(attempts=1_000)
 """Nearly endless attempts: another session on the target may lock the table for hours, but only changes of this table
-wait for that session.
+wait for it.
 """
 
 
@@ -73,11 +73,12 @@ def run_ddl(
 ) -> Result:
     """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
-    `command` is an operator's ddl command for the change, and `is_superseded` says whether there is a newer one. All
-    schema changes of a source read the target's records on the session `records`. If other sources map to the same
-    target table, the shard groups in `groups` decide. `since` is the time at which the change began to wait for other
-    shards. `again`: this run has tried the change before. Then "done" in the journal may come from another member, and
-    the structures in the context may be older than the change.
+    - `groups`: if other sources map to the same target table, the shard groups decide.
+    - `command` is an operator's ddl command for the change. `is_superseded` says whether there is a newer one.
+    - `records` is the session on which all schema changes of a source read the target's records.
+    - `again`: this run has tried the change before. Then "done" in the journal may come from another member, and the
+      structures in the context may be older than the change.
+    - `since` is when the change began to wait for other shards.
 
     A CREATE TABLE ... SELECT is logged in one transaction with its rows. A batch writes these rows like other rows.
     """
@@ -150,7 +151,7 @@ def _report(due: DueChange, step: Admission, shared_tables: SharedTables) -> Non
 
 
 def _with_present_owners(due: DueChange) -> DueChange:
-    """Returns the statement with the current owners of rows: owners may change while the task runs."""
+    """Returns the statement with the present owners of rows, which may change while the task runs."""
     context = due.context
     if not context.writing.owners:
         return due
@@ -160,7 +161,7 @@ def _with_present_owners(due: DueChange) -> DueChange:
 
 
 def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> None:
-    """Records the new structures in the locks of rows; halts if the rows' held changes cannot be converted."""
+    """Records the new structures in the locks of rows; halts if held changes cannot be converted to them."""
     if not context.writing.looks_for_locks:
         return
     statement, there, then = change.statement, change.before, change.after
@@ -200,7 +201,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> ChangeDone | None:
-    """Returns the result if the change is already made, with structures that this run does not have yet; else None.
+    """Returns the result if the change is already made and has structures that this run lacks; else None.
 
     `again`: this run has tried the change before.
     """
@@ -250,7 +251,7 @@ def _empty_recopied(
 def _renamed_missed(
     groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
-    """Returns the missed changes of renamed shards, keyed by the new names, and the change with records of them.
+    """Returns the missed changes of renamed shards by their new names, and the change with records of these.
 
     The change also clears the records of dropped shards.
     """

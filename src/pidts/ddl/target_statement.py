@@ -1,7 +1,7 @@
 """Builds the target's statement for a schema change of the source: without filtered parts, with the target's names.
 
-The target does not run the parts of a statement that filters leave out. But the recorded structures follow these parts,
-since rows after the statement have the new structure.
+The target does not run the parts of a statement that filters leave out. But the recorded structures follow these parts:
+later rows have the new structure.
 """
 
 from __future__ import annotations

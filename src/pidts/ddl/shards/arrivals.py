@@ -13,12 +13,12 @@ from pidts.model import Arrival, Member, ShardLock, Table, TableName
 from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 ArrivalKind: TypeAlias = tuple[TableName, bool, tuple[object, ...]]
-"""A key that is equal for all arrivals that wait for the same reasons."""
+"""Equal for all arrivals that wait for the same reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The effects that ddl commands for a waiting change would have, in three fields of `Halt`."""
+    """What ddl commands for a waiting change would do, as three fields of `Halt`."""
 
     unfit: tuple[str, ...]
     lacks: tuple[str, ...]
@@ -27,8 +27,8 @@ class Outlook:
     def after(self, member: Member, wait: Wait, members: Mapping[Member, Table]) -> Outlook | None:
         """Returns the effects after this member has arrived, too; None if they have to be examined again.
 
-        `wait` is the common wait after the arrival. The columns that an unlock would keep depend on the structures of
-        the members that have not arrived, but not on their number.
+        `wait` is the common wait after the arrival. Which columns an unlock would keep depends on the structures of the
+        members that have not arrived, but not on their number.
         """
         structure = members.get(member)
         if structure is not None and not any(members.get(one) is structure for one in wait.awaited):
@@ -40,8 +40,8 @@ class Outlook:
 class CommonWait:
     """The wait of a group whose arrived members are all of one kind, and wait only for members that have not arrived.
 
-    If another member of this kind arrives, the others stop waiting for it, and nothing else changes. To examine the
-    group again would take time for each member, and with a thousand shards this happens a thousand times.
+    If another member of this kind arrives, the others stop waiting for it, and nothing else changes. So the group need
+    not be examined again, which would take time for each member: a thousand shards arrive one by one.
     """
 
     kind: ArrivalKind
@@ -71,17 +71,17 @@ class CommonWait:
 
 @dataclass(slots=True)
 class Examination:
-    """The results of the last examination of a group. They are valid until the next event that may change them."""
+    """What the last examination of a group has found. An event that may change this ends its validity."""
 
     waits: dict[ArrivalKind, Wait] = field(default_factory=dict)
     """The wait of the arrivals of each kind."""
     outlooks: dict[ArrivalKind, Outlook] = field(default_factory=dict)
-    """The effects of ddl commands for arrivals of each kind."""
+    """What ddl commands would do, for arrivals of each kind."""
     common: CommonWait | None = None
-    """The wait of all arrived members; None if they do not wait for the same reasons, or if this is not known."""
+    """The wait of all arrived members; None if they wait for different reasons, or if this is not known."""
 
     def after(self, kind: ArrivalKind, arrival: Arrival, members: Mapping[Member, Table]) -> Examination | None:
-        """Returns the results after another arrival; None if the group has to be examined."""
+        """Returns what is valid after another arrival; None if the group has to be examined."""
         common = self.common.after(kind, arrival) if self.common is not None else None
         if common is None:
             return None
@@ -92,7 +92,7 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class RunByLeader:
-    """The result if another member, the leader, has made the change, and has recorded it for this member, too."""
+    """The answer if another member, the leader, has made the change, and has recorded it for this member, too."""
 
     change: MemberChange
 
@@ -117,12 +117,11 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     member_changes: tuple[MemberChange, ...] = ()
-    """The changes of the members that had arrived when the statement began, without the leader's change.
-
-    The target records the statement for these members, even if members join or leave meanwhile.
+    """The changes of the members that had arrived when the statement began, without the leader's. The target records
+    the statement for these members, even if members join or leave meanwhile.
     """
     in_doubt: set[str] = field(default_factory=set)
-    """Sources whose attempt ended while it was not known whether the change was made."""
+    """Sources whose attempt ended before it was known whether the change was made."""
 
     @property
     def arrivals(self) -> dict[Member, Arrival]:
@@ -137,7 +136,7 @@ class GroupState:
     def end(self, run: RunDecision) -> None:
         """Notes that the statement has run, and that the target has recorded it for the arrived members.
 
-        If one of the arrived members arrives again, it gets `RunByLeader`.
+        Each of them gets `RunByLeader` if it arrives again.
         """
         self.running = None
         made = {(change.source, change.epoch, change.lsn) for change in self.member_changes}
@@ -160,7 +159,7 @@ class GroupState:
         return next(iter(self._waiting), None)
 
     def lock(self, target: TableName, first: Arrival, decision: Decision) -> ShardLock:
-        """Returns the lock that shows what the group waits for. `decision` is the decision about the first member."""
+        """Returns the lock that shows what the group waits for; `decision` is about the first member."""
         wait = decision if isinstance(decision, Wait) else Wait()
         return ShardLock(
             target=target,

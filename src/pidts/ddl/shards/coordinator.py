@@ -2,11 +2,11 @@
 
 Every part of the task registers its tables and reports each finished change of a member. A member that has arrived at a
 change asks for a decision, and asks again after each event that may change the decision. Nothing here is durable: after
-a crash every part registers again, and all members arrive again.
+a crash, every part registers again, and all members arrive again.
 
 While a statement runs for a group, no other member of the group begins one. The member that runs the statement, the
-*leader*, does so in its own thread. It reports the end with `ran` or `failed`, even if its attempt has ended meanwhile,
-because the statement is still running on the target.
+*leader*, does so in its own thread. It reports the end with `ran` or `failed`, even if its attempt has ended meanwhile:
+the statement may still run on the target.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ShardGroups:
     ) -> None:
         """`mode` is the shard mode of the task file (empty: none), `expected` are the sources of all parts.
 
-        `rules` are the rules of the parts. If a source cannot be reached, its rules show its target tables.
+        `rules` are the rules of the parts: they show the target tables of a source that cannot be reached.
         `counts_apart`: the task file promises that tables never give the same number to two rows.
         """
         self.counts_apart = counts_apart
@@ -75,13 +75,13 @@ class ShardGroups:
         self._moved = threading.Condition()
         self._moves = 0
         self._examined: dict[TableName, Examination] = {}
-        """The results of the examinations of groups since the last event."""
+        """What the examinations of groups have found since the last event."""
 
     @property
     def moves(self) -> int:
-        """Returns the number of events so far that may have changed a decision.
+        """Returns how many events so far may have changed a decision.
 
-        If the number has not changed, all waiting changes still wait.
+        While the number stays the same, all waiting changes still wait.
         """
         return self._moves
 
@@ -97,11 +97,11 @@ class ShardGroups:
                     state.agreed = state.agreed if state.running is not None else None
             self._forget(source)
             if self.known.begins(source, target_table):
-                # An earlier process may have made changes until this attempt claimed the task, so agreed structures are
-                # not valid any more.
+                # An earlier process may have made changes until this attempt claimed the task. So agreed structures may
+                # not be valid any more.
                 for state in self._states.values():
                     state.agreed = state.agreed if state.running is not None else None
-            # To count the members of each of 20,000 groups one by one would take longer than the rest of the start.
+            # Counting the members of each of 20,000 groups one by one would take longer than the rest of the start.
             counts = self.known.counts()
             for target in dict.fromkeys(table.name for table in target_table.values()):
                 state = self._states.setdefault(target, GroupState())
@@ -114,9 +114,9 @@ class ShardGroups:
         return self._mode == "optimistic"
 
     def next_read(self) -> int:
-        """Returns a number for a read of the target's record.
+        """Returns a number for a read of the target's record, to be taken before the read.
 
-        The caller takes the number before it reads. Of several reads, the one with the highest number counts.
+        Of several reads, the one with the highest number counts.
         """
         with self._moved:
             return self.known.next_read()
@@ -124,17 +124,14 @@ class ShardGroups:
     def take_recorded(self, source: str, target_table: Mapping[TableName, Table]) -> None:
         """Adds, from the target's record, the members of a part that has not begun.
 
-        Other members wait only for those of the part's tables that have rows on the target.
+        So other members wait only for those of the part's tables that have rows on the target.
         """
         with self._changing():
             if self.known.take_recorded(source, target_table):
                 self._notify()
 
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:
-        """Returns the parts that have to begin before all shards of these target tables are known.
-
-        `targets` None: all target tables.
-        """
+        """Returns the parts that have to begin before all shards of these target tables are known (None: of all)."""
         with self._moved:
             return self.known.absent_for(targets)
 
@@ -148,8 +145,8 @@ class ShardGroups:
     ) -> None:
         """Stores the target's record of groups and members, which was read after a source had claimed the task.
 
-        Events of this process after the reading are not in the record. An earlier process may still run parts that have
-        not claimed the task, and may change the record.
+        The record lacks events of this process after the reading. An earlier process may still run parts that have not
+        claimed the task, and may change the record.
         """
         with self._changing():
             for target, table in agreed.items():
@@ -173,7 +170,7 @@ class ShardGroups:
         """Returns the decision about a member that arrives.
 
         A member that gets a `RunDecision` carries it out and reports how this ended. All other members ask again after
-        each event. An arrival from a closed attempt does not count. If it did, the next attempt, which also arrives,
+        each event. An arrival from a closed attempt does not count. Otherwise the next attempt, which also arrives,
         would not be informed that the change is done.
         """
         with self._moved:
@@ -204,7 +201,7 @@ class ShardGroups:
             return decision
 
     def still(self, waits: ChangeWaits) -> ChangeWaits | None:
-        """Returns what a change waits for now; None if it may be tried again. Only `arrive` allows it to continue."""
+        """Returns what a change waits for now; None if it may be tried again. Only `arrive` lets it continue."""
         with self._moved:
             arrival = waits.arrival
             if arrival is None:
@@ -221,7 +218,7 @@ class ShardGroups:
             return replace(waits, wait=decision, agreed=self._agreed(target, state))
 
     def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
-        """Returns the halt, with the effects that each ddl command for the change would have on rows."""
+        """Returns the halt with the effects that each ddl command for the change would have on rows."""
         with self._moved:
             target, state = arrival.after.name, self._state(arrival.after.name)
             kind, outlooks = self._kind(arrival), self._examination(target).outlooks
@@ -235,12 +232,12 @@ class ShardGroups:
             return replace(halt, unfit=found.unfit, lacks=found.lacks, stays=found.stays)
 
     def member_changes(self, run: RunDecision) -> tuple[MemberChange, ...]:
-        """Returns the changes of the members that had arrived when the statement began, without the leader's change."""
+        """Returns the changes of the members that had arrived when the statement began, without the leader's."""
         with self._moved:
             return self._state(run.leader.after.name).member_changes
 
     def only_mariadb(self, target: TableName) -> bool | None:
-        """Whether the group's rows come from MariaDB only; None if they come from both products or are unknown."""
+        """Whether the group's rows come from MariaDB only; None if they also come from MySQL, or if it is unknown."""
         with self._moved:
             found = {self._mariadb.get(member.source) for member, _ in self.known.of(target)}
         return found.pop() if len(found) == 1 else None
@@ -251,10 +248,7 @@ class ShardGroups:
             return target in self.known.recorded
 
     def writers(self, run: RunDecision) -> dict[str, frozenset[TableName]]:
-        """Returns the group's tables that have not arrived, by source.
-
-        The member that runs a statement makes the tables that have not arrived wait.
-        """
+        """Returns the group's tables that have not arrived, by source: they wait while the statement runs."""
         target = run.leader.after.name
         with self._moved:
             standing = self._state(target).arrivals
@@ -332,12 +326,10 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Stores the result of a part's change: the changed tables, with the names that the target uses.
+        """Stores the result of a part's change: the changed tables under the target's names. None: it left its group.
 
-        A table whose structure is None has left its group.
-
-        `epoch` is the epoch of the attempt that reports. A closed attempt may report a change after the next attempt
-        has begun. The next attempt has already read this change from the record, so the report is ignored.
+        `epoch` is the epoch of the attempt that reports. If the next attempt has already begun, the report is ignored:
+        that attempt has read the change from the record.
         """
         with self._changing():
             if epoch is not None and epoch < self._epochs.get(source, epoch):
@@ -373,7 +365,7 @@ class ShardGroups:
             return tuple(member.table for member in self.known.members if member.source == source)
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> None:
-        """Notes all tables of a part that wait before a statement that removes them. Nobody waits for these tables."""
+        """Replaces the tables of a part that wait before a statement which removes them. Nobody waits for them."""
         with self._changing():
             if self.known.set_leaving(source, tables):
                 self._notify()
@@ -457,10 +449,10 @@ class ShardGroups:
         return found
 
     def _all_wait_alike(self, state: GroupState, arrival: Arrival, decision: Decision) -> bool:
-        """Whether, after this arrival, `still` would return for each arrived member that it waits.
+        """Whether `still` would now return for each arrived member that it waits.
 
-        This holds if the member that has just arrived waits, and all other arrived members are of its kind. Without
-        this method, each of a thousand arrivals would wake a thousand threads.
+        It does if the member that has just arrived waits, and all other arrived members are of its kind. Without this
+        method, each of a thousand arrivals would wake a thousand threads.
         """
         kind = self._kind(arrival)
         if not isinstance(decision, Wait) or decision.leader is not None or kind is None:
@@ -475,7 +467,7 @@ class ShardGroups:
     def _kind(self, arrival: Arrival) -> ArrivalKind | None:
         """Returns a key that is equal for all arrivals that wait for the same reasons.
 
-        The result is None if the arrival's member may wait for a reason that concerns no other member.
+        None: the member may wait for a reason that concerns no other member.
 
         A thousand shards that arrive at the same change wait for the same reasons. If each of them examined the whole
         group after each arrival, the time would grow with the third power of the number of shards.
@@ -490,7 +482,7 @@ class ShardGroups:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds the lock during an event, and forgets the decisions that were made before the event."""
+        """Holds the lock during an event, and forgets the decisions from before the event."""
         with self._moved:
             self._examined = {}
             yield
@@ -504,10 +496,9 @@ class ShardGroups:
         return found
 
     def _agree(self, target: TableName) -> None:
-        """Records the structure that all members have as the structure that the group has agreed on.
+        """If all members have one structure, records it as the structure that the group has agreed on.
 
-        If an operator has skipped a change for every member, no decision of the group has led to the members'
-        structure.
+        For example, if an operator has skipped a change for every member, no decision has led to their structure.
         """
         state, first = self._state(target), next(table for _, table in self.known.of(target))
         if state.agreed is not None and self.known.is_uniform(target):

@@ -14,7 +14,7 @@ from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
 
 _NAMED = 5
-"""How many members a message names at most. The list of all members is shown separately."""
+"""How many members a message names. The list of all members is shown separately."""
 
 
 def waiting_halt(
@@ -125,8 +125,8 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
 def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
     """Returns the error for columns that the target already has.
 
-    If the columns have other defaults on the target than in the shard's statement, the shards disagree, and no further
-    arrival changes this.
+    If they have other defaults on the target than in the shard's statement, the shards disagree, and no further arrival
+    changes this.
     """
     columns = [f"column {name}" for name in wait.differing_columns]
     unlike = differences_text(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""
@@ -147,7 +147,7 @@ def _already_there(wait: Wait, arrival: Arrival | None, agreed: Table | None) ->
 
 
 def _ways_out(others: Sequence[Arrival]) -> str:
-    """Returns the advice for shards with different changes: a command for this change, and for each other change."""
+    """Returns the advice if shards have different changes: a command for this change, and for each other one."""
     skips = [with_place(SKIP, one.member.source, str(one.lsn)) for one in others[:_NAMED]]
     if len(others) > _NAMED:
         skips.append(f"and {len(others) - _NAMED:,} more, which this command shows: {LIST}")

@@ -3,7 +3,7 @@
 Parts that have begun have registered their members. The members of other parts are read from the target's record.
 
 This module takes no lock: `ShardGroups` calls it under its own lock. Other modules read `dropped` and `missed` without
-that lock. So these two mappings are replaced as a whole and never changed in place, and a reader gets the state of one
+that lock. So these two mappings are replaced as a whole and never changed in place: a reader gets the state of one
 moment.
 """
 
@@ -43,7 +43,7 @@ class Members:
         return self.sources - self._known - self._excluded
 
     def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Sets a source's members. Returns whether these members were known only from the record before this call."""
+        """Sets a source's members. Returns whether they were known only from the record before this call."""
         self._known.add(source)
         self._excluded.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
@@ -62,7 +62,7 @@ class Members:
         return True
 
     def _add_all(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Adds members. Equal tables of one group become one object, since comparing an object with itself is quick."""
+        """Adds members. Equal tables of one group become one object, which is quickly compared with itself."""
         counts = self.counts() + Counter(table.name for table in target_table.values())
         self.members |= {
             Member(source, name): shared_object(table) if counts[table.name] > 1 else table
@@ -77,7 +77,7 @@ class Members:
         return True
 
     def next_read(self) -> int:
-        """Returns a number for a read of the target's record: of two reads, the one with the higher number counts."""
+        """Returns a number for a read of the target's record. Of two reads, the one with the higher number counts."""
         self._reads += 1
         return self._reads
 
@@ -96,7 +96,7 @@ class Members:
         self.missed = {member: steps for member, steps in {**self.missed, **missed}.items() if steps}
 
     def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> ShardGroup:
-        """Returns the group of a target table, for a decision about one of its members."""
+        """Returns the group of a target table, for a decision about a member."""
         is_one, is_leaving = self._mode == "pessimistic", any(self._leaving.values())
         return ShardGroup(
             target=target,
@@ -111,8 +111,7 @@ class Members:
     def is_uniform(self, target: TableName) -> bool:
         """Whether all members have the group's structure, and none of them misses a change.
 
-        In optimistic mode, it is also False if the target has more columns: rows of former members may have values in
-        these columns.
+        In optimistic mode, the target must not have more columns either: rows of former members may have values there.
         """
         tables = [table for _, table in self.of(target)]
         has_missed = bool(self.missed) and any(member in self.missed for member, _ in self.of(target))
@@ -121,10 +120,7 @@ class Members:
         return not (has_missed or more) and all(same_version(tables[0], other) for other in tables)
 
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
-        """Stores the recorded dropped columns of a source that has not begun.
-
-        Sources that have begun report their dropped columns themselves.
-        """
+        """Stores the recorded dropped columns of a source that has not begun. Other sources report them themselves."""
         if source not in self._known or source in self._presumed:
             self.note_dropped({Member(source, name): names for name, names in dropped.items()})
 
@@ -137,10 +133,7 @@ class Members:
         self.members[member] = shared_object(table)
 
     def remove(self, member: Member) -> None:
-        """Removes the member.
-
-        If a new table gets the same name, its rows replace the rows that the member has left on the target.
-        """
+        """Removes the member. If a new table gets its name, the new rows replace those that the member has left."""
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
@@ -149,8 +142,8 @@ class Members:
     ) -> dict[Member, frozenset[str]]:
         """Returns the entries of `dropped` that the arrival's change alters. `agreed` is the agreed structure after it.
 
-        `origins` has the earlier names of columns that keep their values under new names. `was` is the earlier
-        structure. If a default has changed since, members that lack the column have older values in it, too.
+        `origins` has the earlier names of columns that keep their values under new names. `was` is the structure
+        before. If a default differs from the one there, members that lack the column have older values in it, too.
         """
         there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}
@@ -159,7 +152,7 @@ class Members:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs:  # a new table's rows replace the rows that a former table of its name has left there
+        if not arrival.runs:  # a new table's rows replace those that a former table of its name has left
             after[arrival.member] = frozenset()
         if arrival.runs:
             had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())
@@ -172,10 +165,7 @@ class Members:
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
-        """Replaces the set of a source's tables that wait before a statement that removes them.
-
-        Returns whether the set has changed.
-        """
+        """Replaces the tables of a source that wait before a statement which removes them. Returns if they changed."""
         if self._leaving.get(source, frozenset()) == tables:
             return False
         self._leaving[source] = tables
@@ -186,14 +176,14 @@ class Members:
         self._leaving[source] = self._leaving.get(source, frozenset()) - set(tables)
 
     def is_leaving(self, member: Member) -> bool:
-        """Whether the member is about to be removed, so that nobody has to wait for it."""
+        """Whether the member is about to be removed. Then nobody has to wait for it."""
         return member.table in self._leaving.get(member.source, ())
 
     def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
         """Returns the members of a group."""
         seen, is_of_target = None, False
         for member, table in self.members.items():
-            if table is not seen:  # many shards may share one structure: its name is compared only once
+            if table is not seen:  # many shards may share one structure, whose name is compared only once
                 seen, is_of_target = table, table.name == target
             if is_of_target:
                 yield member, table
@@ -210,13 +200,11 @@ class Members:
         )
 
     def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
-        """Returns the sources that have not begun yet.
+        """Returns the sources that have to begin before all shards of these target tables are known (None: of all).
 
-        Until they begin, some shards of these target tables are unknown.
-
-        `targets` None: all target tables. If `targets` are given, in optimistic mode, the result also has the sources
-        that have not begun, but whose shards of these tables are known from the record: an unfinished change of an
-        earlier process may have changed the group's structure.
+        In optimistic mode, the result for given `targets` also has sources that have not begun, but whose shards of
+        these tables are known from the record: an unfinished change of an earlier process may have changed the group's
+        structure.
         """
         if targets is None:
             return tuple(sorted(self.absent))
@@ -228,8 +216,8 @@ class Members:
     def agreed(self, target: TableName) -> Table | None:
         """Returns the structure of all members; None if there are no members.
 
-        If the members' structures differ, the result is the recorded structure. Without a record, it is the structure
-        that fits most members, in optimistic mode one with the columns of all members.
+        If their structures differ, it is the recorded structure. Without a record, it is the structure that fits most
+        members, in optimistic mode one with the columns of all members.
         """
         tables = [table for _, table in self.of(target)]
         if not tables:

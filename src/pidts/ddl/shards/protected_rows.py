@@ -1,8 +1,8 @@
 """Leaves out the parts of a statement that would remove rows of other sources from a target table.
 
 A shard's `TRUNCATE`, `DROP TABLE`, `DROP DATABASE`, `CREATE OR REPLACE`, or a `RENAME` by which it leaves, would also
-remove the other shards' rows. The recorded structures of the source follow these statements, so rows after them are
-read correctly. On the target the shard's own rows stay.
+remove the other shards' rows. On the target, the shard's own rows stay, too. The recorded structures of the source
+follow these statements, so rows after them are read correctly.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ class SharedTables:
     """Tables of the source that map, or may map, to a merged table."""
 
     def shared(self, table: TableName) -> bool:
-        """Whether other tables map to the same target table.
-
-        In a sharding task, the result is True even if no other table maps to the target table so far.
-        """
+        """Whether other tables map to the same target table. In a sharding task also true if none does so far."""
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)
         if not (is_declared or self.groups.is_shared(routes.destination(table).name, Member(self.source, table))):
@@ -54,7 +51,7 @@ class SharedTables:
         return True
 
     def new_records(self, known: Mapping[TableName, Table]) -> dict[TableName, Table]:
-        """Returns the merged target tables that keep rows of a source table although the statement drops or empties it.
+        """Returns the merged target tables that keep rows of a source table which the statement drops or empties.
 
         Tables that are already recorded as shared are left out.
         """
@@ -68,8 +65,7 @@ class SharedTables:
     ) -> dict[TableName, Table]:
         """Returns tables that the statement drops or empties, if their rows stay on the target, or may stay there.
 
-        The rows may stay after a ddl command that replaced the statement, since the command need not have removed any
-        row.
+        They may stay if a ddl command has replaced the statement: it need not have removed any row.
         """
         emptied = statement.tables if isinstance(statement, TruncateTable) else ()
         gone = [name for name, table in structures.items() if table is None]
@@ -97,7 +93,7 @@ class SharedTables:
     def runs(
         self, statement: Statement, relevance: Relevance, where: Where, known: Collection[TableName]
     ) -> Statement | None:
-        """Returns the part of the statement that is run. None: nothing is run, and the statement is only recorded."""
+        """Returns the part of the statement that is run. None: the statement is only recorded."""
         match statement:
             case TruncateTable(table=table) if self.shared(table):
                 self.left.append(f"{table} was emptied")
@@ -164,7 +160,7 @@ class SharedTables:
 def _without(
     pairs: Iterable[tuple[TableName, TableName]], leaving: Collection[TableName]
 ) -> list[tuple[TableName, TableName]]:
-    """Returns the rename steps of tables that do not leave; one name may belong to several tables in turn."""
+    """Returns the rename steps of tables that do not leave. One name may belong to several tables in turn."""
     first: dict[TableName, TableName] = {}
     kept = []
     for old, new in pairs:

@@ -1,7 +1,7 @@
 """Reads and updates the target's record of dropped columns and missed changes of shard groups.
 
-Dropped columns are columns that members have dropped and the target still has. The commit of a change writes the
-records of dropped columns and of missed changes. These records are read when an attempt of a part begins.
+Dropped columns are columns that members have dropped and the target still has. The commit of a change writes both
+records. They are read when an attempt of a part begins.
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 
 
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
-    """Reads the tables of unreachable sources from the record.
-
-    Then only changes of the recorded tables wait for the unreachable sources.
-    """
+    """Reads the tables of unreachable sources from the record. Then only their changes wait for these sources."""
     with closing(context.target.connect()) as session:
         for source in absent:
             rules = groups.rules.get(source)
@@ -78,7 +75,7 @@ def dropped_under(
 ) -> dict[Member, frozenset[str]]:
     """Returns the dropped columns, keyed by the new names of members. The old names have no dropped columns any more.
 
-    `dropped` has the columns after the change, `known` the columns before it; both are keyed by the old names.
+    `dropped` has the columns after the change, `known` those before it, both keyed by the old names.
     """
     moved = {old: frozenset[str]() for old in renamed}
     moved |= {new: dropped.get(old, known.get(old, frozenset())) for old, new in renamed.items()}
@@ -89,15 +86,14 @@ def dropped_under(
 def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
     """Returns records that clear the dropped columns of former members.
 
-    Otherwise the dropped columns would also apply to a new table with a former member's name, which has only its own
-    rows.
+    Otherwise they would also apply to a new table with a former member's name, which has only its own rows.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
     return {DroppedColumnsKey(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
 def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
-    """Returns the records of the changes that members miss now: a separate record for each change of a member."""
+    """Returns the records of the changes that members miss now: one record for each change of a member."""
     records: dict[RecordKey, dict[TableName, Table | None]] = {}
     for member, steps in missed.items():
         for place in range(max(len(steps), len(before.get(member, ())))):
@@ -130,8 +126,8 @@ def settle_missed(
 ) -> None:
     """Updates, in the open transaction, the missed changes of tables that continue after an unread part of the log.
 
-    If a table has the structure after one of its missed changes, it no longer misses this change and earlier ones. The
-    progress of any other table is not known: such a table counts as missing nothing, like a dropped table (None).
+    If a table has the structure after one of its missed changes, it no longer misses this change and earlier ones. Of
+    any other table, the progress is not known: it counts as missing nothing, like a dropped table (None).
     """
     missed = load_missed(session, task, (source,)) if target_table else {}
     left = {

@@ -6,8 +6,8 @@ the change would wait for their checkpoints. So the tables of these shards are h
 themselves. The change begins when all their parts have stopped writing to the table.
 
 The state of the barrier is not durable. If a part does not report in time that it has stopped, the change begins
-without it. The part may be down, or may be writing to a table that another session has locked. Then its writes wait on
-the target.
+without it. The part may be down, or may be writing to a table that another session has locked. In the second case, its
+writes wait on the target.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WriteBarrier:
     """The write barrier of one process, which all threads of all parts use."""
 
     def __init__(self, patience_seconds: float = 30.0) -> None:
-        """`patience_seconds`: a change waits this long at most until the other parts do not write."""
+        """`patience_seconds`: how long a change waits until the other parts do not write."""
         self._patience_seconds = patience_seconds
         self._keeps: dict[str, Keep] = {}
         self._kept: dict[object, Mapping[str, frozenset[TableName]]] = {}
@@ -64,7 +64,7 @@ class WriteBarrier:
 
     @contextmanager
     def quiet(self, source: str) -> Iterator[None]:
-        """Marks the time between two batches of the part: none is under way, and the next batch is not planned yet."""
+        """Marks the time between two batches of the part: none is under way, and the next one is not planned yet."""
         with self._moved:
             self._quiet.add(source)
             self._moved.notify_all()
@@ -76,7 +76,7 @@ class WriteBarrier:
 
     @contextmanager
     def holding(self, tables: Mapping[str, frozenset[TableName]]) -> Iterator[None]:
-        """Holds these tables, keyed by their sources, while the code inside the block runs."""
+        """Holds these tables, keyed by their sources, while the block runs."""
         if not tables:
             yield
             return
