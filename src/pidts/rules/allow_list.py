@@ -87,9 +87,8 @@ class AllowList:
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Parses a list of tables, such as `shop.orders,crm.*`.
-
-        A schema means all of its tables, an empty text all tables.
+        """Parses a list of tables, such as `shop.orders,crm.*`. A schema means all of its tables, an empty text all
+        tables.
         """
         parts = (name.partition(".") for name in map(str.strip, text.split(",")) if name)
         return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))
@@ -104,7 +103,7 @@ class AllowList:
         return not self.do_tables and not self._any_table(self._ignored, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Whether step 1 alone keeps a schema; for statements on a schema, such as CREATE DATABASE."""
+        """Whether step 1 keeps a schema. Statements on a schema, such as CREATE DATABASE, take only this step."""
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:

@@ -2,7 +2,7 @@
 
 Each column gets the constants of all conditions, the values next to them, and NULL. Conditions of the usual forms
 (`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE only at these
-values. So all overlaps and gaps are found. With other conditions, some overlaps and gaps may not be found.
+values, so all of their overlaps and gaps are found. Those of other conditions may not be found.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ _MOST = 20_000
 
 
 def border_rows(owners: Owners, table: Table) -> tuple[str, str]:
-    """Returns two rows as texts: one that several zones own, and one that no zone owns.
-
-    A text is empty if no such row was found.
-    """
+    """Returns two rows as texts: one that several zones own, and one that no zone owns. Empty: none was found."""
     asked = [one for one in table.columns if one.name.lower() in owners.columns(table.name)]
     if not asked:
         return "", ""

@@ -13,9 +13,9 @@ r"""Changes values between source and target: DM's old column mappings, for tabl
   argument, its number is 0. With `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is
   (1, 2, 10).
 
-Only one mapping applies to a table: a mapping for the table, otherwise one for the schema. If two mappings of one kind
-match, this is an error. NULL stays NULL, while DM stops at a NULL. If a column's type cannot store the new values, the
-column gets another type on the target.
+Only one mapping applies to a table: a mapping for the table, otherwise one for the schema. It is an error if two
+mappings of one kind match. NULL stays NULL, while DM stops at a NULL. If a column's type cannot store the new values,
+the column gets another type on the target.
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ _LONGEST_CHAR = 255
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """One entry of `column-mappings`.
-
-    As in DM, `source_column` has no effect: a new value is computed from the old one.
-    """
+    """One entry of `column-mappings`. As in DM, `source_column` has no effect: a new value comes from the old one."""
 
     schema_pattern: str
     table_pattern: str
@@ -106,7 +103,7 @@ class ColumnMapping:
         return replace(table, columns=tuple(target_table if item is column else item for item in table.columns))
 
     def mapped_column(self, column: Column, table: TableName) -> Column:
-        """Returns a column's definition, in the table or in a statement on it, with the type for the target."""
+        """Returns a column's definition for the target, in the table or in a statement on it."""
         if not self.fits(table) or column.name != self.target_column:
             return column
         wanted = self._type(column, table)
@@ -115,8 +112,8 @@ class ColumnMapping:
     def mapped(self, rows: pa.StructArray, table: Table) -> pa.StructArray:
         """Returns the rows with their new values; the same object if the mapping does not match the table.
 
-        The result is null where `rows` is null. A value that cannot be mapped halts the table: if the row kept its old
-        key, another table's row might have the same key.
+        The result is null where `rows` is null. A value that cannot be mapped halts the table: with its old key, the
+        row might have the key of another table's row.
         """
         if not self.fits(table.name):
             return rows
@@ -135,7 +132,7 @@ class ColumnMapping:
     def is_reversible(self, table: Table) -> bool:
         """Whether the original value follows from the mapped value.
 
-        The original value of a text of digits is not known: `7` and `07` become the same number.
+        For a text of digits it does not: `7` and `07` become the same number.
         """
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 

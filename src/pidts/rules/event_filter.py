@@ -17,7 +17,7 @@ are ignored if they have the named kinds.
 
 If DM cannot use an entry (an unknown kind, a second entry for the same patterns), it ignores the entry and only logs
 this. PiDTS ignores only short names (`truncate` for `truncate table`), and reports this in a note. With any other
-unusable entry the task does not start, since changes that the user wanted to drop would be replicated.
+unusable entry, the task does not start: it would replicate changes that the user wanted to drop.
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ class FilterDecision(Enum):
 
     TAKE = "take"
     SKIP = "skip"
-    """The change is dropped. A dropped DDL still changes the recorded structures, since later rows have the new
-    structure.
-    """
+    """The change is dropped. A dropped DDL still changes the recorded structures: later rows have the new structure."""
     REFUSE = "refuse"
 
 
@@ -136,10 +134,7 @@ def is_short(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
-    """Returns the kinds that a list names.
-
-    A kind is left out if an earlier `none`, `none ddl` or `none dml` applies to it.
-    """
+    """Returns the kinds that a list names, without kinds that an earlier `none`, `none ddl` or `none dml` has ended."""
     named: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     for name in names:
@@ -150,7 +145,7 @@ def _kinds(names: tuple[str, ...]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class FilterRule:
-    """One entry of `filters`: without a table pattern it applies to a schema and all its tables."""
+    """One entry of `filters`. Without a table pattern, it applies to a schema and all its tables."""
 
     schema_pattern: str
     table_pattern: str = ""
@@ -178,7 +173,7 @@ class FilterRule:
         return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=case_sensitive)
 
     def __call__(self, events: Collection[str], sql: str) -> FilterDecision:
-        """Returns this rule's verdict. If it is TAKE, the next rule is applied."""
+        """Returns this rule's verdict. After TAKE, the next rule is applied."""
         if events and (verdict := self._of(not _kinds(self.events).isdisjoint(events))):
             return verdict
         if sql and self.sql_patterns:
@@ -231,10 +226,7 @@ class EventFilter:
 
 
 def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
-    """Returns a key that sorts rules in DM's order.
-
-    The order matters only if one rule refuses a change that another rule drops.
-    """
+    """Returns a key that sorts rules in DM's order, which matters if one rule drops and another refuses a change."""
     return bool(rule.table_pattern), _generality(rule.schema_pattern), _generality(rule.table_pattern)
 
 

@@ -2,9 +2,10 @@
 
 Each range names a table, or all tables of a schema, and a zone. A range with a condition contains the rows for which
 the condition is TRUE. A range without a condition contains all rows of the table that are in no other range. Ranges for
-a schema apply to a table only if no range names the table. A row has no owner if the conditions of several zones are
-TRUE for it, or if it is in no range. Then every write to this row is set aside as a row lock. So a mistake in the
-ranges may lock rows, but loses no change.
+a schema apply to a table only if no range names the table.
+
+If the conditions of several zones are TRUE for a row, or if it is in no range, the row has no owner. Then every write
+to it is set aside as a row lock. So a mistake in the ranges may lock rows, but loses no change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pidts.rules.expressions.tree import CLOCK, calls_of, columns_of
 from pidts.rules.expressions.typed import check_zone
 
 ALL = "*"
-"""The name in a range that means all tables of the schema."""
+"""In a range, the name of a table that means all tables of the schema."""
 
 Places: TypeAlias = npt.NDArray[np.int64]
 """For each row, the index of its owner among the zones of its table, or `NOBODY`, or `SEVERAL`."""
@@ -39,7 +40,7 @@ class OwnedRange:
     table: str
     zone: str
     where: str = ""
-    """A condition on a row. If it is empty, the range has all rows that are in no other range of the table."""
+    """A condition on a row. Empty: the range has all rows that are in no other range of the table."""
     file: str = field(default="", compare=False)
     line: int = field(default=0, compare=False)
 
@@ -129,10 +130,7 @@ class Owners:
         return zones.pop() if len(zones) == 1 and any(not one.where for one in ranges) else ""
 
     def zone_of(self, schema: str, table: str, where: str = "") -> str:
-        """Returns the zone of a range.
-
-        If the table has no ranges, returns the zone of the schema's range; an empty text if there is none.
-        """
+        """Returns the zone of a range; empty if there is none. A table without ranges has the schema's range."""
         wanted = OwnedRange(schema=schema, table=table, zone="", where=where)
         named = [one for one in self.ranges if one.is_range(wanted)]
         if not named and not where and not any(one.concerns(TableName(schema, table)) for one in self.ranges):
@@ -142,7 +140,7 @@ class Owners:
     def moved(self, records: Iterable[RangeOwner]) -> Owners:
         """Returns the owners after the recorded moves of ranges. The task files may not contain these moves yet.
 
-        An operator may have changed the ranges in the task files since a recorded move. The changed ranges are used
+        Since a recorded move, an operator may have changed the ranges in the task files. The changed ranges count,
         unless they contradict a record.
         """
         ranges = list(self.ranges)
@@ -171,9 +169,9 @@ class Owners:
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> ImageOwners:
-        """Returns the owner of the row in each change's image: the before image or the after image, as `side` says.
+        """Returns the owner of the row in each change's image: before or after, as `side` says.
 
-        For a change without this image, the result means nothing.
+        For a change without this image, the result has no meaning.
         """
         ranges = self.of(batch.table.name)
         zones = tuple(sorted({one.zone for one in ranges}))

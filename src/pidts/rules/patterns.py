@@ -27,7 +27,7 @@ def is_wide(pattern: str) -> bool:
 
 
 def check(pattern: str) -> None:
-    """Raises for an invalid pattern: so a mistake is found when the task file is read, and not at the first match."""
+    """Raises for an invalid pattern. So the mistake is found when the task file is read, and not at the first match."""
     _compiled(pattern, True)  # noqa: FBT003 - part of the cache's key
 
 
@@ -37,7 +37,7 @@ def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
     flags = re.NOFLAG if case_sensitive else re.IGNORECASE
     try:
         with warnings.catch_warnings():
-            # `[[:alpha:]]` is a class in DM's expressions. For Python this is another set, and Python only warns.
+            # `[[:alpha:]]` is a class in DM's expressions. For Python it is another set, and Python only warns.
             warnings.simplefilter("error", FutureWarning)
             return re.compile(text, flags)
     except (re.error, FutureWarning) as error:
@@ -45,7 +45,7 @@ def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
 
 
 def _todo(text: str) -> str:
-    """Returns the advice for an expression that Python refuses. DM also has classes and escapes that Python lacks."""
+    """Returns the advice for an expression that Python refuses. It may have one of DM's classes or escapes."""
     if classes := sorted({found[0] for found in re.finditer(r"\[:\^?\w+:\]", text)}):
         return f"PiDTS has no {', '.join(classes)}: write the characters instead, for example [0-9] for [[:digit:]]"
     if escape := re.search(r"(?<!\\)(?:\\\\)*(\\[pPQEzC])", text):

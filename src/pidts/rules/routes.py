@@ -7,11 +7,11 @@ the schema that no rule with a `table-pattern` matches. So with
     {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
      target-table: t}                                                        shop_1.x   becomes shop.x
 
-If two rules of one kind match a name, this is an error, because it is not clear which rule is meant. To a statement on
-a schema, only rules for schemas apply. So the first rule above turns `CREATE DATABASE shop_1` into `CREATE DATABASE
+If two rules of one kind match a name, this is an error: it is not clear which rule is meant. For a statement on a
+schema, only rules for schemas count. So the first rule above turns `CREATE DATABASE shop_1` into `CREATE DATABASE
 shop`.
 
-**Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column. A
+**Extracted columns.** The table on the target may have additional columns. A rule defines the value of such a column: a
 regular expression is matched with the name of the table, the schema or the source, and the matched groups are joined.
 If the expression does not match the name, the value is the empty text, as in DM. Expressions are applied to names in
 the source's own case.
@@ -28,7 +28,7 @@ from pidts.rules.patterns import check, expression, is_wide, matches
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """The definition of one extracted column: the expression for its value, and the column's name."""
+    """An extracted column: the expression for its value, and its name."""
 
     regexp: str
     column: str
@@ -77,10 +77,7 @@ class RouteRule:
 
     @property
     def extracts(self) -> tuple[Extract | None, Extract | None, Extract | None]:
-        """Returns the extracts of table, schema and source, in the order in which their columns are appended.
-
-        The rule may lack any of them (None).
-        """
+        """Returns the extracts of table, schema and source (None: there is none), in the order of their columns."""
         return self.extract_table, self.extract_schema, self.extract_source
 
     @property
@@ -138,7 +135,7 @@ class Routes:
     def may_leave_rows(self, name: TableName) -> bool:
         """Whether the target may have rows of a dropped table, because other tables share its target table.
 
-        The other tables may belong to this source or to another source.
+        The other tables may belong to any source.
         """
         return self.may_merge(name) or bool(self.destination(name).extracted)
 

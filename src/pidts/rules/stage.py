@@ -9,8 +9,8 @@ A copied row passes only the mappings and the route: as in DM, filters do not ap
 
 If several tables map to one target table, rows of two of these tables may have the same key. They stay two rows if the
 extracted columns are part of the target's key (`keyed`), as in `PRIMARY KEY (id, from_table)`. Then the extracted
-columns are part of every unique key, so rows of different tables never have equal keys. The collation of these columns
-distinguishes all texts.
+columns are part of every unique key, and their collation distinguishes all texts. So rows of different tables never
+have equal keys.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ from pidts.rules.routes import Routes
 from pidts.schema.computed import mentions
 
 EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
-"""The type of extracted columns: they have room for any name, and their collation distinguishes `T_1` and `t_1` in a
-key.
-"""
+"""The type of extracted columns. Any name fits, and the collation distinguishes `T_1` and `t_1` in a key."""
 
 _EMPTYING = ("truncate table", "drop table", "truncate table partition", "drop table partition")
 """Statements that remove rows without row events."""
@@ -57,7 +55,7 @@ _EVENTS = {Op.INSERT: "insert", Op.UPDATE: "update", Op.DELETE: "delete"}
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that a task file has for one source. Without rules, each batch and each table is returned unchanged."""
+    """The rules that a task file has for one source. Without rules, each batch and each table stays as it is."""
 
     allow: AllowList = field(default_factory=AllowList)
     events: EventFilter = field(default_factory=EventFilter)
@@ -67,7 +65,7 @@ class Rules:
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key is the source's key followed by the extracted columns."""
     several: bool = False
-    """Whether the task has several sources. Two sources may compute the same column of a target table by different
+    """Whether the task has several sources. They may compute the same column of a target table by different
     expressions.
     """
 
@@ -82,8 +80,8 @@ class Rules:
     def target_table(self, table: Table) -> Table:
         """Returns the table's structure on the target: renamed, mapped, with the extracted columns last.
 
-        An extracted column is nullable unless it is part of a key: rows that other programs write to the target belong
-        to no source. PiDTS itself never writes NULL into such a column.
+        An extracted column is nullable unless it is part of a key: other programs may write rows that belong to no
+        source. PiDTS itself never writes NULL into such a column.
         """
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
@@ -103,7 +101,7 @@ class Rules:
         return None if self.target_table(table) is table else table.name
 
     def check(self, table: Table) -> None:
-        """Raises in advance, before a change or a row needs the rules, if a rule cannot be applied to a table."""
+        """Raises if a rule cannot be applied to a table, before a change or a row needs the rule."""
         self.target_table(table)
         if self.expressions.rules:
             self.expressions.check(table)
@@ -115,7 +113,7 @@ class Rules:
         return any(verdict is not FilterDecision.TAKE for verdict in self._verdicts(name).values())
 
     def keeps_away(self, name: TableName) -> bool:
-        """Whether the target may lack a row of the source because a filter has left out the change that made it."""
+        """Whether a filter may have left out the change that made a row, so that the target lacks the row."""
         if any(rule.concerns(name) and not rule.delete for rule in self.expressions.rules):
             return True
         return bool(self.events.rules) and any(
@@ -123,11 +121,11 @@ class Rules:
         )
 
     def keeps_rows(self, name: TableName) -> bool:
-        """Whether the target may have a row that the source lacks because a filter has left out its DELETE."""
+        """Whether a filter may have left out the DELETE of a row, so that only the target has the row."""
         return self.drops(name) or any(self.events(name, {event}) is not FilterDecision.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
-        """Whether a row has the same key on source and target, so that each side's keys find rows on the other side."""
+        """Whether a row has the same key on source and target, so that the keys of one side find rows on the other."""
         return self.target_name(table.name) not in self.keyed and not self.maps_key(table)
 
     def maps_key(self, table: Table) -> bool:
@@ -136,10 +134,7 @@ class Rules:
         return mapping is not None and mapping.target_column in table.identity
 
     def apart(self, name: TableName) -> tuple[tuple[str, str], ...]:
-        """Returns the extracted values in the target's key.
-
-        Tables with the same extracted values may have equal keys.
-        """
+        """Returns the extracted values in the target's key. Tables with the same values may have equal keys."""
         destination = self.routes.destination(name)
         return destination.extracted if destination.name in self.keyed else ()
 
@@ -165,7 +160,7 @@ class Rules:
         return self.passed(passed) if len(passed) else None
 
     def early_filter(self, table: Table) -> EarlyFilter | None:
-        """Returns a filter for decoding, which keeps only changes that pass the filters; None if all changes pass."""
+        """Returns a filter for decoding, which keeps only changes that pass all filters; None if all changes pass."""
         verdicts = self._verdicts(table.name)
         unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.SKIP)
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.REFUSE)
@@ -246,13 +241,10 @@ def _not_computed(table: Table, mapped: str) -> Table:
 
 
 def _repeated(value: str, count: int) -> pa.StringArray:
-    """Returns an array with the same text `count` times.
-
-    Arrow's own `repeat` appends the texts one by one and takes six times as long.
-    """
+    """Returns an array with the same text `count` times. Arrow's own `repeat` takes six times as long."""
     data = value.encode()
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
-    ends[-1] = len(data) * count  # raises beyond 2 GiB, Arrow's limit for texts; `repeat` would exceed it
+    ends[-1] = len(data) * count  # raises beyond 2 GiB, Arrow's limit for texts, which `repeat` would exceed
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data * count)])
 
 
@@ -286,7 +278,7 @@ def _extended(key: Key, extracted: tuple[tuple[str, str], ...]) -> Key:
 
 
 def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
-    """Extends the images' bitmaps by the appended columns; every image has all of these columns."""
+    """Extends the images' bitmaps by the appended columns, which every image has."""
     if not appended or partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (own + appended + 7) // 8

@@ -1,7 +1,7 @@
 """Compares text as servers do: by the weights of its characters, with or without trailing spaces.
 
 A collation is either computed exactly or refused. Collations that compare code points (`_bin`) need no table. For all
-others, the weights were read from the servers themselves (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
+others, the weights were read from the servers (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_CODE_POINT_ORDER = frozenset({"utf8mb3", "utf8mb4", "ascii"})
 
 @dataclass(frozen=True, slots=True)
 class Collation:
-    """A collation's rules for comparing texts."""
+    """How texts are compared in a collation."""
 
     name: str
     pads: bool
@@ -32,7 +32,7 @@ class Collation:
     weights: Weights | None
     """The weights; None: the code points of characters are compared."""
     ordered: bool = True
-    """False if the rules show which texts are equal, but not which of two texts is less."""
+    """False if only equality is known, but not which of two texts is less."""
 
     def compare(self, operation: str, left: Any, right: Any) -> Any:
         """Returns the result of one of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
@@ -81,10 +81,7 @@ def _each_binary(keys: Any, change: Any) -> Any:
 
 
 def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
-    """Removes spaces from the ends of keys, one at a time, until no key ends in a space.
-
-    One space at a time is fast enough, since few keys end in many spaces.
-    """
+    """Removes spaces from the ends of keys, one at a time. This is fast enough, since few keys end in many spaces."""
     while True:
         size = pc.binary_length(keys)
         ends = pc.equal(pc.binary_slice(keys, -len(space)), pa.scalar(space))
@@ -95,9 +92,9 @@ def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
 
 
 def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
-    """Returns both sides, with the shorter text of each row padded with spaces.
+    """Returns both sides, with the shorter text of each row padded with spaces, as servers do before they compare.
 
-    Servers do this before they compare: so `a` followed by a tab is less than `a`.
+    For example, `a` followed by a tab is less than `a`.
     """
     sizes = pc.binary_length(left), pc.binary_length(right)
     longest = pc.max_element_wise(*sizes, skip_nulls=False)
@@ -123,10 +120,7 @@ def collation(name: str) -> Collation:
 
 
 def fits(text: str, charset: str) -> bool:
-    """Whether a charset can represent a constant.
-
-    If a column's charset cannot represent the constant, the server compares in another charset.
-    """
+    """Whether a charset can represent a constant. If a column's charset cannot, the server compares in another one."""
     if charset in ("utf8", "utf8mb3"):
         return max(text, default="") <= "\uffff"
     if charset in ("ascii", "latin1", "gbk"):

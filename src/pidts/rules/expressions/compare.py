@@ -50,7 +50,7 @@ OPERATIONS = {
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SAFE = 2**53
-"""The highest number up to which a double can represent every integer."""
+"""Up to this number, a double can represent every integer."""
 
 
 def comparison(sign: str, left: Expr, right: Expr) -> Expr:
@@ -120,10 +120,7 @@ def _compared(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Returns a function that compares integers and decimals by value.
-
-    One of them may be unsigned, and their scales may differ.
-    """
+    """Returns a function that compares integers and decimals by value, signed or unsigned, of any scale."""
     _no_short_year(left, right)
     one, other = as_integer(left), as_integer(right)
     if {one.family, other.family} == {Family.INT, Family.UINT}:
@@ -136,7 +133,7 @@ def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def unsigned(expr: Expr) -> Expr:
-    """Converts a constant that is compared with an unsigned column to the column's type."""
+    """Converts a constant to the type of the unsigned column with which it is compared."""
     if expr.family is Family.INT and expr.is_constant and expr.constant >= 0:
         value = pa.scalar(expr.constant, pa.uint64())
         return Expr(Family.UINT, lambda _: value, 20, constant=expr.constant, nature=expr.nature)
@@ -144,7 +141,7 @@ def unsigned(expr: Expr) -> Expr:
 
 
 def _no_short_year(left: Expr, right: Expr) -> None:
-    """Refuses a short year: `year_column = 24` means 2024 for servers."""
+    """Refuses a short year: for servers, `year_column = 24` means 2024."""
     for one, other in ((left, right), (right, left)):
         if one.column is not None and one.column.type.kind is Kind.YEAR:
             is_year = other.column is not None and other.column.type.kind is Kind.YEAR
@@ -191,7 +188,7 @@ def _number_in_quotes(number: Expr, text: str) -> Expr:
 
 
 def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Returns a function that compares texts by the collation that `shared_collation` finds for the two sides."""
+    """Returns a function that compares texts by their collation (`shared_collation`)."""
     order = collations.collation(shared_collation(left, right))
     if operation not in ("equal", "not_equal") and not order.ordered:
         raise NotSupportedError(f"the order of texts in the collation {order.name}")
@@ -199,7 +196,7 @@ def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def shared_collation(*exprs: Expr) -> str:
-    """Returns the collation with which servers compare or join these texts; raises if it is not clear which one."""
+    """Returns the collation in which servers compare or join these texts; raises if this is not certain."""
     found = {expr.collation for expr in exprs if expr.collation and expr.explicit}
     found = found or {expr.collation for expr in exprs if expr.collation}
     if len(found) != 1:
@@ -223,7 +220,7 @@ def shared_collation(*exprs: Expr) -> str:
 def _bytes(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
     """Returns a function that compares bytes.
 
-    Text constants count as bytes; hexadecimal constants compared with a number count as numbers.
+    Text constants count as bytes. Hexadecimal constants beside a number count as numbers.
     """
     for one, other in ((left, right), (right, left)):
         if one.family is Family.BYTES and isinstance(one.constant, bytes) and other.family in INTEGERS:

@@ -1,10 +1,10 @@
 """Values in MySQL's JSON documents: JSON_EXTRACT, `->` and `->>` with a constant path, and their comparisons.
 
 A JSON column has the text that the server writes for a document. The text shows most types: `2` is an integer, `2.0` a
-double, `"2"` a text. But a date (`CAST(NOW() AS JSON)`) looks like a text with the same digits. If the difference
-matters for a comparison, the comparison is refused when the expression is parsed.
+double, `"2"` a text. But a date (`CAST(NOW() AS JSON)`) looks like a text with the same characters. If this matters for
+a comparison, the comparison is refused when the expression is parsed.
 
-MariaDB stores JSON as plain text and compares extracted values by other rules, so expressions with these functions are
+MariaDB stores JSON as plain text and compares extracted values by other rules. So expressions with these functions are
 refused for MariaDB.
 """
 
@@ -28,7 +28,7 @@ _LEG = re.compile(r'\.(?:([A-Za-z_$][\w$]*)|("(?:[^"\\]|\\.)*"))|\[(\d{1,9})\]',
 _NOT_A_TEXT = re.compile(
     r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d\.\d{6})?|-?\d{2,}:\d\d:\d\d\.\d{6}|base64:type\d+:.*", re.DOTALL
 )
-"""Matches the server's texts for values of SQL types that JSON lacks. The server shows them in quotes, like a text."""
+"""Matches the texts that the server shows, in quotes, for values of SQL types that JSON lacks."""
 
 _LARGEST_DOUBLE = 1e15
 """Up to this number, the digits that a server writes for an integer in a double are exact."""
@@ -116,7 +116,7 @@ _SMALLEST = 10.0**-15
 def _beside_number(text: str, constant: float | Decimal) -> int:
     """Returns -1, 0 or 1 if a JSON value is less than, equal to or greater than a number.
 
-    JSON's NULL is less than any number; a text, a boolean, an array or an object is greater.
+    JSON's NULL is less than any number. A text, a boolean, an array or an object is greater.
     """
     if text == "null":
         return -1
@@ -135,7 +135,7 @@ def _beside_number(text: str, constant: float | Decimal) -> int:
 def _steps(path: str) -> tuple[Step, ...]:
     """Returns the steps of a path in a JSON document, such as `$.a."b c"[3]`.
 
-    Wildcards, ranges and `last` in a path are refused: they give several values, or some servers lack them.
+    Wildcards, ranges and `last` are refused: they give several values, or some servers lack them.
     """
     found: list[Step] = []
     at = 1

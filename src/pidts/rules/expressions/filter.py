@@ -1,8 +1,9 @@
 """Drops the changes of a table that match an expression filter.
 
 If a rule's expression is TRUE for a row, the rule drops the change; FALSE and NULL keep it. Any rule may drop a change.
-A rule for updates may have two expressions: one for the old row, and one for the new row. Then both must be TRUE. An
-expression with a column that the table lacks is FALSE, as in DM: a rule may be older or newer than a column.
+A rule for updates may have two expressions: one for the old row, and one for the new row. Then both must be TRUE. If
+the table lacks a column of an expression, the expression is FALSE, as in DM: a rule may be older or newer than a
+column.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ from pidts.rules.expressions.values import NOW, Expr, Rows, is_true, truth
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SIZE = ""
-"""The name of an additional column with one value for each row. It gives the number of rows to an expression without
-columns.
-"""
+"""The name of an additional column. An expression without columns finds the number of rows by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,8 @@ class ExpressionFilter:
     ) -> pa.BooleanArray | None:
         """Returns TRUE for each change that is not replicated; None if no rule concerns the table.
 
-        Changes of the kinds in `besides` are not examined, since they are dropped for another reason. `times` has the
-        times of the changes in the source's log, for expressions that use these times.
+        Changes of the kinds in `besides` are not examined: they are dropped for another reason. `times` has the times
+        of the changes in the source's log, for expressions that use them.
         """
         rules = [
             rule for rule in self.rules if rule.concerns(batch.table.name) and _op_and_texts(rule)[0] not in besides
@@ -154,8 +153,8 @@ def columns_of_images(
     """Returns the columns of the images `before` or `after` by name.
 
     Only the changes in `of` count (None: all changes), and each of them must have such an image. `times` has the times
-    of all changes, for expressions that use these times. With MINIMAL and NOBLOB images, an update's new row lacks the
-    unchanged columns. Their values are in the old row, or not known.
+    of all changes, for expressions that use them. With MINIMAL and NOBLOB, an update's new row lacks unchanged columns:
+    their values are in the old row, or not known.
     """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
@@ -172,7 +171,7 @@ def columns_of_images(
 def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
     """Returns whether a rule's only expression is TRUE for the images of one side, which must have all its columns.
 
-    The result for a change without such an image has no meaning. If the table lacks a column of the expression, the
+    For a change without such an image, the result has no meaning. If the table lacks a column of the expression, the
     expression is refused.
     """
     (text,) = rule.texts
@@ -189,7 +188,7 @@ def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """The images of some changes of a batch; only requested columns are copied."""
+    """The images of some changes of a batch. Only requested columns are copied."""
 
     batch: ChangeBatch
     of: KeptRows | None
@@ -225,7 +224,7 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
 
 
 def _held(presence: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
-    """Returns, for each image, whether it has the column, by the bitmaps of changes with partial images."""
+    """Returns which images have the column, by the bitmaps of changes with partial images."""
     width = (len(table.columns) + 7) // 8
     place = table.columns.index(column)
     first = place // 8

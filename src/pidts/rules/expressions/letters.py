@@ -66,7 +66,7 @@ def in_case(name: str, expr: Expr) -> Expr:
 
 @lru_cache
 def _letters(case: str, rule: str) -> Numbers:
-    """Returns, for each code point, the letter that the server makes of it; negative if that is unknown."""
+    """Returns, for each code point, the letter that the server makes of it; negative if it is not known."""
     data = zlib.decompress((files("pidts.rules.expressions.weights") / "letters.weights").read_bytes())
     rule_letters = json.loads(data)[rule][case]
     letters = np.arange(POINTS)

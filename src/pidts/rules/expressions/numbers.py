@@ -1,6 +1,6 @@
 """Arithmetic as on the servers: integers of 64 bits that must not overflow, exact decimals, doubles.
 
-Division (`/`) of exact numbers is refused: servers keep different numbers of digits of the result.
+Division (`/`) of exact numbers is refused: servers differ in how many digits the result has.
 """
 
 from __future__ import annotations

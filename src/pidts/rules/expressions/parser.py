@@ -38,7 +38,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionToken:
-    """A token. The text of a name or a text has no quotes and escapes; the text of other tokens is as written."""
+    """A token. A name or a text is without quotes and escapes; every other token is as written."""
 
     lexeme: Lexeme
     text: str

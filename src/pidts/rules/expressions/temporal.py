@@ -1,7 +1,7 @@
 """Dates and times: unambiguous constants, and the parts of a value.
 
 A date is represented by its midnight in microseconds, so that dates and datetimes can be compared directly. Zero and
-partial dates (`0000-00-00`, `2024-00-15`) are numbers far below all others; `in_order` sorts them as the servers do, by
+partial dates (`0000-00-00`, `2024-00-15`) are numbers far below all others. `in_order` sorts them as the servers do: by
 year, month, day.
 """
 
@@ -32,7 +32,7 @@ _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
 def moment(text: str) -> int:
     """Returns the number that `calendar.microseconds` has for a constant like `2024-02-29` or `2024-02-29 12:00:00.5`.
 
-    The zero date is also accepted.
+    The constant may be the zero date.
     """
     found = _MOMENT.match(text)
     if found is None and _WITH_OFFSET.match(text):
@@ -63,10 +63,7 @@ def time(text: str) -> int:
 
 
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
-    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone.
-
-    A text without an offset is read in this zone.
-    """
+    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone, which a text without offset has already."""
     found = _WITH_OFFSET.match(text)
     if found is None:
         return moment(text)
@@ -201,15 +198,14 @@ _SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DA
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
 _MOST_DAYS = 100 * 365
-"""The longest interval, in days. Up to this length, all results are valid dates in the years in which a log may be
-written.
+"""The longest interval, in days. No shorter interval leads to an invalid date in the years in which a log is written.
 """
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
     """Returns `NOW() + INTERVAL 3 MONTH`, or `NOW() - INTERVAL ...` if `direction` is -1.
 
-    If the resulting month does not have the day, the month's last day is used.
+    If the resulting month does not have the day, the result is its last day.
     """
     units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
     given, name = amount.constant, unit.constant

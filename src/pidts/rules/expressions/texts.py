@@ -42,7 +42,7 @@ def like(value: Expr, pattern: Expr, escape: Expr) -> Expr:
 
 
 def among(value: Expr, *constants: Expr) -> Expr:
-    """Returns `value IN ('a', ...)`; the value's weights are looked up once."""
+    """Returns `value IN ('a', ...)`, which looks up the value's weights only once."""
     order = collations.collation(shared_collation(value, *constants))
     wanted = pa.array([one.constant for one in constants], pa.string())
     run = value.run
@@ -120,7 +120,7 @@ def substring_of(expr: Expr, start: Expr, count: Expr | None = None) -> Expr:
     def from_the_end(rows: Rows) -> Any:
         values = expr.run(rows)
         end = pc.utf8_slice_codeunits(values, first)
-        # If the part would begin before the text, the result is empty.
+        # If the part begins before the text, the result is empty.
         end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)
         return end if size is None else pc.utf8_slice_codeunits(end, 0, size)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 BARE_CLOCK = frozenset({"CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "UTC_TIMESTAMP", "CURRENT_DATE"})
-"""Functions that return the time of a change, and that need no parentheses."""
+"""Functions for the time of a change that need no parentheses."""
 CLOCK = BARE_CLOCK | {"NOW", "CURDATE"}
 """All functions that return the time of a change, or its date."""
 DAYS = frozenset({"CURDATE", "CURRENT_DATE"})
@@ -15,19 +15,16 @@ DAYS = frozenset({"CURDATE", "CURRENT_DATE"})
 
 
 class NotSupportedError(Exception):
-    """The error for SQL whose value cannot be computed exactly as the server computes it."""
+    """Raised for SQL whose value cannot be computed exactly as the server computes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant: an int, a Decimal (`1.5`), a float (`1e3`), a text, bytes (`x'4D'`), or NULL.
-
-    TRUE and FALSE are 1 and 0.
-    """
+    """A constant: an int, a Decimal (`1.5`), a float (`1e3`), a text, bytes (`x'4D'`), or NULL. TRUE is 1, FALSE 0."""
 
     value: int | Decimal | float | str | bytes | None
     is_truth: bool = False
-    """Whether the constant is written as TRUE or FALSE: in JSON these two differ from numbers."""
+    """Whether the constant is written as TRUE or FALSE: in JSON these differ from numbers."""
 
 
 @dataclass(frozen=True, slots=True)

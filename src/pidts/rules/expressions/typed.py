@@ -170,10 +170,7 @@ def _is(*, wanted: bool) -> Callable[[Expr], Expr]:
 
 
 def _between(value: Expr, low: Expr, high: Expr) -> Expr:
-    """Returns BETWEEN as two comparisons.
-
-    Servers compare all three values by one rule, so both comparisons must have the same rule.
-    """
+    """Returns BETWEEN as two comparisons. Servers compare all three values by one rule, so both must have the same."""
     _must_not_be_json("BETWEEN", value, low, high)
     if Family.NULL not in (low.family, high.family, value.family) and (
         compare.domain(value, low) != compare.domain(value, high)
@@ -211,7 +208,7 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 def _sign(expr: Expr) -> Family | None:
     """Returns the family of an integer, INT or UINT.
 
-    Returns None for a constant that fits both families, and for values that are not integers.
+    None: the value is a constant that fits both families, or is no integer.
     """
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None

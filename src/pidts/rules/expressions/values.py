@@ -26,7 +26,7 @@ from pidts.rules.expressions.tree import Literal, NotSupportedError
 
 
 class Family(Enum):
-    """A group of values that are compared and computed in the same way."""
+    """Values that are compared and computed in the same way."""
 
     NULL = auto()
     TRUTH = auto()
@@ -50,8 +50,7 @@ Rows = Mapping[str, pa.Array]
 """The values of the columns that an expression uses, by the columns' declared names."""
 
 NOW = "\0now"
-"""The name under which `Rows` has the times of the changes, as microseconds since 1970. No column can have this
-name.
+"""The name under which `Rows` has the times of the changes, as microseconds since 1970. No column can have this name.
 """
 
 
@@ -66,7 +65,7 @@ class Expr:
     family: Family
     run: Callable[[Rows], Any]
     digits: int = 0
-    """For an exact number: the maximum number of digits before the decimal point."""
+    """Of an exact number: how many digits it may have before the decimal point."""
     scale: int = 0
     charset: str | None = None
     collation: str | None = None
@@ -80,11 +79,9 @@ class Expr:
     column: Column | None = None
     """The column, if the expression is only a column."""
     nature: str = ""
-    """The name of this kind of value, for error messages."""
+    """What the expression is, for error messages."""
     local: Callable[[pa.Array], pa.Array] = _utc
-    """Converts points in time to the time zone in which the constant is read.
-
-    It is used for a TIMESTAMP literal with an offset.
+    """Converts points in time to the time zone in which the constant is read: for a TIMESTAMP literal with an offset.
     """
 
     @property
@@ -170,7 +167,7 @@ def as_integer(expr: Expr) -> Expr:
 def common_decimal(*exprs: Expr) -> pa.DataType:
     """Returns a decimal type that can represent each of these exact numbers.
 
-    For an integer, Arrow requires room for all values of the integer's type.
+    Arrow converts an integer only if there is room for all values of its type.
     """
     digits = max(20 if expr.family in INTEGERS else expr.digits for expr in exprs)
     return decimal_type(digits, max(expr.scale for expr in exprs))

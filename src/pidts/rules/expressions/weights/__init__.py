@@ -1,12 +1,14 @@
 """The servers' weights of characters, one file per collation, as `WEIGHT_STRING` returns them.
 
-A file is compressed by zlib. First it has one byte for each code point: the number of its weights. Then it has the
-weights of all code points, two bytes each. Some of the first bytes are special. `UNKNOWN`: the collation's charset does
-not have the character. `ITSELF`: the character's only weight is the code point. The numbers in `IMPLICIT`: the
-character's two weights are computed from the code point (as for Chinese characters). `tests/rules/expressions/weigh.py`
-writes the files.
+A file is compressed by zlib. It begins with one byte for each code point: the number of its weights. Then follow the
+weights of all code points, two bytes each. Some values of the first bytes are special:
+
+- `UNKNOWN`: the collation's charset does not have the character.
+- `ITSELF`: the character's only weight is the code point.
+- The numbers in `IMPLICIT`: the character's two weights are computed from the code point (as for Chinese characters).
 
 After the weights, a file may have contractions: sequences of characters whose weights are not those of their parts.
+`tests/rules/expressions/weigh.py` writes the files.
 """
 
 from __future__ import annotations
@@ -28,13 +30,12 @@ UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
 """For each kind of character with implicit weights: a number, and the byte that stands for this kind in the file.
 
-The first weight is this number plus the upper bits of the code point (all but the lowest 15).
-
-Ideographs have the lowest weights, ideographs in extensions higher ones, unassigned characters the highest.
+The first weight is this number plus the upper bits of the code point (all but the lowest 15). Ideographs have the
+lowest weights, ideographs in extensions higher ones, unassigned characters the highest.
 """
 
 _EXPLICIT = 250
-"""The largest byte that is really a number of weights. Larger bytes have a special meaning."""
+"""Up to this, a byte is a number of weights. Larger bytes have a special meaning."""
 
 _FILES = {
     "general_ci": "general_ci",
@@ -58,8 +59,8 @@ _OTHERS = {
 }
 
 _APART = {"unicode_ci": (0x10000, POINTS), "0900_ai_ci": (0xAC00, 0xD7A4), "gbk_chinese_ci": (0x80, POINTS)}
-"""For some collations, a range of code points that LIKE distinguishes from all others, although `=` does not. Servers
-compute their weights, and have no table of them.
+"""For some collations, code points that LIKE distinguishes from all others, although `=` does not: servers compute
+their weights, and have no table of them.
 """
 
 
@@ -129,10 +130,7 @@ class Weights:
     def _with_contractions(
         self, keys: pa.BinaryArray, values: pa.StringArray, points: Numbers, sizes: Numbers
     ) -> pa.BinaryArray:
-        """Computes the keys of texts with possible contractions one by one.
-
-        One text at a time is fast enough, since only few texts have the later part of a contraction.
-        """
+        """Computes the keys of texts with possible contractions one by one. Only few texts are such."""
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._can_continue[points]]
         rows = np.unique(rows)
         if not len(rows):
@@ -181,7 +179,7 @@ class Weights:
         return replaced(values, self._first)
 
     def folded_text(self, text: str) -> str:
-        """Does for one text what `folded` does."""
+        """Does the same as `folded` for one text."""
         return "".join(chr(self._first[ord(sign)]) for sign in text)
 
     @cached_property
