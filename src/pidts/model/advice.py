@@ -16,7 +16,7 @@ from pidts.model.table import TableName
 LIST = "pidts ddl list TASK"
 SKIP = "pidts ddl skip TASK --source SOURCE --at LSN --yes"
 REPLACE = "pidts ddl replace TASK SQL --source SOURCE --at LSN"
-"""Shows its effect first, since an operator has to write the SQL. The command then says that `--yes` carries it out."""
+"""First shows its effect, since an operator has to write the SQL. Then it says that `--yes` carries it out."""
 RETRY = "pidts ddl retry TASK --source SOURCE --at LSN --yes"
 UNLOCK = "pidts ddl unlock TASK --source SOURCE --at LSN --yes"
 RESYNC = "pidts run TASK --resync TABLE"
@@ -46,7 +46,7 @@ _DDL_OF_TABLE = re.compile(r"(\bpidts ddl [a-z]+ [^;`]*?--table )TABLE\b")
 _OF_SERVICE = re.compile(r"\bpidts (?:start|pause|resume|stop|list)\b(?! --(?:state|service)\b)")
 _SERVES = re.compile(r"\bpidts serve\b(?! --)")
 _MOST_TABLES = 5
-"""A command names at most this number of tables."""
+"""How many tables a command names."""
 
 
 def with_task(text: str, path: str) -> str:
@@ -55,7 +55,7 @@ def with_task(text: str, path: str) -> str:
 
 
 def with_service(text: str, options: str, serve_options: str = "") -> str:
-    """Returns the text; the commands in it that a service carries out get these options, which name the service.
+    """Returns the text. Its commands that a service carries out get these options, which name the service.
 
     `serve_options` are those of `pidts serve`, the command that starts the service.
     """
@@ -64,7 +64,7 @@ def with_service(text: str, options: str, serve_options: str = "") -> str:
 
 
 def with_place(text: str, source: str, place: str) -> str:
-    """Returns the text; its commands get the source and the place of a schema change, as far as these are known.
+    """Returns the text. Its commands get the source and the place of a schema change, as far as they are known.
 
     `place` is an Lsn, or a log file and a byte.
     """
@@ -74,7 +74,7 @@ def with_place(text: str, source: str, place: str) -> str:
 
 
 def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> str:
-    """Returns the text; its commands get these tables of the source, if the tables are known and not too many."""
+    """Returns the text. Its commands get these tables of the source, if the tables are known and not too many."""
     if not 0 < len(tables) <= _MOST_TABLES:
         return text
     again = shlex.quote(",".join(f"{source}:{name}" if source else str(name) for name in tables))
@@ -84,5 +84,5 @@ def with_tables(text: str, source: str, tables: Collection[TableName | str]) -> 
 
 
 def of_table(command: str, source: str, table: TableName) -> str:
-    """Returns the command for the change that blocks a table of the source, wherever this change is in the log."""
+    """Returns the command for the change that blocks a table of the source, wherever it is in the log."""
     return command.replace(_AT, f"--source {shlex.quote(source)} --table {shlex.quote(str(table))}")

@@ -28,10 +28,10 @@ def change_schema(table: Table) -> pa.Schema:
     """Returns the columns of a `ChangeBatch`.
 
     `before` and `after` are null structs if an operation has no such image. `partial` is null if the images have all
-    columns. Otherwise it has a bitmap of the columns for each image that the operation has, first for the before image,
-    then for the after image. Each bitmap has whole bytes, with the first column in the lowest bit. An insert with two
-    bitmaps is the second half of an update whose first half belongs to another worker. A column that an image lacks is
-    null in the image's struct. This does not mean that the column's value is NULL.
+    columns. Otherwise it has a bitmap of columns for each image of the operation: first for the before image, then for
+    the after image. Each bitmap has whole bytes, with the first column in the lowest bit. An insert with two bitmaps is
+    the second half of an update whose first half belongs to another worker. A column that an image lacks is null in the
+    image's struct. This does not mean that the column's value is NULL.
     """
     row = image_type(table)
     return pa.schema(
@@ -50,7 +50,7 @@ def image_column(images: pa.StructArray, place: int) -> pa.Array:
 
     `pc.struct_field` alone does the same, but each call takes long even for a few images.
     """
-    if place < 0:  # The images lack the column. Arrow would count from the last column.
+    if place < 0:  # the images lack the column, and Arrow would count from the last one
         raise IndexError(place)
     if not images.null_count:
         return images.field(place)
@@ -60,10 +60,7 @@ def image_column(images: pa.StructArray, place: int) -> pa.Array:
 
 
 def byte_size(rows: pa.RecordBatch | pa.Table) -> int:
-    """Returns the number of bytes that the rows take.
-
-    If their buffers are small, returns the size of the buffers: Arrow's exact count takes long.
-    """
+    """Returns how many bytes the rows take; of small buffers, their whole size: an exact count takes long."""
     most = rows.get_total_buffer_size()
     return int(most if most <= _SMALL else rows.nbytes)
 

@@ -1,6 +1,6 @@
 """Zero and partial dates, which MySQL stores, but no calendar has: `0000-00-00`, `2024-00-15`, also `2023-02-31`.
 
-Such a date is in the same Arrow column as real dates, as a number far below that of each real date. So one comparison
+Such a date is in the same Arrow column as real dates, as a number far below those of all real dates. So one comparison
 shows a writer whether a column has such dates.
 """
 

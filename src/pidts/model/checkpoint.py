@@ -13,17 +13,14 @@ from pidts.model.lsn import Lsn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The checkpoint of one worker.
-
-    The checkpoint is committed in the same transaction as the worker's rows, so it matches them.
-    """
+    """The checkpoint of one worker. It matches the worker's rows, since it is committed in their transaction."""
 
     task: str
     source: str
     worker: int
     batch: int = 0
-    """The number of the worker's last batch. It grows during a run, and shows the order of batches that do not move the
-    Lsn.
+    """The number of the worker's last batch. It grows during a run. So it shows the order of batches that do not move
+    the Lsn.
     """
     lsn: Lsn
     """The target has everything up to and including this place."""
@@ -31,27 +28,27 @@ class Checkpoint:
     position: str = ""
     """The place of `lsn`, as a log file and a byte in it: `bin.000001:42`."""
     log_file: LogFile | None = None
-    """The log file that contains the last byte before `position`. None if the task has not applied any log yet, or if
-    an earlier version stored the checkpoint.
+    """The log file with the last byte before `position`. None: the task has not applied any log yet, or an earlier
+    version stored the checkpoint.
     """
     epoch: int = 0
-    """Each claim of the task raises this number; a run with an older epoch may not write."""
+    """Each claim of the task raises this number. A run with an older epoch may not write."""
     copy: str = ""
     """JSON with the progress of the full copy, and with the places of waiting tables, which are before `lsn`; empty if
     neither exists.
     """
     saved_at: float = field(default=0.0, compare=False)
-    """The time of storing by the target's clock, in seconds since 1970; 0 if it was not asked for."""
+    """When it was stored, by the target's clock in seconds since 1970; 0 if the clock was not asked for."""
     altered: str = field(default="", compare=False)
-    """How somebody has changed the target's row by hand, as far as the row shows it; empty if the row shows nothing."""
+    """How somebody has changed the target's row by hand, as far as the row shows it; empty if it shows nothing."""
 
 
 def epoch_before_first() -> int:
     """Returns the epoch before a task's first claim: the time in hundredths of a second since 1970.
 
-    Somebody may delete the checkpoint while a run lives, so that another run begins the task anew. If each count began
-    with 1, both runs could have the same epoch. Then each would take the other's checkpoint for its own, and could
-    overwrite the progress of the other's copy.
+    Somebody may delete the checkpoint while a run lives, so that another run begins the task anew. If epochs began with
+    1, both runs could have the same epoch. Then each would take the other's checkpoint for its own, and could overwrite
+    the progress of the other's copy.
     """
     return int(time.time() * 100)
 
@@ -73,7 +70,7 @@ class DdlJournal:
     statement: str
     """The statement as the source ran it."""
     rendered: tuple[str, ...]
-    """The target's statements, in order; fixed when the change begins, so that a restart continues the same list."""
+    """The target's statements, in order. They are fixed when the change begins: a restart continues the same list."""
     step: int
     """The index of the next statement in `rendered`."""
     before: Mapping[str, str | None] = field(default_factory=dict)
@@ -81,7 +78,7 @@ class DdlJournal:
     state: DdlState = DdlState.INTENT
     epoch: int = 0
     saved_at: float = field(default=0.0, compare=False)
-    """The time of storing by the target's clock, in seconds since 1970; 0 if unknown."""
+    """When it was stored, by the target's clock in seconds since 1970; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +88,4 @@ class RenderedChange:
     statements: tuple[str, ...]
     notes: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
-    """Statements for which no batch has to wait; each is executed separately, after the others are committed."""
+    """Statements for which no batch has to wait. Each is executed separately, after the others are committed."""

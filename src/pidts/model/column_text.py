@@ -26,7 +26,7 @@ def duration_text(column: pa.Array) -> pa.Array:
 
 
 def decimal_text(column: pa.Array) -> pa.Array:
-    """Returns plain digits, since MySQL reads Arrow's own form of small values, `1E-8`, as a float."""
+    """Returns plain digits: MySQL reads Arrow's form of small values, `1E-8`, as a float."""
     scale = column.type.scale
     text = column.cast(pa.string())
     if scale == 0 or not pc.any(pc.match_substring(text, "E")).as_py():

@@ -12,10 +12,10 @@ from pidts.model.table import TableName
 
 
 class CutoverStage(StrEnum):
-    """The states in which a crash may leave a cutover."""
+    """How far a cutover has come. A crash may leave it in each of these states."""
 
     BEGUN = "begun"
-    """This cutover may have made sources read-only and created constraints on the target. The task may run. Everything
+    """The cutover may have made sources read-only, and created constraints on the target. The task may run. Everything
     can be undone.
     """
     STOPPING = "stopping"
@@ -113,14 +113,14 @@ class CutoverCommand:
     process: int
     """The number of the process on its machine."""
     began_at: float
-    """The time at which the command began, in seconds since 1970. It distinguishes commands with one process number."""
+    """When the command began, in seconds since 1970. It distinguishes commands with one process number."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CutoverCommand:
-        """Returns the command that a record names. A later version may have recorded further fields."""
+        """Returns the command of a record. A later version may have recorded further fields."""
         return cls(data["host"], data["process"], data["began_at"])
 
 
@@ -145,12 +145,12 @@ class Cutover:
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables that it sets, and their former values."""
     servers: Mapping[str, CutoverServer] = field(default_factory=dict)
-    """For each source: the server whose rows were compared, and that this cutover makes read-only. An earlier version
-    has not recorded it.
+    """For each source: the server whose rows were compared, and that this cutover makes read-only. Earlier versions
+    have not recorded it.
     """
     log_ends: Mapping[str, str] = field(default_factory=dict)
-    """For each source: a place in its log up to which the target had all changes when *stopping* was recorded. An
-    earlier version has not recorded it.
+    """For each source: a place in its log up to which the target had all changes when *stopping* was recorded. Earlier
+    versions have not recorded it.
     """
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
     """The objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences.
@@ -160,18 +160,18 @@ class Cutover:
     gtid: str = ""
     began_at: float = 0.0
     done_at: float = 0.0
-    """The times of the beginning and the end are in seconds since 1970; 0 for a time that is not reached yet."""
+    """When it began and when it ended, in seconds since 1970; 0: not yet."""
     command: CutoverCommand | None = None
     """The command that saved this record; None if an earlier version saved it."""
     is_undone: bool = False
-    """Whether an undo of this cutover has begun. Then only the undo can continue."""
+    """Whether an undo has begun. Then only the undo can continue."""
 
     def dumps(self) -> str:
         """Returns the record as text."""
         data: dict[str, Any] = {
             "stage": self.stage.value,
             "read_only": {source: dict(values) for source, values in self.read_only.items()},
-            # Each kind has a key of its own, since a run of an earlier version ignores the kinds that it does not know.
+            # Each kind has its own key: a run of an earlier version ignores the kinds that it does not know.
             "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
             "checks": self._named(ConstraintKind.CHECK),
             "keys": self._named(ConstraintKind.KEY),
@@ -197,7 +197,7 @@ class Cutover:
 
     @classmethod
     def loads(cls, text: str) -> Cutover:
-        """Returns the cutover from this text; the inverse of `dumps`."""
+        """The inverse of `dumps`."""
         data = json.loads(text)
         made = {
             # Records of earlier versions have only foreign keys, in `foreign_keys` or in `constraints`.

@@ -29,11 +29,11 @@ class Where:
 
 NOWHERE = Where()
 TRANSACTION_TOO_LARGE = "transaction-too-large"
-"""The code of an error that is due to the size of a transaction, and not to one of its rows."""
+"""The code of an error that is due to a transaction's size, and not to one of its rows."""
 TARGET_LOST = "target-lost"
-"""The code of an error of a session with the target that is lost; a new session may succeed."""
+"""The code of the error if a session with the target is lost. A new session may succeed."""
 _MOST = 4000
-"""The largest number of characters of one text in an error, since a server may send a text of any length."""
+"""How many characters of a text an error shows: a server may send a text of any length."""
 
 
 def printable(text: str) -> str:
@@ -109,8 +109,8 @@ class PidtsError(Exception):
     ) -> None:
         """`instead`: if a schema change fails, statements for the target that an operator may complete and run.
 
-        `values` are lines about a row's values on both sides. They are not part of the error's text or JSON, so
-        they never get into a log line.
+        `values` are lines about a row's values on both sides. They are not part of the error's text or JSON, so no log
+        line has them.
         """
         what, todo = printable(what), printable(todo)
         super().__init__(code, what, where, todo)
@@ -118,7 +118,7 @@ class PidtsError(Exception):
         self.values = tuple(map(printable, values))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Makes errors picklable, since they cross process borders in Spark."""
+        """Makes errors picklable: in Spark, they cross process borders."""
         return (_rebuild, (type(self), self.code, self.what, self.where, self.todo, self.instead, self.values))
 
     @property
@@ -135,7 +135,7 @@ class PidtsError(Exception):
         text = f"[{self.code}] {self.what}"
         if place := str(self.where):
             text += f" ({place})"
-        # A text from a server or from Spark may end with a full stop of its own.
+        # A text from a server or from Spark may already end with a full stop.
         return f"{sentence(text)} {self.todo}" if self.todo else text
 
     def to_json(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Halted(PidtsError):
 class RowsUnknown(Halted):
     """A schema change gives existing rows values that only the source knows.
 
-    The statements in `instead` create the columns; copying the table again gives the rows their values.
+    The statements in `instead` create the columns. If the table is copied again, its rows get the values.
     """
 
 
@@ -205,7 +205,7 @@ class DecodeError(Halted):
 class Fenced(PidtsError):
     """Another run of the same task has taken over, and this run must not write any more.
 
-    This run does not begin again by itself: it would only take the task back from the other run.
+    It does not begin again by itself: that would only take the task back from the other run.
     """
 
     exit_code = 5
@@ -218,4 +218,4 @@ class Transient(PidtsError):
 
 
 class OtherCheckpoint(Transient):
-    """A worker's transaction wrote nothing, since the stored checkpoint differs from the worker's last checkpoint."""
+    """A worker's transaction wrote nothing: the stored checkpoint differs from the worker's last checkpoint."""

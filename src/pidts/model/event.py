@@ -37,7 +37,7 @@ class ChangeEvent:
     source_zone_id: int
     is_retry: bool = False
     timestamp: int = 0
-    """The time when the source executed the change, in seconds since 1970 UTC."""
+    """When the source executed the change, in seconds since 1970 UTC."""
     gtid: str = ""
 
 

@@ -1,7 +1,7 @@
 """Global transaction ids and sets of them, in MySQL's and in MariaDB's form.
 
-MySQL numbers transactions per server UUID (and tag, since 8.3); a set is a list of intervals, and may have gaps.
-MariaDB numbers them per replication domain in the order of its log; a set has one position per domain, and includes
+MySQL numbers transactions per server UUID (and tag, since 8.3). A set is a list of intervals, and may have gaps.
+MariaDB numbers them per replication domain, in the order of its log. A set has one position per domain, and includes
 everything up to it.
 """
 
@@ -72,7 +72,7 @@ class MariaDbGtid:
 
 @dataclass(frozen=True, slots=True)
 class MySqlGtidSet:
-    """Intervals per (uuid, tag), sorted, disjoint and not adjacent, so that equal sets are equal values."""
+    """Intervals per (uuid, tag): sorted, disjoint and not adjacent, so that equal sets are equal values."""
 
     members: tuple[tuple[tuple[str, str], tuple[Interval, ...]], ...] = ()
 
@@ -157,10 +157,7 @@ class MariaDbGtidSet:
 
     @classmethod
     def of(cls, gtids: Iterable[MariaDbGtid]) -> MariaDbGtidSet:
-        """Returns the set with the largest sequence number of each domain.
-
-        Of two equal sequence numbers of a domain, the one with the higher server id counts.
-        """
+        """Returns the set with the largest sequence number of each domain; of equal ones, with the higher server id."""
         furthest: dict[int, MariaDbGtid] = {}
         for gtid in gtids:
             known = furthest.get(gtid.domain)
@@ -210,10 +207,7 @@ def parse_gtid(text: str) -> Gtid:
 
 
 def parse_gtid_set(text: str, mariadb: bool | None = None) -> GtidSet:  # noqa: FBT001 - a plain second argument
-    """Parses a set of either form.
-
-    If the server is unknown, an empty text means MySQL's empty set.
-    """
+    """Parses a set of either form. If the server is unknown, an empty text means MySQL's empty set."""
     if mariadb is None:
         mariadb = bool(text.strip()) and ":" not in text
     return MariaDbGtidSet.parse(text) if mariadb else MySqlGtidSet.parse(text)

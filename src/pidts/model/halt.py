@@ -13,7 +13,7 @@ from pidts.model.lsn import Lsn
 from pidts.model.table import TableName
 
 _NAMED = 5
-"""A line names at most this number of a halt's tables."""
+"""How many of a halt's tables a line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Halt:
     awaits: tuple[str, ...] = ()
     """The other shards for which a schema change waits, each as `source: schema.table`."""
     since: float = 0.0
-    """The time at which the wait began, in seconds since 1970."""
+    """When the wait began, in seconds since 1970."""
     unfit: tuple[str, ...] = ()
     """Shards that have not arrived, and whose rows before their own change would not fit into the changed table."""
     lacks: tuple[str, ...] = ()
@@ -50,12 +50,11 @@ class Halt:
     ddl replace`.
     """
     values: tuple[str, ...] = ()
-    """Lines about a row's values on source and target. Only the commands that show halts print them; no log line has
-    them.
+    """Lines about a row's values on source and target. Only commands that show halts print them. No log line has them.
     """
 
     is_earlier: bool = False
-    """Whether the halt was recorded before this start of the task, and the task has not reached its place again."""
+    """Whether the halt was recorded before this start of the task, which has not reached its place again."""
 
     @property
     def place(self) -> str:
@@ -83,7 +82,7 @@ class Halt:
 
     @classmethod
     def loads(cls, text: str) -> Halt:
-        """Returns the halt from this text; the inverse of `dumps`. Fields that a later version adds are left out."""
+        """The inverse of `dumps`. Fields that a later version has added are left out."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
         lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays", "instead", "values")}
@@ -131,7 +130,7 @@ class CommandKind(StrEnum):
     """The kinds of ddl commands for a statement in the log."""
 
     SKIP = "skip"
-    """Runs nothing; the change counts as made, and the recorded structures of the source follow it."""
+    """Runs nothing. The change counts as made, and the recorded structures of the source follow it."""
     REPLACE = "replace"
     """Runs other statements, in the target's SQL."""
     INJECT = "inject"
@@ -139,7 +138,7 @@ class CommandKind(StrEnum):
     REVERT = "revert"
     """Cancels an earlier ddl command, and runs the statement in the log unchanged, from its beginning."""
     UNLOCK = "unlock"
-    """Runs the statement in the log without the shards that have not arrived; these shards pass it when they arrive."""
+    """Runs the statement in the log without the shards that have not arrived. They pass it when they arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +150,8 @@ class DdlCommand:
     statements: tuple[str, ...] = ()
     """The operator's statements, one in each text, in the target's SQL and with the target's names."""
     number: int = 0
-    """Each ddl command gets a new number. By its number, a run that has read a command finds out whether the command
-    was replaced meanwhile.
+    """Each ddl command gets a new number. By it, a run that has read a command finds out whether the command was
+    replaced meanwhile.
     """
     taken: bool = False
-    """Whether a run has begun to execute the command; the journal has the progress."""
+    """Whether a run has begun to execute the command. The journal has the progress."""

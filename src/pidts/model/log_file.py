@@ -1,4 +1,4 @@
-"""A file of a source's log, with what distinguishes it from another file of the same name."""
+"""A file of a source's log, and what distinguishes it from another file of the same name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LogFile:
 
     @classmethod
     def load(cls, values: object) -> LogFile:
-        """Returns the file from the parsed JSON of `dumps`."""
+        """The inverse of `dumps`, after the JSON was parsed."""
         match values:
             case [str() as name, int() as created, int() as server_id, str() as server]:
                 return cls(name, created, server_id, server)

@@ -14,7 +14,7 @@ from pidts.model.row_lock import SourceTransaction
 
 @dataclass(frozen=True, slots=True)
 class LoggedChanges:
-    """Changes of one table of the source, in log order, before their net effect is computed."""
+    """Changes of one table of the source."""
 
     task: str
     source: str

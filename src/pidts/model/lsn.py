@@ -1,12 +1,12 @@
 """Places in a source's log: the log sequence number, and the server's own position.
 
-An Lsn is computed from the log alone, and never from a counter, so reading the same bytes again gives the same numbers.
-Lsns compare in the order of the log. First counts how often the source was replaced by another server (`change_no`).
-Then follow the log file, the byte in that file, and the row in the event that begins at this byte.
+An Lsn is computed from the log alone, and never from a counter: the same bytes always have the same Lsns. Lsns compare
+in the order of the log. First counts how often the source was replaced by another server (`change_no`). Then follow the
+log file, the byte in that file, and the row in the event that begins at this byte.
 
-A *transaction's* Lsn is the byte after its last event, which the server itself reports as its position after the
-transaction is committed. A *row's* Lsn is the first byte of its event. So the Lsn of every row is greater than the Lsn
-of the previous transaction, and less than the Lsn of its own transaction.
+A *transaction's* Lsn is the byte after its last event. The server itself reports this byte as its position after the
+commit. A *row's* Lsn is the first byte of its event. So the Lsn of every row is greater than the Lsn of the previous
+transaction, and less than the Lsn of its own transaction.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Lsn:
         return cls(change_no, position.log_index, position.offset)
 
     def position(self, log_base: str) -> Position:
-        """Returns file and byte; `log_base` is the server's log name without its number (`bin` of `bin.000042`)."""
+        """Returns file and byte. `log_base` is the server's log name without its number (`bin` of `bin.000042`)."""
         return Position.of(log_base, self.log_index, self.offset)
 
     def at_row(self, row: int) -> Lsn:
@@ -107,5 +107,5 @@ class Lsn:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Lsn:
-        """Returns the Lsn from these bytes; the inverse of `to_bytes`."""
+        """The inverse of `to_bytes`."""
         return cls(*_PACKED.unpack(data))

@@ -1,4 +1,4 @@
-"""The ways in which a task handles a row of the target that differs from the row that the source had."""
+"""What a task does if a row of the target differs from the row that the source had."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class OnDivergence(StrEnum):
     """The values of `pidts.on-divergence`."""
 
     OVERWRITE = "overwrite"
-    """Rows are not compared; the source's values are written."""
+    """Rows are not compared. The source's values are written."""
     WARN = "warn"
     """The source's values are written, and a warning is logged."""
     LOCK = "lock"

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOwner:
-    """The owner of a range, recorded in one zone's meta tables for the tasks that write there."""
+    """The owner of a range, as recorded in one zone's meta tables for the tasks that write there."""
 
     schema: str
     table: str
@@ -25,8 +25,8 @@ class RangeOwner:
     settled: bool
     """Whether the last move has ended."""
     number: int
-    """The number of moves of the range, including moves that were taken over or undone. With it, an earlier move does
-    not overwrite a later one.
+    """How many moves the range has had, including moves that were taken over or undone. Because of it, an earlier move
+    does not overwrite a later one.
     """
     ranges: str
     """All ranges of the task files at the last move, in the form of `Owners.text`."""
@@ -57,5 +57,5 @@ class RangeOwner:
 
     @classmethod
     def loads(cls, text: str) -> RangeOwner:
-        """Returns the record from this text; the inverse of `dumps`."""
+        """The inverse of `dumps`."""
         return cls(**json.loads(text))

@@ -16,10 +16,7 @@ _DIGESTS = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLock:
-    """A locked key of a target table.
-
-    Changes of the key are stored and not applied until somebody resolves the lock.
-    """
+    """A locked key of a target table. Its changes are stored and not applied until somebody resolves the lock."""
 
     table: Table
     """The target table. Held changes that record no structure have the columns of this table."""
@@ -35,19 +32,19 @@ class RowLock:
     """The place of the first held change."""
     why: str
     since: float
-    """The time of the lock, in seconds since 1970."""
+    """When the row was locked, in seconds since 1970."""
     needs: str = ""
-    """The id of another lock, whose row on the target has a unique value that this row needs. Empty: the row itself
+    """The id of another lock, whose row on the target has a unique value that this row needs. Empty: this row itself
     differs.
     """
     form: str = ""
-    """A digest of the key as the target compares it; empty if the key has no text, or an earlier version made the lock.
+    """A digest of the key as the target compares it. Empty: the key has no text, or an earlier version made the lock.
     """
     is_reported: bool = False
     """Whether an alert has named the row."""
     winner: str = ""
     """The zone whose row all zones get. A command that resolves the row's locks in all zones first records this zone.
-    The record stays if the command is killed. Empty: no such command has begun.
+    If the command is killed, the record stays. Empty: no such command has begun.
     """
     now: Table | None = None
     """The table after the schema changes since the lock; None if there were none."""
@@ -62,7 +59,7 @@ class RowLock:
     def structures(self) -> dict[str, Table]:
         """Returns the lock's structures by their digests.
 
-        The text of `dumps` has only the digests, since thousands of locks share their structures.
+        The text of `dumps` has only the digests: thousands of locks share their structures.
         """
         return {structure_digest(table): table for table in (self.table, self.now) if table is not None}
 
@@ -86,16 +83,13 @@ class RowLock:
 
     @staticmethod
     def digests(text: str) -> list[str]:
-        """Returns the digests of structures in this text.
-
-        A text of an earlier version has whole structures and no digests.
-        """
+        """Returns the digests of structures in this text. A text of an earlier version has whole structures instead."""
         data = json.loads(text)
         return [data[name] for name in ("of", "now_of") if name in data]
 
     @classmethod
     def loads(cls, id_: str, text: str, structures: Mapping[str, Table]) -> RowLock:
-        """Returns the lock from this text, which names its structures by digests."""
+        """The inverse of `dumps`; `structures` has the structures by their digests."""
         data = json.loads(text)
 
         def structure(digest: str, whole: str) -> Table | None:
@@ -130,11 +124,11 @@ class SourceTransaction:
 
     gtid: str = ""
     time: int = 0
-    """The time of the transaction by the source's clock, in seconds since 1970; 0: unknown."""
+    """When it was committed, by the source's clock in seconds since 1970; 0: unknown."""
 
 
 _digests: tuple[tuple[Table, str], ...] = ()
-"""The structures whose digests were used last, since hashing a structure takes longer than writing a lock."""
+"""The structures whose digests were used last: hashing a structure takes longer than writing a lock."""
 
 
 def structure_digest(table: Table) -> str:

@@ -23,7 +23,7 @@ class Member:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Returns all names. They sort like members, and comparing members themselves takes ten times as long."""
+        """Returns all names, which sort like members. Comparing members themselves takes ten times as long."""
         return self.source, self.table.schema, self.table.name
 
     def __str__(self) -> str:
@@ -38,10 +38,10 @@ class Arrival:
     lsn: Lsn
     text: str
     before: Table
-    """The structure before the change, with the names that the target uses; for a new table, it equals `after`."""
+    """The structure before the change, with the names that the target uses. For a new table, it equals `after`."""
     after: Table
     since: float = 0.0
-    """The time of the arrival, in seconds since 1970."""
+    """When the member arrived, in seconds since 1970."""
     position: str = ""
     """The place of the statement as a log file and a byte."""
     command: CommandKind | None = None
@@ -53,9 +53,9 @@ class Arrival:
     the target table already accepts the member's rows.
     """
     computes: frozenset[tuple[str, object]] = frozenset()
-    """The generated columns that the statement adds, each with its expression, which a structure does not have."""
+    """The generated columns that the statement adds, with their expressions, which a structure does not have."""
     adds: frozenset[str] = frozenset()
-    """The columns that the statement adds, in lower case; structures do not show whether one is new or renamed."""
+    """The columns that the statement adds, in lower case. Structures do not show whether one is new or renamed."""
 
     @property
     def unlocked(self) -> bool:
@@ -63,7 +63,7 @@ class Arrival:
         return self.command in {CommandKind.UNLOCK, CommandKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the facts about the arrival that operators need."""
+        """Returns what operators have to know about the arrival."""
         return {
             "source": self.member.source,
             "table": str(self.member.table),
@@ -89,7 +89,7 @@ class ShardLock:
     awaited: tuple[Member, ...] = ()
     """The members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """The waiting members whose schema change leads to a different structure from that of the first member's change."""
+    """The waiting members whose schema change leads to another structure than the first member's change."""
     absent: tuple[str, ...] = ()
     """Sources that this run has not begun to read, so that their tables are unknown."""
     running: bool = False

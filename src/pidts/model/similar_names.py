@@ -9,7 +9,7 @@ from difflib import get_close_matches
 def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Returns the known names that are similar to this one, the most similar first.
 
-    Neither the case of letters matters, nor whether a name is written with `_` or `-`.
+    The case of letters does not matter, nor whether a name is written with `_` or `-`.
     """
     like = {_folded(one): one for one in known}
     return [like[one] for one in get_close_matches(_folded(name), like, n=most)]

@@ -23,12 +23,12 @@ class TableName:
 
 
 def names_to_json(names: Iterable[TableName]) -> list[list[str]]:
-    """Returns the sorted names as plain values for JSON."""
+    """Returns the sorted names as plain values."""
     return [[name.schema, name.name] for name in sorted(names)]
 
 
 def names_from_json(data: Iterable[list[str]]) -> frozenset[TableName]:
-    """Returns the names from plain values; the inverse of `names_to_json`."""
+    """The inverse of `names_to_json`."""
     return frozenset(TableName(schema, name) for schema, name in data)
 
 
@@ -52,14 +52,14 @@ class Column:
 class Key:
     """An index over columns of one table.
 
-    The fields after `primary` belong to the server that declares the key: they decide how a later statement changes it.
-    Two keys that differ only in these fields are the same for rows, so equality ignores them.
+    The fields after `primary` decide how a later statement changes the key on its server. If two keys differ only in
+    these fields, they are the same for rows, so equality ignores them.
     """
 
     name: str
     columns: tuple[str, ...]
     unique: bool = False
-    """Whether no two rows have the same values in the whole columns."""
+    """Whether no two rows have the same values in these columns, as whole columns."""
     primary: bool = False
     prefixes: tuple[int | None, ...] = field(default=(), compare=False)
     """How many characters or bytes of each column are in the key, None for the whole column; empty: whole columns."""
@@ -96,14 +96,14 @@ class Table:
     _arrow: pa.Schema | None = field(default=None, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
-        """Returns the hash of the name: equal tables have equal names, and hashing all columns takes long."""
+        """Returns the hash of the name. Equal tables have equal names, and hashing all columns takes long."""
         return hash(self.name)
 
     @property
     def identity(self) -> tuple[str, ...]:
         """Returns the columns that identify a row: the primary key, else the first unique key without nullable columns.
 
-        The result is empty if the table has neither.
+        Empty if the table has neither.
         """
         for key in self.keys:
             if key.primary:
@@ -136,7 +136,7 @@ class Table:
 
     @property
     def arrow(self) -> pa.Schema:
-        """Returns one field per column, all nullable, since an image may lack columns that are NOT NULL."""
+        """Returns one field per column. All are nullable, since an image may lack columns that are NOT NULL."""
         if self._arrow is None:  # cached, since each batch uses this schema some 20 times
             made = pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
             object.__setattr__(self, "_arrow", made)
@@ -145,9 +145,9 @@ class Table:
 
     @property
     def of_any_shard(self) -> Table:
-        """Returns the structure without the parts that may differ between shards with equal structures.
+        """Returns the structure without what may differ between shards with equal structures.
 
-        These parts are the expressions of generated columns, and ZEROFILL.
+        These are the expressions of generated columns, and ZEROFILL.
         """
         if not any(column.computed or column.type.zerofill is not None for column in self.columns):
             return self
@@ -155,7 +155,7 @@ class Table:
         return replace(self, columns=tuple(columns))
 
     def computes_as(self, other: Table) -> bool:
-        """Whether another table with the same columns has the same expressions; equal tables may differ in them."""
+        """Whether another table with the same columns has the same expressions: equal tables may differ in them."""
         return all(one.computed == another.computed for one, another in zip(self.columns, other.columns, strict=True))
 
     def renamed(self, name: TableName) -> Table:
@@ -188,7 +188,7 @@ class Table:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Table:
-        """Returns the table from these values; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         return cls(
             name=TableName(data["schema"], data["name"]),
             columns=tuple(Column(**{**item, "type": ColumnType.from_json(item["type"])}) for item in data["columns"]),
@@ -200,7 +200,7 @@ class Table:
 
 
 def _key_to_json(key: Key) -> dict[str, Any]:
-    """Returns rare fields only if they differ from their defaults, which keeps the records of many tables small."""
+    """Returns rare fields only if they differ from their defaults: so the records of many tables are small."""
     data: dict[str, Any] = {
         "name": key.name,
         "columns": list(key.columns),

@@ -1,9 +1,9 @@
 """Transactions in the relay's index, and the places of their raw events.
 
 The rows of a two-phase XA transaction are in the log when they are prepared, and count only once they are committed.
-The log contains a group that ends in XA_PREPARE, and later, maybe after many other transactions and in another log
-file, a group with `XA COMMIT` or `XA ROLLBACK`. The prepared changes become visible on the source with the commit, so
-the commit is their place in the order of transactions.
+The log has a group that ends in XA_PREPARE, and later a group with `XA COMMIT` or `XA ROLLBACK`: maybe after many other
+transactions, and in another log file. The prepared changes become visible on the source with the commit. So the commit
+is their place in the order of transactions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Transaction:
     lsn: Lsn
     """The byte after the transaction's last event."""
     prev_lsn: Lsn
-    """The Lsn of the previous transaction (or empty entry); this chain shows that nothing is missing."""
+    """The Lsn of the previous transaction (or empty entry). This chain shows that nothing is missing."""
     begin: Lsn
     """The Lsn of the transaction's first event."""
     gtid: str = ""
@@ -95,10 +95,9 @@ class PreparedExtent(Extent):
 
 @dataclass(frozen=True, slots=True)
 class CommittedEventGroups:
-    """Event groups that prepared XA transactions, in the order of their commits.
+    """Event groups that prepared XA transactions, in the order of their commits, stored in little memory.
 
-    All groups are in one segment and one log file, and all commits are in one log file. This class stores many groups
-    in little memory.
+    All groups are in one segment and one log file, and all commits are in one log file.
     """
 
     segment: int
@@ -107,15 +106,18 @@ class CommittedEventGroups:
     commit: Lsn
     """The event that commits the first group. The rows of each group get the Lsn of the event that commits them."""
     numbers: bytes = field(repr=False)
-    """Five 64-bit numbers for each group, in this machine's byte order.
+    """Five 64-bit numbers for each group, in this machine's byte order:
 
-    They are the group's offset in the segment, its size in the segment, and its offset in the log file. Then follow the
-    offset in the log file of the event that commits it, and the time of this event, in seconds since 1970.
+    1. the group's offset in the segment
+    2. its size in the segment
+    3. its offset in the log file
+    4. the offset in the log file of the event that commits it
+    5. the time of this event, in seconds since 1970
     """
 
     @classmethod
     def of(cls, place: PreparedExtent, commit: Lsn, time: int) -> CommittedEventGroups:
-        """Returns one group, with the event that commits it and the time of this event."""
+        """Returns one group, which this event has committed at this time."""
         numbers = _GROUP.pack(place.offset, place.size, place.begin.offset, commit.offset, time)
         return cls(place.segment, place.begin, commit, numbers)
 
@@ -163,22 +165,20 @@ class LogEntry:
     transaction: Transaction
     extent: Extent
     prepared: PreparedExtent | None = None
-    """If the entry commits a two-phase XA transaction: the place of its rows, which no other entry has; otherwise None.
-    """
+    """If the entry commits a two-phase XA transaction: the place of its rows, which no other entry has; else None."""
     count: int = 1
-    """The number of neighbouring transactions with the same tables that are joined in this entry.
-
-    If there are several, the entry's GTID is the set of their GTIDs.
+    """How many neighbouring transactions with the same tables are joined in this entry. Then its GTID is the set of
+    their GTIDs.
     """
     ends: bytes = field(default=b"", repr=False)
     """If there are several transactions: the byte of the log file after each of them, as 64-bit numbers in this
     machine's byte order.
     """
     first_timestamp: int = 0
-    """The time of the first of several transactions. The entry's own time is the time of the last transaction."""
+    """The time of the first of several transactions. The entry's own time is that of the last one."""
     joined_groups: CommittedEventGroups | None = None
     """If several transactions commit XA transactions: the places of their rows; otherwise None. No other entry has
-    these rows, and the transactions have no other rows. Further steps of XA transactions between them have no rows.
+    these rows, and the transactions have no other rows. XA steps between them have no rows.
     """
     is_after_gap: bool = False
     """Whether the reader has replaced the stored `prev_lsn` by the place after which it reads. Perhaps no entry ends at
@@ -206,7 +206,7 @@ class LogEntry:
 
     @property
     def lacks_rows(self) -> bool:
-        """Whether the rows of the committed transaction are unknown, since it was prepared before the relay began."""
+        """Whether the committed transaction was prepared before the relay began. Then its rows are unknown."""
         xa = self.transaction.xa
         return xa is not None and xa.step is XaStep.COMMIT and self.prepared is None
 

@@ -58,7 +58,7 @@ LOB_BYTES = {
     Kind.LONGTEXT: 2**32 - 1,
     Kind.LONGBLOB: 2**32 - 1,
 }
-"""The largest size of a value of each type, in bytes."""
+"""How many bytes a value of each type may have."""
 UNKNOWN_CHARSET = "unknown"
 """Stands for the charset of a text column that inherits it from a database with an unknown charset."""
 _INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
@@ -85,7 +85,7 @@ class ColumnType:
     """A column's type as its server declares it.
 
     `length` counts characters for char and varchar, bytes for binary and varbinary, bits for bit, and elements for
-    vector. For integers it is the display width (or None), since people use `tinyint(1)` for booleans.
+    vector. For integers it is the display width (or None), since `tinyint(1)` is used for booleans.
     """
 
     kind: Kind
@@ -102,9 +102,8 @@ class ColumnType:
     refuses_unreal: bool = field(default=False, compare=False)
     """Whether the target refuses zero and partial dates."""
     zerofill: bool | None = field(default=None, compare=False)
-    """Whether the server shows unsigned numbers of this column with zeros before them. None: unknown.
-
-    It is unknown for structures that an older version has recorded, or that only the log's metadata shows.
+    """Whether the server shows unsigned numbers of this column with zeros before them. None: unknown, for structures
+    that an older version has recorded, or that only the log's metadata shows.
     """
 
     @property
@@ -114,7 +113,7 @@ class ColumnType:
 
     @property
     def has_unknown_charset(self) -> bool:
-        """Whether the column has text, or labels, in an unknown charset; its real type may have another size."""
+        """Whether the column has text, or labels, in an unknown charset. Its real type may have another size."""
         return self.charset == UNKNOWN_CHARSET
 
     @property
@@ -157,5 +156,5 @@ class ColumnType:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ColumnType:
-        """Returns the type from these values; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         return cls(**{**data, "kind": Kind(data["kind"]), "labels": tuple(data.get("labels", ()))})

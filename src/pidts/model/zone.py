@@ -1,7 +1,7 @@
 """The marks by which a zone's log shows that a change came from another zone.
 
 A transaction that carries rows from zone `a` changes a row of the table `pidts_from_zone_a` in the task's meta schema.
-The log names that table in the same transaction, whatever columns the row images have. A statement that commits by
+So the log names that table in the same transaction, whatever columns the row images have. A statement that commits by
 itself ends with a comment instead. Servers rewrite DROP TABLE without comments, so such a statement names an additional
 table to drop.
 """
@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from pidts.model.table import TableName
 
 RETURNING = "PIDTS_ZONE_RETURN"
-"""The environment variable with which `pidts zones return` tells its run that the zone may have rows."""
+"""The environment variable by which `pidts zones return` says to its run that the zone may have rows."""
 
 ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
-"""The names of zones. A server may ignore the case of table names, so a name has only lower-case letters."""
+"""The names of zones: only lower-case letters, since a server may ignore the case of table names."""
 
 ZONE_NOTE = TableName("", "zone")
 """Among a task's records, the key of the note that names the zone of the task's source."""
@@ -44,7 +44,7 @@ def mark_table(zone: str) -> str:
 
 
 def drop_mark(zone: str) -> str:
-    """Returns the name of the table by which a DROP TABLE names this zone: the statement lists it among the tables."""
+    """Returns the name of the table by which a DROP TABLE names this zone: it is one of the tables to drop."""
     return f"{_DROPPED_FROM}{zone}"
 
 
@@ -56,7 +56,7 @@ def mark_comment(zone: str) -> str:
 def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
     """Returns the zone from which a transaction that changes these tables came; empty if it is the log's own zone.
 
-    `meta_schema`: the meta schema, which has one name in all zones.
+    `meta_schema` is the meta schema, which has the same name in all zones.
     """
     return _named(meta_schema, _FROM, tables)
 
@@ -74,7 +74,7 @@ def statement_origin(meta_schema: str, statement: str, tables: Iterable[TableNam
 
 
 def _named(meta_schema: str, prefix: str, tables: Iterable[TableName]) -> str:
-    """Finds the zone in these names; a server may log the name of a schema in lower case."""
+    """Finds the zone in these names. A server may log the name of a schema in lower case."""
     schema = meta_schema.lower()
     marks = (name for table in tables if table.schema.lower() == schema and (name := table.name).startswith(prefix))
     return next((name.removeprefix(prefix) for name in marks), "")

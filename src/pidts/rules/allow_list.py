@@ -87,8 +87,9 @@ class AllowList:
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Parses a list of tables, such as `shop.orders,crm.*`. A schema means all of its tables, an empty text all
-        tables.
+        """Parses a list of tables, such as `shop.orders,crm.*`.
+
+        A schema means all of its tables, an empty text all tables.
         """
         parts = (name.partition(".") for name in map(str.strip, text.split(",")) if name)
         return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))

@@ -1,7 +1,7 @@
 """Compares all tables of a task, one after the other, while programs write to both sides.
 
-The comparison saves its progress when each row that was read is known to be equal or different (`pidts.verify.memory`).
-If a comparison continues from the saved place, it compares each later row, and no row twice.
+The comparison saves its progress whenever it is known of each row that was read whether it is equal or different
+(`pidts.verify.memory`). So a comparison that continues from there compares each later row, and no row twice.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pidts.verify.spans import CompareSpans, SpanComparison
 
 _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
-"""Codes of the halts of a table whose structure is changing."""
+"""The codes of a table's halts while its structure is changing."""
 _MANY_ROWS = 500_000
-"""A table with fewer rows than this is compared in this process: other processes would need seconds to start."""
+"""A table with fewer rows is compared in this process: other processes would need seconds to start."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 
 
 class ComparisonInterrupted(Exception):
-    """The user has stopped the comparison. `report` contains the results up to the last save."""
+    """The user has stopped the comparison. `report` has the results up to the last save."""
 
     def __init__(self, report: Report | None = None) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class ComparisonProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """The callbacks of a comparison: progress, saving, stopping, and handling of differences."""
+    """What a comparison calls: to show its progress, to save it, to stop, and to handle differences."""
 
     show: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
     differ: Callable[[Table, UnequalKeys], bool] = lambda *_: False
-    """A function that gets each group of unequal rows, and returns whether these rows have to be compared again."""
+    """Gets each group of unequal rows, and returns whether these rows have to be compared again."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     def demand_not_stopped(self) -> None:
@@ -81,7 +81,7 @@ class Callbacks:
 
 
 Elsewhere = Callable[[TableName, str, Callable[[], None]], CompareSpans | None]
-"""Returns the function by which other processes compare the spans of a table, or None if they cannot do that.
+"""Returns the function by which other processes compare the spans of a table, or None if they cannot.
 
 The arguments are the table's name and signature (`SourceSide.signature`), and a function that raises if the comparison
 has to end.
@@ -101,10 +101,8 @@ def compare(
 ) -> Report:
     """Compares the tables, from the place in `memory` on if there is one.
 
-    `examples` is the largest number of differences that are listed. They are divided among the tables. All differences
-    are counted.
-
-    Other processes (`elsewhere`) compare a large table if its rows have to be read, since the target has no checksums.
+    `examples` is how many differences are listed, divided among the tables. All differences are counted. Other
+    processes (`elsewhere`) compare a large table if its rows have to be read, since the target has no checksums.
     """
     with ThreadPoolExecutor(1) as pool:
         work = _Comparison(
@@ -252,7 +250,7 @@ class _Comparison:
 
 
 def _shard(member: int, labels: Sequence[str]) -> str | None:
-    """Returns a shard's label by its number; None if there is no such shard, empty if it is unknown or the only one."""
+    """Returns a shard's label by its number; None if no shard has it, empty if it is unknown or the only one."""
     if member == NOBODY:
         return None
     return labels[member] if member >= 0 and len(labels) > 1 else ""

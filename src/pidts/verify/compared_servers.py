@@ -46,7 +46,7 @@ class EstimatedSize:
 
 
 class Order(Enum):
-    """The relation between the target's order of keys and the source's order."""
+    """How the target's order of keys is related to the source's order."""
 
     SAME = "same"
     """The target's order is the source's order, and equals the order of the keys' JSON values."""
@@ -57,12 +57,12 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NotCaughtUp:
-    """The reason why the target does not have all log of a member, and why waiting for it may be in vain."""
+    """Why the target does not have all log of a member, and whether waiting for it is in vain."""
 
     waits: str = ""
-    """The cause for which the member waits, if it is known. While the member waits, its rows cannot be equal."""
+    """What the member waits for, if it is known. While it waits, its rows cannot be equal."""
     is_stopped: bool = False
-    """Whether waiting is in vain because the task does not run: then it is enough to start the task."""
+    """Whether waiting is in vain because the task does not run. Then it is enough to start the task."""
 
 
 class SourceCatchUp(Protocol):
@@ -204,7 +204,7 @@ class TargetSide(KeyedTarget, Protocol):
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns a checksum that can be compared with the source's; None if the target cannot compute it.
 
-        Equal rows may have different checksums. The probability that different rows have equal checksums is negligible.
+        Equal rows may have different checksums. It is extremely unlikely that different rows have equal checksums.
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:

@@ -5,11 +5,11 @@ that differ at first are *doubtful*: `settle` decides about many of them at a ti
 
 Rows that only the target has are found in one of three ways:
 
-- If the target orders keys as the source does: the target's keys of each span whose checksums differ are looked up on
-  the source. The target's keys above the source's highest key are looked up at the end.
-- If the target probably orders keys as the source does: as in the first case while the checksums of all spans are
-  equal. Once a checksum has differed, all of the target's keys are looked up at the end.
-- If the target orders keys in another way: all of the target's keys are looked up at the end.
+- The target orders keys as the source does: in each span whose checksums differ, the target's keys are looked up on the
+  source. The target's keys above the source's highest key are looked up at the end.
+- The target probably orders keys as the source does: as in the first case while the checksums of all spans are equal.
+  Once a checksum has differed, all of the target's keys are looked up at the end.
+- The target orders keys in another way: all of its keys are looked up at the end.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ _MANY_DOUBTFUL = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The callbacks of a `Walk`."""
+    """What a `Walk` calls."""
 
     settle: Callable[[pa.Table, int], TableReport]
-    """A function that settles doubtful keys, a given number at a time. It returns a report to add to that of the table.
-    """
+    """Settles doubtful keys, a given number at a time. Returns a report to add to that of the table."""
     show: Callable[[int, int], None]
-    """A function that reports the numbers of rows compared since the last call, and of doubtful keys."""
+    """Shows how many rows were compared since the last call, and how many keys are doubtful."""
     save: Callable[[ComparisonPlace], None]
     due: Callable[[], bool]
-    """A function that returns whether it is time to save. It raises if the work has to end."""
+    """Returns whether it is time to save. Raises if the work has to end."""
 
 
 @dataclass(slots=True)

@@ -1,10 +1,11 @@
 """Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
-First each server computes a checksum of its side. If one of the servers cannot do this, both sides are read part by
-part, and PiDTS computes the checksums. If these differ, both sides are read once more, and the copies of each distinct
-row are counted. A row whose change is still pending differs now and is equal later. So a row counts as different only
-if all of several readings find the same two unequal numbers of copies. In each reading, the source is read first, then
-the target catches up, and then the target is read. A row that was equal in the first reading and is unequal later was
+First, each server computes a checksum of its side. If one of them cannot, both sides are read part by part, and PiDTS
+computes the checksums. If they differ, both sides are read once more, and the copies of each distinct row are counted.
+
+If a change of a row is still pending, the row differs now and is equal later. So a row counts as different only if all
+of several readings find the same two unequal numbers of copies. In each reading, the source is read first, then the
+target catches up, and then the target is read. A row that was equal in the first reading and is unequal later was
 written meanwhile, and does not count. If the log had no change of the table during a reading, all differences of this
 reading count.
 """
@@ -35,10 +36,9 @@ def compare_multisets(
     matcher: Matcher,
     pause: Callable[[float], bool],
 ) -> TableReport:
-    """Compares one table without a key.
+    """Compares one table without a key. Counts missing and extra copies of rows; no row counts as different.
 
-    Counts missing and extra copies of rows; no row counts as different. `pause` waits for some seconds, and returns
-    true if the work has to end.
+    `pause` waits for some seconds, and returns true if the work has to end.
     """
     table = matcher.table
     report = TableReport(table.name, has_key=False)
@@ -76,9 +76,9 @@ def compare_multisets(
 def _servers_sums(
     source: SourceSide, target: TargetSide, catch_up: CatchUp, matcher: Matcher
 ) -> tuple[Sum, Sum | None] | None:
-    """Returns the checksums of both servers; None in place of the target's checksum if the target lacks changes.
+    """Returns the checksums of both servers; None if a server cannot compute one.
 
-    Returns None in place of the pair if a server cannot compute a checksum.
+    The target's checksum is None if the target lacks changes.
     """
     table = matcher.table
     there = source.sum(table, _WHOLE) if target.has_sums else None

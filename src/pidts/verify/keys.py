@@ -26,7 +26,7 @@ def is_ordered(table: Table) -> bool:
 def rank(table: Table, key: Key) -> tuple[Any, ...]:
     """Returns a value that sorts a key as every server does; only for tables for which `is_ordered` is true.
 
-    Dates and times are texts of one width, and bytes are hexadecimal digits, so both are sorted correctly as texts.
+    Dates and times are texts of one width, and bytes are hexadecimal digits. So both are sorted correctly as texts.
     """
     kinds = [table.column(name).type.kind for name in table.identity]
     return tuple(Decimal(value) if kind is Kind.DECIMAL else value for kind, value in zip(kinds, key, strict=True))

@@ -53,8 +53,7 @@ class Matcher:
     ) -> dict[int, tuple[DifferenceKind, tuple[str, ...], int]]:
         """Returns what was found for each key whose rows are not equal, by the key's index in `keys`.
 
-        A finding contains the kind of difference, the columns that differ, and the index of the target's row (-1 if the
-        target has none).
+        A finding has the kind of difference, the columns that differ, and the index of the target's row, or -1.
         """
         of_source = self.pairs(keys, source)
         there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
@@ -73,7 +72,7 @@ class Matcher:
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         again, _ = self.pairs(keys, target)
         for key in again[1:][again[1:] == again[:-1]].tolist():
-            # If the target's table has no unique key over the key's columns, it may have several rows with one key.
+            # Without a unique key over the key's columns, the target's table may have several rows with one key.
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         return found
 
@@ -93,8 +92,7 @@ class Matcher:
     ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
         """Yields each column in which some pairs of rows differ, with a mask of these pairs.
 
-        A pair is a row of `one`, whose index is in `left`, and a row of `other`, whose index is at the same place in
-        `right`.
+        A pair is a row of `one` and a row of `other`. `left` and `right` have their indexes.
         """
         for name in self._others:
             mask = self._differs(self.table.column(name), one.column(name).take(left), other.column(name).take(right))
@@ -127,7 +125,7 @@ class Matcher:
             yield plain_zero(values)
 
     def _differs(self, column: Column, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Returns a mask of unequal values. Computes normal forms only for values that are unequal without them."""
+        """Returns a mask of unequal values. Computes normal forms only of values that are unequal without them."""
         mask = distinct(left, right)
         normal = self._normals.get(column.type.kind)
         if normal is None or not pc.any(mask).as_py():

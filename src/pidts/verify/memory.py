@@ -1,6 +1,6 @@
 """Stores the place of a comparison, so that the next process continues from there.
 
-The place is saved only when no row is doubtful: every row before the place is either equal or among the differences.
+The place is saved only when no row is doubtful: every row before it is either equal or among the differences.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ class ComparisonPlace:
 
     report: TableReport
     structure: str
-    """A description of the table and its members when its comparison began. If it has changed, the table is compared
-    anew.
-    """
+    """The table and its members when its comparison began, as text. If it has changed, the table is compared anew."""
     after: Key | None = None
     walking: bool = False
-    """Whether all rows of the source are compared, and the target's keys are now being read."""
+    """Whether all rows of the source are compared, and the target's keys are now read."""
     walk_all: bool = False
     """Whether the target's keys are read from the first key on, since the target may order keys differently."""
 
@@ -41,7 +39,7 @@ class ComparisonState:
     """The results of a comparison so far."""
 
     asked: str = ""
-    """The tables and rules of the comparison, as text."""
+    """What is compared by which rules, as text."""
     done: tuple[TableReport, ...] = ()
     examples: tuple[RowDifference, ...] = ()
     place: ComparisonPlace | None = None
@@ -73,7 +71,7 @@ class MemoryFile:
     path: Path
 
     def load(self, asked: str) -> ComparisonState:
-        """Reads the state of the same comparison; returns an empty state if there is none, or if it cannot be read."""
+        """Reads the state of the same comparison; returns an empty state if there is none or it cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             found = _from_json(json.loads(self.path.read_text("utf-8")))
             if found.asked == asked:

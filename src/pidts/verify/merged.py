@@ -2,9 +2,10 @@
 
 Every server orders some keys, such as numbers, in the same way (`pidts.verify.keys`). With such keys, the members are
 compared together: a span contains the rows of all members between two keys, and its checksum is the sum of the members'
-checksums. So the servers send no rows that are equal, however many members there are. Each server orders keys of other
-types in its own way. Then one member is compared after the other, and each key is preceded by the member's number. No
-span of the target has the same rows as a member's span, so all rows are read.
+checksums. So the servers send no rows that are equal, however many members there are.
+
+Each server orders keys of other types in its own way. Then one member is compared after the other, and each key is
+preceded by the member's number. No span of the target has the same rows as a member's span, so all rows are read.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from pidts.verify.keys import is_ordered, rank
 from pidts.verify.row_members import RowMembers
 
 _FEWEST = 10
-"""The smallest number of rows of a member that are read at a time, even if there are many members."""
+"""How many rows of a member are read at a time at least, even if there are many members."""
 _TIMES = 4
-"""All members together may have this many times as many rows in memory as a single table. With fewer rows in memory,
-each member would need more queries.
+"""How many times as many rows as of a single table all members together may have in memory. With fewer rows, each
+member would need more queries.
 """
 
 
@@ -54,11 +55,11 @@ class MergedTable:
     most: Table | None = None
     """The table that also has the columns that only some members have; None if there are no such columns."""
     note: str = ""
-    """A text about the columns that are not compared."""
+    """Which columns are not compared, as text."""
 
     @property
     def is_side_by_side(self) -> bool:
-        """Whether every server orders the members' keys in the same way, so that the members are compared together."""
+        """Whether every server orders the members' keys in the same way. Then the members are compared together."""
         return len(self.members) == 1 or is_ordered(self.cut)
 
     @property
@@ -97,7 +98,7 @@ class MergedSource:
         return [member.label for member in self._members(table)]
 
     def row_members(self, table: Table) -> RowMembers:
-        """Returns the rule that finds a row's member by the values of its extracted columns."""
+        """Returns the rule that finds a row's member by its extracted columns."""
         return RowMembers.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:
@@ -124,7 +125,7 @@ class MergedSource:
         return [number, *key]
 
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
-        """Yields spans, each of which ends at the end of some member's span. See `SourceSide.spans`."""
+        """Yields spans, each of which ends where some member's span ends. See `SourceSide.spans`."""
         merged = self._merged(table)
         if len(merged.members) == 1:
             yield from merged.members[0].spans(span, rows)
@@ -134,7 +135,7 @@ class MergedSource:
             yield from self._in_turn(merged, span, rows)
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns a span's checksum; None if members are compared one by one: the target then has no such span."""
+        """Returns a span's checksum; None if members are compared one by one: then the target has no such span."""
         merged = self._merged(table)
         if not merged.is_side_by_side:
             return None
@@ -190,10 +191,9 @@ class MergedSource:
         return (one.upto for one in member.spans(span, rows) if one.upto is not None)
 
     def _share(self, merged: MergedTable, span: KeySpan, rows: int) -> int:
-        """Returns how many rows to read of each member.
+        """Returns how many rows to read of each member: at most `rows`, and at least `_FEWEST`.
 
-        All members that have rows in the span together get about `_TIMES` times `rows`. One member gets at most `rows`,
-        and not fewer than `_FEWEST` even if there are many members.
+        All members that have rows in the span together get about `_TIMES` times `rows`.
         """
         upto = list(span.upto or ())
         busy = 0
@@ -219,7 +219,7 @@ class MergedSource:
 
 
 def _untagged(span: KeySpan) -> tuple[int, KeySpan]:
-    """Returns the member to which a span belongs, and the span without the member's number."""
+    """Returns the number of the span's member, and the span without this number."""
     if span.upto is None:
         raise ValueError(span)
     number = int(span.upto[0])
@@ -228,7 +228,7 @@ def _untagged(span: KeySpan) -> tuple[int, KeySpan]:
 
 
 def _shaped(table: Table, rows: pa.Table) -> pa.Table:
-    """Returns rows in the table's form: members may have narrower types, and their columns in another order."""
+    """Returns rows in the table's form. Members may have narrower types, and their columns in another order."""
     return rows.select(table.arrow.names).cast(table.arrow)
 
 
@@ -249,7 +249,7 @@ class MergedCatchUp:
     def await_target(self, table: TableName, places: LogPlaces) -> dict[int, NotCaughtUp]:
         """Waits for one member after the other; returns the members whose log has not arrived, with the reasons.
 
-        During the wait for one member, the target also gets changes of the others, so the later waits are shorter.
+        During each wait, the target also gets changes of the other members, so later waits are shorter.
         """
         merged = self._merged_tables()[table]
         wanted = dict(zip(map(id, merged.catch_ups), places, strict=True))

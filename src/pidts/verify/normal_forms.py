@@ -1,6 +1,6 @@
 """Normal forms of values that two servers store differently by design.
 
-A *normal* is a function that maps the values of one kind of column, on both sides, to a common form before they are
+A *normal* is a function. It maps the values of one kind of column, on both sides, to a common form before they are
 compared. Without a normal, values are compared unchanged: floats without tolerance, NULL equal to NULL.
 """
 
@@ -63,7 +63,7 @@ def _canonical(value: Any) -> str:
 
 
 def _number(value: Decimal) -> str:
-    """Normalises a number exactly at any length, where `Decimal.normalize` would round to the context's precision."""
+    """Normalises a number exactly. `Decimal.normalize` would round long numbers to the context's precision."""
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     stripped = text.rstrip("0")

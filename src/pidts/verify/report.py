@@ -12,7 +12,7 @@ from pidts.model import TableName
 
 
 class DifferenceKind(StrEnum):
-    """The kinds of differences between a target row and its source row."""
+    """How a row of the target differs from the source's row."""
 
     MISSING = "missing"
     EXTRA = "extra"
@@ -22,7 +22,7 @@ class DifferenceKind(StrEnum):
     WAITING = "waiting"
     """A row that is not equal while its table waits for a schema change or is halted, or while its task does not run.
 
-    The waiting changes may make the row equal. The comparison does not read which rows they concern.
+    The waiting changes may make the row equal. Which rows they concern is not read.
     """
     LOCKED = "locked"
     """A row that is not equal because it is set aside for an operator."""
@@ -41,8 +41,8 @@ class RowDifference:
     members: tuple[str, ...] = ()
     """In a merged table, the members that have the row."""
     shard: str | None = ""
-    """The source's table to which an extra row belongs, by the values of its extracted columns. None if no existing
-    table has these values.
+    """The source's table to which an extra row belongs, by its extracted columns. None: no existing table has these
+    values.
     """
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class RowDifference:
         return text + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values; values that JSON does not have are text."""
+        """Returns plain values. Values that JSON does not have are texts."""
         key = {name: _plain(value) for name, value in self.key.items()}
         values: dict[str, Any] = {
             "table": str(self.table),
@@ -104,12 +104,12 @@ _SELDOM = frozenset(
         "unfinished",
     }
 )
-"""The keys of the JSON that are written only if their values are not empty."""
+"""Keys that are written to the JSON only if their values are not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """The result of one table; `rows` is the number of the source's rows that were compared."""
+    """The result of one table. `rows` is how many of the source's rows were compared."""
 
     table: TableName
     rows: int = 0
@@ -118,30 +118,30 @@ class TableReport:
     different: int = 0
     unsettled: int = 0
     problem: str = ""
-    """The reason why the table as a whole cannot be equal."""
+    """Why the table as a whole cannot be equal."""
     has_key: bool = True
     filtered: bool = False
     """Whether the task leaves out some of the table's changes, so that rows may differ on purpose."""
     only_extra: bool = False
     """Whether extra rows are the only differences that the filters cause on purpose."""
     waiting: int = 0
-    """The number of rows that are not equal while the table waits for the causes in `waits`."""
+    """How many rows are not equal while the table waits for the causes in `waits`."""
     waits: tuple[str, ...] = ()
     """The causes for which some of the table's rows wait."""
     locked: int = 0
-    """The number of rows that are set aside, and are not equal until an operator resolves them."""
+    """How many rows are set aside, and not equal until an operator resolves them."""
     source: str = ""
     """The source's id, if the task has several sources."""
     members: tuple[str, ...] = ()
     """The tables that are merged into this one, each with its source."""
     note: str = ""
-    """A text about the part of the table that was not compared."""
+    """Which part of the table was not compared, as text."""
     of_no_shard: int = 0
-    """The number of extra rows whose extracted columns have the values of no existing table."""
+    """How many extra rows have extracted values of no existing table."""
     not_compared: int = 0
-    """The number of rows that were not compared, since their current values do not follow from a channel's records."""
+    """How many rows were not compared, since their current values do not follow from a channel's records."""
     unfinished: bool = False
-    """Whether the comparison was stopped within this table. The numbers are those of the rows compared before."""
+    """Whether the comparison was stopped within this table. Then the numbers are those of the rows compared before."""
 
     @property
     def differences(self) -> int:

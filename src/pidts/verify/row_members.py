@@ -3,8 +3,8 @@
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
                                                           part = '2': t_2 was dropped, and its rows have stayed
 
-If two tables have equal values in the extracted columns, or have different extracted columns, these columns do not
-distinguish the tables.
+If two tables have equal values in the extracted columns, or have different extracted columns, the columns do not show
+to which of them a row belongs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOBODY = -2
 
 @dataclass(frozen=True, slots=True)
 class RowMembers:
-    """The rule that says to which member each row of one target table belongs."""
+    """Says to which member each row of one target table belongs."""
 
     columns: tuple[str, ...]
     """The extracted columns; empty if they do not show to which member a row belongs."""
@@ -43,7 +43,7 @@ class RowMembers:
         return cls(columns, members)
 
     def decides_by_key(self, table: Table) -> bool:
-        """Returns whether a row's key shows its member, because it contains all extracted columns."""
+        """Whether a row's key shows its member, because it contains all extracted columns."""
         return bool(self.columns) and set(self.columns) <= set(table.identity)
 
     def find(self, rows: pa.Table) -> list[int]:

@@ -8,25 +8,27 @@ One round, for many keys at once:
 2. The source's rows are read. `high` is the end of the log directly afterwards: the rows contain only changes before
    it.
 3. Wait until the target has all of the table's log up to `high`. In a merged table, some members may wait for a schema
-   change, so that their log does not arrive for now. In this round, nothing can be decided about a row that only such a
-   member has, or that no member has. The rows of all other members can be decided.
+   change, so that their log does not arrive for now. Then this round decides nothing about rows that only such a member
+   has, or that no member has. It decides about the rows of all other members.
 4. The target's rows are read, and then the source's rows once more.
 5. If the target's row equals the row that the source has at the second reading, it counts as equal. Otherwise, if
    the source's row has changed between its two readings, programs are writing to it, and the next round compares it
    again.
-6. If the source's row has stayed the same and the target's row is different, there are two cases. If the log from `low`
-   to its end after the second reading has no change of the table, the difference is real. The target has all log from
-   which the source's row results. If programs write to the table all the time, the log always has a change: between two
-   readings, the row could have been changed and changed back. Then several rounds in a row must find the same two rows.
-   Take a row that switches between two values at random. In about one of four rounds, both readings of the source show
-   the same row, and the target's row is different. In about one of eight rounds, these are also the same two rows as in
-   the round before. Eight such rounds in a row are required, so fewer than one of a million rows of this kind count as
-   different.
+6. If the source's row has stayed the same and the target's row is different, there are two cases:
+
+   - The log from `low` to its end after the second reading has no change of the table. Then the difference is real: the
+     target has all log from which the source's row results.
+   - The log has a change, as always if programs write to the table all the time: between two readings, the row could
+     have been changed and changed back. Then several rounds in a row must find the same two rows. Take a row that
+     switches between two values at random. In about one of four rounds, both readings of the source show the same row,
+     and the target's row is different. In about one of eight rounds, these are also the same two rows as in the round
+     before. Eight such rounds in a row are required, so fewer than one of a million rows of this kind count as
+     different.
 
 Rows that change in each round are *unsettled*, and so are rows whose log cannot be waited for. They are listed and
 counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
-operator are *locked*, in any of these cases. If a change is made during the comparison and lost, the next comparison
-finds it.
+operator are *locked*, in any of these cases. If a change that is made during the comparison is lost, the next
+comparison finds it.
 """
 
 from __future__ import annotations
@@ -51,16 +53,14 @@ _Stamp = bytes | None
 
 @dataclass(frozen=True, slots=True)
 class UnequalKeys:
-    """Keys of unequal rows, with the finding on each."""
+    """Keys of unequal rows, and what was found about each."""
 
     keys: pa.Table
     found: tuple[Found, ...]
     members: tuple[tuple[int, ...], ...]
     """For each key, the numbers of the members that have it."""
     belongs_to: tuple[int, ...]
-    """For each key that no member has, the number of the member to which it belongs (`RowMembers`); otherwise
-    `ANYBODY`.
-    """
+    """For each key that no member has, the number of the member to which it belongs (`RowMembers`); else `ANYBODY`."""
     waits: tuple[str, ...] = ()
     """The causes for which rows wait."""
 
@@ -85,7 +85,7 @@ class UnequalKeys:
 
 @dataclass(slots=True)
 class _Watch:
-    """The rows that both sides had for a key in the last round, and the number of successive rounds with these rows."""
+    """The rows that both sides had for a key in the last round, and in how many rounds in a row they were the same."""
 
     seen: tuple[_Stamp, _Stamp] | None = None
     rounds: int = 0
@@ -96,7 +96,7 @@ class _Watch:
         return self.rounds
 
     def note_change(self) -> None:
-        """Forgets the earlier rounds, since the source's row has changed during a round."""
+        """Forgets the earlier rounds: the source's row has changed during a round."""
         self.rounds = 0
 
 
@@ -124,7 +124,7 @@ def settle(
 
 
 class _Rounds:
-    """The findings on some keys after the rounds so far. Keys are known by their numbers."""
+    """What was found about some keys in the rounds so far. Keys are known by their numbers."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class _Rounds:
         self._whose = source.row_members(matcher.table)
         self._watches = [_Watch() for _ in range(len(keys))]
         self._final: dict[int, Found] = {}
-        """The findings that no later round changes."""
+        """What no later round changes."""
         self._last: dict[int, Found] = {}
-        """The findings of the last round that a later round may change."""
+        """What the last round has found, and a later round may change."""
         self._having: dict[int, tuple[int, ...]] = {}
         self._belongs_to: dict[int, int] = {}
         self._waits: dict[str, None] = {}
@@ -181,11 +181,11 @@ class _Rounds:
     ) -> dict[int, int]:
         """Compares the rows of one page of keys with the target's rows, and notes what is found.
 
-        `before` contains each key's row on the source at the round's first reading. Returns the unequal keys whose row
-        on the source is still the same; for each, the number of successive rounds in which neither side has changed.
+        `before` has each key's row on the source at the round's first reading. Returns the unequal keys whose row on
+        the source is still the same; for each, in how many rounds in a row neither side has changed.
         """
         matcher, table = self._matcher, self._table
-        # A lock may be resolved just after its row was read, so the locked rows are queried before and after the
+        # A lock may be resolved just after its row was read. So the locked rows are queried before and after the
         # reading.
         self._aside |= {numbers[place] for place in self._target.locked(table, keys)}
         here = matcher.conform(self._target.find(table, keys))
@@ -210,7 +210,7 @@ class _Rounds:
         return definite
 
     def result(self) -> UnequalKeys:
-        """Returns the finding on each unequal key. Keys that are still doubtful are unsettled."""
+        """Returns what was found about each unequal key. Keys that are still doubtful are unsettled."""
         final = self._final
         final |= {number: (DifferenceKind.UNSETTLED, columns) for number, (_, columns) in self._last.items()}
         wrong = sorted(final)
@@ -235,7 +235,7 @@ class _Rounds:
 def _pending_kind(
     there: _SourceRows, place: int, not_caught_up: Mapping[int, NotCaughtUp], member: int
 ) -> DifferenceKind | None:
-    """Returns the finding on a row if the comparison has stopped waiting for its pending changes; None if all arrived.
+    """Returns WAITING or UNSETTLED if some pending changes of a row have not arrived; None if all have arrived.
 
     A row that no member has may belong to any member, unless its key shows to which member it belongs.
     """

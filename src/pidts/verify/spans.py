@@ -1,8 +1,8 @@
 """Compares spans of keys for the first time: counts rows, and finds *doubtful* rows. `settle` decides about them later.
 
-Both servers compute a checksum of the rows of a span; if the checksums are equal, so are the rows. If they differ, or
-a server cannot compute one, the span is divided into smaller spans. The rows of smaller spans that still differ are
-read and looked up on the target, while the next rows are read from the source.
+Both servers compute a checksum of the rows of a span. If the checksums are equal, so are the rows. If they differ, or a
+server cannot compute one, the span is divided into smaller spans. If these still differ, their rows are read and looked
+up on the target, while the next rows are read from the source.
 
 The comparison of a span depends on no other span. So other processes may compare spans, on connections of their own.
 """
@@ -22,36 +22,35 @@ from pidts.verify.match import Matcher
 
 _SPAN_ROWS = 20_000
 _LEAF_ROWS = 1_000
-"""The number of rows of a span that is not divided any further, although its checksums differ."""
+"""A span of this many rows is not divided any further, even if its checksums differ."""
 KEY_ROWS = 10_000
-"""The number of keys that are read at a time."""
+"""How many keys are read at a time."""
 _PAGE_BYTES = 16 << 20
 _PARTS = 16
-"""The number of reads in a span, if no checksums are computed. The place may be saved between two spans."""
+"""How many reads a span needs if no checksums are computed. The place may be saved between two spans."""
 _VAIN = 4
-"""After this number of spans with different checksums but equal rows, no more checksums of this table are computed."""
+"""After this many spans with different checksums but equal rows, no more checksums of this table are computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanResult:
-    """The result of the first comparison of a span, or of a part of it."""
+    """What the first comparison of a span, or of a part of it, has found."""
 
     rows: int
-    """The number of the source's rows."""
+    """How many rows the source has."""
     doubtful: tuple[pa.Table, ...] = ()
     """The keys of rows that are missing, different or extra on the target, by this first comparison."""
     was_read: bool = True
-    """False if the checksums of the whole span are equal, so that no row had to be read."""
+    """False if the checksums of the whole span are equal: then no row had to be read."""
     end: Key | None = None
-    """The end of the span, if this is its last result: all rows of this and of earlier spans have been compared.
-    Otherwise None.
+    """The span's end, if this is its last result: all rows of this and of earlier spans have been compared. Else None.
     """
 
 
 CompareSpans = Callable[[Iterable[KeySpan]], Generator[SpanResult, None, None]]
 """Compares adjacent spans; yields results in their order.
 
-The iterator of spans uses the caller's connection to the source. When a result with an `end` is yielded, nothing else
+The iterator of spans uses the caller's connection to the source. When a result with an `end` is yielded, nobody else
 uses the caller's connections, so the caller may use them.
 """
 
@@ -102,7 +101,7 @@ class SpanComparison:
                     is_vain = is_vain and not result.doubtful
                     yield result
         finally:
-            if comparing is not None:  # all steps that follow need the target's connection
+            if comparing is not None:  # all later steps need the target's connection
                 wait([comparing])
         if comparing is not None:
             result = self._without_known(comparing.result())
@@ -127,7 +126,7 @@ class SpanComparison:
     def _compare_rows(self, span: KeySpan, rows: pa.Table) -> SpanResult:
         """Looks up the source's rows of a span on the target. Meanwhile another thread reads the source.
 
-        The first keys of the result are the source's, all others are keys that only the target has in this span.
+        The first keys of the result are the source's. All others are keys that only the target has in this span.
         """
         matcher = self.matcher
         found = matcher.conform(self.target.find(matcher.table, matcher.keys(rows)))
@@ -135,10 +134,7 @@ class SpanComparison:
         return SpanResult(len(rows), (matcher.doubtful(rows, found), *alone))
 
     def _without_known(self, compared: SpanResult) -> SpanResult:
-        """Returns the result without keys of the target that the source has after all.
-
-        The source's rows that were read lack these keys.
-        """
+        """Returns the result without keys of the target that the source has after all, although they were not read."""
         own, *alone = compared.doubtful
         keys = [own, *(lacking(self.source, self.matcher, each) for each in alone)]
         return SpanResult(compared.rows, tuple(each for each in keys if len(each)))
@@ -152,7 +148,7 @@ class SpanComparison:
             if not len(keys):
                 return
             is_last = after is None or (end is not None and rank(table, after) >= end)
-            # Keys after this span are left to the next span: a key that is looked up twice might be counted twice.
+            # Keys after this span are left to the next one: a key that is looked up twice might be counted twice.
             keys = keys.cast(key_types(table))
             keys = upto(table, keys, span.upto) if is_last and span.upto is not None else keys
             yield self.matcher.lacking(keys, rows)
@@ -166,7 +162,7 @@ def has_sums(target: TargetSide, order: Order) -> bool:
 
 
 def page_rows(target: TargetSide, row_bytes: int) -> int:
-    """Returns the number of rows that are in memory at a time.
+    """Returns how many rows are in memory at a time.
 
     If the target has no checksums, all rows are read, and few large reads are faster than many small ones.
     """
@@ -175,7 +171,7 @@ def page_rows(target: TargetSide, row_bytes: int) -> int:
 
 
 def span_rows(target: TargetSide, order: Order, row_bytes: int) -> int:
-    """Returns the number of rows of a span."""
+    """Returns how many rows a span has."""
     return _SPAN_ROWS if has_sums(target, order) else page_rows(target, row_bytes) * _PARTS
 
 

@@ -32,7 +32,7 @@ _OTHERWISE = (
 )
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-"""The errors of parsing a text that PiDTS has not written."""
+"""What parsing raises for a text that PiDTS has not written."""
 
 
 @contextmanager
@@ -53,13 +53,13 @@ def reading_record(record: str, *, column: str = "", **key: object) -> Iterator[
 
 
 def reading_note(task: object, source: object, name: str) -> AbstractContextManager[None]:
-    """Does what `reading_record` does, for a note of a task that concerns no single table."""
+    """Does the same as `reading_record`, for a note that concerns no single table."""
     return reading_record("note", column="told", task=task, source=source, table_schema="", table_name=name)
 
 
 def texts(text: str) -> tuple[str, ...]:
     """Returns the texts of a JSON list. Raises a ValueError for any other JSON."""
-    # Without this check, a JSON string would become a list of its characters: statements for the target.
+    # Otherwise a JSON string would become a list of its characters: statements for the target.
     found = json.loads(text)
     if not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
         raise ValueError("not a list of texts")

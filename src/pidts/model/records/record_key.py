@@ -1,7 +1,7 @@
 """The keys of a task's records for single tables on the target: structures and notes.
 
 A record belongs to a source, or to the shard groups of the task. The meta tables have one text column for both. A
-source's name cannot contain a star, so a text with a star is never a source.
+source's name cannot contain a star. So a text with a star is never a source.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ class SourceTablesKey:
 
 @dataclass(frozen=True, slots=True)
 class MergedTablesKey:
-    """The records of merged tables, keyed by their names on the target.
-
-    These records contain the structures on which shards have agreed.
-    """
+    """The structures on which shards have agreed, by the names of merged tables on the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ def record_text(key: RecordKey) -> str:
 
 
 def record_key(text: str) -> RecordKey:
-    """Returns the key for this text."""
+    """The inverse of `record_text`."""
     if "*" not in text:
         return SourceTablesKey(text)
     if text == "*":

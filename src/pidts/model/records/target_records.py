@@ -68,7 +68,7 @@ class EarlyRemoval:
     """A digest of the row's key as the target compares it."""
     task: str
     time: int
-    """The time of the removal on the source, in seconds since 1970; 0: unknown."""
+    """When the source removed it, in seconds since 1970; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,10 @@ class LeftOut:
     key: str
     """The values of the row's key, as `pidts.apply.uncopied_keys.packed` writes them."""
     removed: str
-    """A digest of the row that the change removed; empty if it removed no row, or if equal rows can have different
-    digests.
+    """A digest of the row that the change removed. Empty: it removed no row, or equal rows can have different digests.
     """
     time: int
-    """The time of the change on its source, in seconds since 1970; 0: unknown."""
+    """When the source made the change, in seconds since 1970; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +109,15 @@ class LoggedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A table that a schema change tool fills, to replace the original table. PiDTS never applies its rows."""
+    """A table that a schema change tool fills, and then puts in place of another table. Its rows are never applied."""
 
     structure: Table | None
-    """The structure that results from the log's statements on the shadow table; None: PiDTS could not interpret one of
-    them.
+    """The structure that the log's statements on the shadow table lead to. None: PiDTS could not interpret one of them.
     """
     statements: tuple[LoggedStatement, ...] = ()
     """The statements that altered the shadow table, in order."""
     complete: bool = True
-    """Whether the whole history of the shadow table is known. It is not known if the table existed before the task."""
+    """Whether the whole history of the shadow table is known. It is not if the table existed before the task."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values, for the target's record.
@@ -135,7 +133,7 @@ class Shadow:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Shadow:
-        """Returns the shadow from these values; the inverse of `to_json`."""
+        """The inverse of `to_json`."""
         texts = data["statements"]
         in_utf8 = data.get("utf8_literals") or [False] * len(texts)
         return cls(

@@ -63,7 +63,10 @@ def time(text: str) -> int:
 
 
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
-    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone, which a text without offset has already."""
+    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone.
+
+    A text without an offset is already in this zone.
+    """
     found = _WITH_OFFSET.match(text)
     if found is None:
         return moment(text)
